@@ -1,0 +1,25 @@
+"""What every test starts from: no hub, one thread, a path to the shared material where it exists."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real models and images; tests that need it are skipped where it is absent."""
+    folder = Path(os.environ.get("NEOTTA_SHARED", ROOT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip("needs the folder shared/ beside the project (or NEOTTA_SHARED)")
+    return folder

@@ -1,0 +1,32 @@
+"""Public names that are imported when they are first used.
+
+`import neotta` then costs nothing, and the parts that do not need torch work without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` for `package`.
+
+    Args:
+        package: The package's `__name__`.
+        homes: Public name to the module that defines it.
+    """
+
+    def getattribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def directory() -> list[str]:
+        return sorted(set(vars(sys.modules[package])) | set(homes))
+
+    return getattribute, directory

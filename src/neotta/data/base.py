@@ -1,0 +1,42 @@
+"""What every dataset is: one domain of images in a fixed order, with stable ids."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+"""An RGB image, (H, W, 3) uint8."""
+
+
+class ImageDataset(ABC):
+    """The images of one domain.
+
+    Attributes:
+        domain: Where the images come from, such as `"imagenet-c/fog/5"`.
+        ids: One name per sample, unique within the domain and the same on every machine.
+        labels: Class index of each sample, (N,) int64, or None where nobody knows.
+        classes: The names of the classes in the order of their indices (WordNet ids for ImageNet's), or None.
+    """
+
+    domain: str
+    ids: Sequence[str]
+    labels: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @abstractmethod
+    def read(self, index: int) -> Image:
+        """Decode one sample.
+
+        Returns:
+            The image, (H, W, 3) uint8 RGB, upright.
+
+        Raises:
+            DataError: The file is truncated, no image, or too large to be one.
+        """

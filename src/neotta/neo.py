@@ -12,9 +12,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from neotta.batchnorm import AdaptiveNorm
 from neotta.centroid import Centroid, Weighting
 from neotta.errors import InputError, OptionError
 from neotta.options import Options
+from neotta.swap import Keep
 
 
 class NEOOptions(Options):
@@ -141,6 +143,8 @@ class NEOHead(nn.Linear):
         self.shrinkage = shrinkage
         self.uniform_bias = uniform_bias
         self.adapting = True
+        # Batch-norm layers that adapt together with this head (NEO-BN); not its children.
+        self.followers: list[Keep[AdaptiveNorm]] = []
         self.centroid = Centroid(
             self.in_features,
             weighting=weighting,
@@ -199,14 +203,21 @@ class NEOHead(nn.Linear):
     def reset(self) -> None:
         """Forget the centroid."""
         self.centroid.reset()
+        for follower in self.followers:
+            follower.module.reset()
 
     def freeze(self) -> None:
         """Keep the centroid as it is: answer without adapting."""
-        self.adapting = False
+        self._adapt(False)
 
     def unfreeze(self) -> None:
         """Adapt again."""
-        self.adapting = True
+        self._adapt(True)
+
+    def _adapt(self, on: bool) -> None:
+        self.adapting = on
+        for follower in self.followers:
+            follower.module.adapting = on
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:

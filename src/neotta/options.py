@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError
 
 from neotta.errors import OptionError
 
 Self = TypeVar("Self", bound="Options")
+Pair = Annotated[tuple[float, float], Strict(False)]
+"""Two numbers; a list will do, as configuration files have no tuples."""
 
 
 class Options(BaseModel):

@@ -60,9 +60,7 @@ def test_leaves_operators_that_exist_as_they_are():
         "import torch\n"
         "library = torch.library.Library('torchvision', 'FRAGMENT')\n"
         "library.define('nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')\n"
-        "library.impl('nms', lambda dets, scores, iou_threshold: scores + 1, 'CPU')\n"
-        + GUARD
-        + "guard()\n"
+        "library.impl('nms', lambda dets, scores, iou_threshold: scores + 1, 'CPU')\n" + GUARD + "guard()\n"
         "assert _torchvision._declared is None and not hasattr(torch.ops.torchvision, 'qnms')\n"
         "print(torch.ops.torchvision.nms(torch.zeros(1, 4), torch.zeros(1), 0.5).item())"
     )

@@ -1,12 +1,13 @@
 """Let torchvision be imported beside a torch that its operators were not built for.
 
 The torchvision wheel on PyPI is built for CUDA. Beside a CPU build of torch its library of operators does not
-load, and `import torchvision` (and with it `import timm`) then fails: "operator torchvision::nms does not exist".
+load, and `import torchvision` (so also `import timm`) fails: "operator torchvision::nms does not exist".
 Nothing that neotta does needs these operators, only that their names exist while torchvision is imported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
@@ -26,26 +27,24 @@ def guard() -> None:
     """Call before importing torchvision, timm or a transformers image processor; any number of times.
 
     Where torchvision's operators load, or it is not installed, nothing is changed. Elsewhere the two that it
-    looks for on import are declared (without an implementation: calling them still says that they are missing).
+    looks for on import are declared, without an implementation: calling them is an error as before.
     """
     global _declared
     with _lock:
         if _declared is not None or "torchvision" in sys.modules or _operators_load():
             return
-        _declared = torch.library.Library("torchvision", "FRAGMENT")
+        _declared = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
         for schema in _SCHEMAS:
-            _declared.define(schema)
+            _declared.define(schema)  # type: ignore[no-untyped-call]
 
 
 def _operators_load() -> bool:
-    """Load torchvision's library as its own import will; true also where there is no torchvision to be helped."""
+    """Load torchvision's library as its own import will; true also where there is no torchvision."""
     package = importlib.util.find_spec("torchvision")
     if package is None or package.submodule_search_locations is None:
         return True
     library = PathFinder.find_spec("_C", list(package.submodule_search_locations))
     if library is not None and library.origin is not None:
-        try:
-            torch.ops.load_library(library.origin)
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]
     return hasattr(torch.ops.torchvision, "nms")

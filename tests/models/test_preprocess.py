@@ -196,9 +196,7 @@ def test_describe():
     assert TINY.describe() == (
         "shorter side to 10 (bilinear), centre crop 8 x 8, mean 0.485 0.456 0.406, std 0.229 0.224 0.225"
     )
-    assert (
-        Preprocess((8, 6), (8, 6), interpolation="bicubic").describe().startswith("resize to 8 x 6 (bicubic)")
-    )
+    assert Preprocess((8, 6), (8, 6), interpolation="bicubic").describe().startswith("resize to 8 x 6 (bicubic)")
 
 
 @pytest.mark.parametrize(

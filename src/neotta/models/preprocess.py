@@ -53,9 +53,7 @@ class Preprocess:
         if not isinstance(self.crop, bool):
             raise OptionError(f"crop is True or False, got {self.crop!r}")
         if self.interpolation not in INTERPOLATIONS:
-            raise OptionError(
-                f"interpolation is one of {', '.join(INTERPOLATIONS)}, got {self.interpolation!r}"
-            )
+            raise OptionError(f"interpolation is one of {', '.join(INTERPOLATIONS)}, got {self.interpolation!r}")
         if self.crop_rounding not in ("even", "down"):
             raise OptionError(f"crop_rounding is 'even' or 'down', got {self.crop_rounding!r}")
         put(self, "mean", _colour("mean", self.mean))

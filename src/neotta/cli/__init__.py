@@ -1,1 +1,7 @@
+"""The command line."""
 
+from __future__ import annotations
+
+from neotta.cli.main import main
+
+__all__ = ["main"]

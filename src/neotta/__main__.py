@@ -1,0 +1,5 @@
+"""`python -m neotta` is `neotta`."""
+
+from neotta.cli import main
+
+main()

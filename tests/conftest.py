@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ.setdefault("MPLBACKEND", "Agg")
-
+import hypothesis
 import pytest
 import torch
 
-torch.set_num_threads(1)
-
 ROOT = Path(__file__).resolve().parent.parent
+
+# Read by libraries when they are first used, and by the processes that tests start.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("neotta")
 
 
 @pytest.fixture(scope="session")

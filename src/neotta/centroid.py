@@ -89,7 +89,9 @@ class Centroid(nn.Module):
         with self._guard():
             if not self.debias or self.alpha is None:
                 return self.mean.to(dtype or self.mean.dtype, copy=True)
-            weight = 1.0 - (1.0 - self.alpha) ** self.batches.to(self.mean.dtype)
+            # 1 - (1 - alpha)^t, written so that it is right for the smallest alpha too
+            rate = math.log1p(-self.alpha) if self.alpha < 1.0 else -math.inf
+            weight = -torch.expm1(self.batches.clamp(min=1).to(self.mean.dtype) * rate)
             return (self.mean / torch.where(weight > 0, weight, 1.0)).to(dtype or self.mean.dtype)
 
     def shrunk(self, dtype: torch.dtype | None = None) -> Tensor:

@@ -60,11 +60,12 @@ def adapt(
                 f"the model is adapted with {now.method} ({now.options}) already: neotta.restore(model) first"
             )
         return model
-    pairs: dict[nn.Module, nn.Module] = {
-        linear: NEOHead.variant(linear, method, asked.options) for linear in find_heads(model, head, example).values()
-    }
-    if method == "neo-bn":
-        pairs.update(_norm_pairs(model, asked.options))
+    norms = _norm_pairs(model, asked.options) if method == "neo-bn" else {}
+    pairs: dict[nn.Module, nn.Module] = {**norms}
+    for linear in find_heads(model, head, example).values():
+        neo = NEOHead.variant(linear, method, asked.options)
+        neo.followers = [Keep(norm) for norm in norms.values()]
+        pairs[linear] = neo
     for old, new in pairs.items():
         new.__dict__["_adaptation"] = asked
         new.__dict__["_original"] = Keep(old)

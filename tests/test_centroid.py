@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neotta import Centroid
+from neotta.errors import InputError, OptionError, StateMismatchError
+
+SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+
+
+def samples(count: int, seed: int, features: int = 5) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, features, generator=generator, dtype=torch.float64) * 3 + 1
+
+
+def filled(batches, **options) -> Centroid:
+    centroid = Centroid(batches[0].shape[1], **options)
+    for batch in batches:
+        centroid.update(batch)
+    return centroid
+
+
+def same(one: Centroid, other: Centroid) -> None:
+    for name, buffer in one.named_buffers():
+        if name != "batches":
+            torch.testing.assert_close(buffer, getattr(other, name), rtol=1e-12, atol=1e-12)
+
+
+@given(SIZES, st.integers(0, 1000))
+def test_batching_does_not_matter(sizes, seed):
+    data = samples(sum(sizes), seed)
+    cut = filled(list(data.split(sizes)), variance=True)
+    same(cut, filled([data], variance=True))
+    if len(data):
+        torch.testing.assert_close(cut.mean, data.mean(0), rtol=1e-12, atol=1e-12)
+    if len(data) > 1:
+        torch.testing.assert_close(cut.total_variance(), data.var(0).sum(), rtol=1e-10, atol=1e-12)
+
+
+@given(st.integers(1, 30), st.integers(0, 1000))
+def test_order_does_not_matter(count, seed):
+    data = samples(count, seed)
+    shuffled = data[torch.randperm(count, generator=torch.Generator().manual_seed(seed))]
+    same(filled(list(data.split(4)), variance=True), filled(list(shuffled.split(3)), variance=True))
+
+
+@given(st.lists(st.integers(0, 7), min_size=3, max_size=3), st.integers(0, 1000), st.sampled_from(["sample", "batch"]))
+def test_merging_is_associative_commutative_and_exact(sizes, seed, weighting):
+    parts = list(samples(sum(sizes), seed).split(sizes))
+
+    def one(*indices):
+        merged = Centroid(5, weighting=weighting, variance=weighting == "sample")
+        for index in indices:
+            merged.merge(filled([parts[index]], weighting=weighting, variance=weighting == "sample"))
+        return merged
+
+    left = one(0, 1, 2)
+    same(left, one(2, 0, 1))
+    right = one(1, 2)
+    nested = one(0)
+    nested.merge(right)
+    same(left, nested)
+    same(left, filled(parts, weighting=weighting, variance=weighting == "sample"))
+
+
+@given(SIZES, st.floats(0, 1), st.booleans())
+def test_moving_average(sizes, alpha, debias):
+    batches = list(samples(sum(sizes), 7).split(sizes))
+    centroid = filled(batches, alpha=alpha, debias=debias)
+    mean, weight = torch.zeros(5, dtype=torch.float64), 0.0
+    for batch in batches:
+        if len(batch):
+            mean = (1 - alpha) * mean + alpha * batch.mean(0)
+            weight = (1 - alpha) * weight + alpha
+    torch.testing.assert_close(centroid.mean, mean)
+    expected = mean / weight if debias and weight else mean
+    torch.testing.assert_close(centroid.value(), expected)
+
+
+def test_batch_weighting_counts_batches_equally():
+    one, two = samples(3, 0), samples(9, 1)
+    expected = (one.mean(0) + two.mean(0)) / 2
+    torch.testing.assert_close(filled([one, two], weighting="batch").mean, expected)
+
+
+def test_a_hundred_million_samples_lose_no_precision():
+    centroid = Centroid(3)
+    centroid.set(torch.tensor([1000.0, -1.0, 0.0]), count=10**8)
+    rows = torch.tensor([[1001.0, 0.0, 1e-3]]).expand(1000, 3)
+    for _ in range(100):
+        centroid.update(rows)
+    total = 10**8 + 10**5
+    assert int(centroid.count) == total
+    expected = torch.tensor([1000 + 10**5 / total, -(10**8) / total, 1e-3 * 10**5 / total], dtype=torch.float64)
+    torch.testing.assert_close(centroid.mean, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_narrow_dtypes_are_accumulated_in_a_wide_one(dtype):
+    data = (torch.randn(4096, 4, generator=torch.Generator().manual_seed(0)) + 100).to(dtype)
+    centroid = filled(list(data.split(64)), variance=True)
+    torch.testing.assert_close(centroid.mean, data.double().mean(0), rtol=1e-6, atol=0)
+    torch.testing.assert_close(centroid.total_variance(), data.double().var(0).sum(), rtol=1e-3, atol=0)
+
+
+@given(st.integers(0, 6), st.integers(1, 6), st.sampled_from([float("nan"), float("inf"), -float("inf")]))
+def test_rows_that_are_not_finite_are_kept_out_and_counted(good, bad, value):
+    data = samples(good + bad, good)
+    data[good:, 2] = value
+    clean = filled([samples(3, 5), data[:good]], variance=True)
+    dirty = filled([samples(3, 5)], variance=True)
+    with pytest.warns(RuntimeWarning, match=f"{bad} of {good + bad} embeddings hold NaN or Inf"):
+        dirty.update(data)
+    assert int(dirty.rejected) == bad
+    dirty.rejected.zero_()
+    same(clean, dirty)
+    assert int(clean.batches) == int(dirty.batches)
+
+
+def test_values_whose_sum_overflows_are_not_taken_for_bad_ones():
+    data = torch.tensor([[3e38, 3e38], [-3e38, -3e38], [3e38, 3e38]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        centroid = filled([data[:1]])
+    assert int(centroid.count) == 1
+    assert int(centroid.rejected) == 0
+
+
+def test_shrinkage():
+    data = samples(50, 3, features=8) * 2
+    centroid = filled([data[:1]], variance=True)
+    assert torch.equal(centroid.shrunk(), torch.zeros(8, dtype=torch.float64))
+    centroid.update(data[1:])
+    noise = data.var(0).sum() / 50
+    factor = max(0, 1 - float(noise / data.mean(0).square().sum()))
+    torch.testing.assert_close(centroid.shrunk(), factor * data.mean(0))
+    assert torch.equal(Centroid(3, variance=True).shrunk(), torch.zeros(3, dtype=torch.float64))
+
+
+def test_shrinkage_converges_to_the_mean():
+    data = samples(20000, 1)
+    centroid = filled([data], variance=True)
+    torch.testing.assert_close(centroid.shrunk(), centroid.mean, rtol=1e-2, atol=0)
+
+
+def test_reset_copy_and_state():
+    data = samples(10, 2)
+    centroid = filled([data], variance=True)
+    state = centroid.state()
+    twin = copy.deepcopy(centroid)
+    centroid.reset()
+    fresh = Centroid(5, variance=True)
+    assert all(torch.equal(getattr(fresh, name), buffer) for name, buffer in centroid.named_buffers())
+    centroid.load_state(state)
+    same(centroid, twin)
+    twin.update(data)
+    assert int(twin.count) == 20
+    assert int(centroid.count) == 10
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    centroid = filled([samples(4, 1)])
+    before = centroid.state()
+    with pytest.raises(StateMismatchError, match="consists of"):
+        centroid.load_state({"mean": before["mean"]})
+    with pytest.raises(StateMismatchError, match="shape"):
+        centroid.load_state({**before, "mean": torch.zeros(7)})
+    assert all(torch.equal(before[name], buffer) for name, buffer in centroid.named_buffers())
+
+
+def test_set():
+    centroid = Centroid(5)
+    vector = samples(1, 0)[0]
+    centroid.set(vector)
+    assert torch.equal(centroid.value(), vector)
+    data = samples(4, 1)
+    centroid.update(data)
+    torch.testing.assert_close(centroid.mean, data.mean(0))
+    centroid.set(vector, count=4)
+    centroid.update(data)
+    torch.testing.assert_close(centroid.mean, (vector + data.mean(0)) / 2)
+    with pytest.raises(InputError, match="5 numbers"):
+        centroid.set(torch.zeros(3))
+
+
+def test_it_follows_the_module_but_stays_wide():
+    centroid = filled([samples(4, 1)])
+    mean = centroid.mean.clone()
+    centroid.half()
+    assert centroid.mean.dtype == torch.float64
+    assert torch.equal(centroid.mean, mean)
+    assert centroid.count.dtype == torch.int64
+    assert centroid.to("meta").mean.device.type == "meta"
+
+
+def test_threads_lose_no_update():
+    data = torch.from_numpy(np.arange(8 * 200 * 3, dtype=np.float64).reshape(8, 200, 3))
+    centroid = Centroid(3)
+    threads = [threading.Thread(target=lambda part=part: [centroid.update(row[None]) for row in part]) for part in data]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert int(centroid.count) == 1600
+    torch.testing.assert_close(centroid.mean, data.reshape(-1, 3).mean(0), rtol=1e-12, atol=0)
+
+
+def test_options_that_make_no_sense():
+    for options in ({"alpha": 1.5}, {"alpha": -0.1}, {"debias": True}, {"alpha": 0.1, "variance": True}):
+        with pytest.raises(OptionError):
+            Centroid(3, **options)
+    with pytest.raises(OptionError, match="variance=True"):
+        Centroid(3).total_variance()
+    with pytest.raises(OptionError, match="moving average"):
+        Centroid(3, alpha=0.1).merge(Centroid(3))
+    with pytest.raises(StateMismatchError):
+        Centroid(3).merge(Centroid(4))

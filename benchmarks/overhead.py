@@ -1,6 +1,6 @@
 """What NEO costs beside the plain model: time and memory, ViT-Tiny and ViT-Small shapes, batches of 1, 8 and 64.
 
-    python benchmarks/overhead.py [--quick] [--json FILE]
+python benchmarks/overhead.py [--quick] [--json FILE]
 """
 
 from __future__ import annotations

@@ -65,15 +65,15 @@ def compare(
     for name in names:
         ratios = [mine / base for mine, base in zip(times[name], times[names[0]], strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
-        rows.append(
-            Row(group, name, statistics.median(times[name]) * 1e3, middle, low, high, (limits or {}).get(name))
-        )
+        rows.append(Row(group, name, statistics.median(times[name]) * 1e3, middle, low, high, (limits or {}).get(name)))
     return rows
 
 
 def show(title: str, rows: list[Row], json_path: str | None = None, about: Mapping[str, object] | None = None) -> None:
     """Print the rows as a table, and save them as JSON if asked to."""
-    table = Table("", "way", "median ms", "ratio", "quartiles", "limit", "", title=title, title_justify="left", box=None)
+    table = Table(
+        "", "way", "median ms", "ratio", "quartiles", "limit", "", title=title, title_justify="left", box=None
+    )
     last = None
     for row in rows:
         table.add_row(

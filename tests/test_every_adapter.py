@@ -1,0 +1,386 @@
+"""The contract that every registered method keeps, on every kind of model (see `neotta.adapters.base`)."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from adapters.required import REQUIRED
+from torch import nn
+
+import neotta
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.errors import (
+    InputError,
+    ModelChangedError,
+    NeottaError,
+    OptionError,
+    StateFileError,
+    StateMismatchError,
+    UnknownMethodError,
+    UnsupportedModelError,
+)
+from neotta.models._torchvision import guard
+from neotta.models.heads import logits_of
+
+guard()
+
+
+class Own(nn.Module):
+    """A hand-written network with GroupNorm whose head no convention names."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 4, 4)
+        self.norm = nn.GroupNorm(2, 8)
+        self.mix = nn.Linear(8, 12)
+        self.out = nn.Linear(12, 7)
+
+    def forward(self, images):
+        return self.out(torch.relu(self.mix(self.norm(self.stem(images)).mean(dim=(2, 3)))))
+
+
+def timm_vit():
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=7)
+
+
+def hf_vit():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8,
+        num_labels=7,
+    )  # fmt: skip
+    return ViTForImageClassification(config)
+
+
+def cnn():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 12, 3, 2), nn.BatchNorm2d(12), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 7),
+    )  # fmt: skip
+
+
+KINDS = {"timm-vit": timm_vit, "hf-vit": hf_vit, "cnn": cnn, "own": Own}
+CANNOT = {("neo-bn", "timm-vit"), ("neo-bn", "hf-vit"), ("neo-bn", "own"), ("foa", "cnn"), ("foa", "own")}
+METHODS = list(neotta.methods())
+PAIRS = [(method, kind) for method in METHODS for kind in KINDS if (method, kind) not in CANNOT]
+
+
+def build(kind: str) -> nn.Module:
+    torch.manual_seed(1)
+    model = KINDS[kind]()
+    with torch.no_grad():  # confident enough for methods that learn from confident samples
+        neotta.split(model).head.weight.mul_(8)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.add_(0.1)
+    return model.eval()
+
+
+def images(rows: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return (torch.randn(rows, 3, 32, 32, generator=torch.Generator().manual_seed(seed)) * 0.5).to(dtype)
+
+
+def make(method: str, model: nn.Module, **options):
+    dtype = next(model.parameters()).dtype
+    needed = REQUIRED.get(method, lambda clean: {})(images(12, seed=99, dtype=dtype))
+    return neotta.create(method, model, **needed, **options)
+
+
+def snapshot(adapter):
+    return {name: tensor.clone() for name, tensor in adapter.state_dict().items()}
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: "-on-".join(pair))
+def pair(request):
+    method, kind = request.param
+    return method, build(kind)
+
+
+def test_logits_of_the_right_shape_without_a_graph(pair):
+    method, model = pair
+    adapter = make(method, model)
+    for rows in (5, 1, 3, 8):
+        logits = adapter(images(rows, seed=rows))
+        assert logits.shape == (rows, 7)
+        assert logits.isfinite().all()
+        assert not logits.requires_grad
+        torch.testing.assert_close(logits.softmax(1).sum(1), torch.ones(rows))
+    assert adapter(images(0)).shape == (0, 7)
+    assert adapter(images(0), adapt=False).shape == (0, 7)
+
+
+def test_predicting_changes_nothing(pair):
+    method, model = pair
+    adapter, twin = make(method, model), make(method, model)
+    for seed in range(3):
+        before = snapshot(adapter)
+        first = adapter(images(4, seed=50), adapt=False)
+        assert torch.equal(first, adapter(images(4, seed=50), adapt=False))
+        assert same(before, snapshot(adapter))
+        assert torch.equal(adapter(images(6, seed)), twin(images(6, seed)))
+
+
+def test_reset_is_exact(pair):
+    method, model = pair
+    adapter, fresh = make(method, model), make(method, model)
+    start = snapshot(adapter)
+    answers = [adapter(images(6, seed)) for seed in range(3)]
+    adapter.reset()
+    assert same(start, snapshot(adapter))
+    assert same(start, snapshot(fresh))
+    assert all(torch.equal(answer, adapter(images(6, seed))) for seed, answer in enumerate(answers))
+
+
+def test_the_model_is_never_touched(pair):
+    method, model = pair
+    model.train()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = copy.deepcopy(model)
+    plain = dict(model.named_modules())
+    adapter = make(method, model)
+    for seed in range(2):
+        adapter(images(6, seed))
+        assert dict(model.named_modules()) == plain
+        for (name, mine), theirs in zip(model.state_dict().items(), before.state_dict().values(), strict=True):
+            assert torch.equal(mine, theirs), name
+        for mine, theirs in zip(model.parameters(), before.parameters(), strict=True):
+            assert mine.requires_grad == theirs.requires_grad
+            assert torch.equal(mine.grad, torch.ones_like(mine))
+        for mine, theirs in zip(model.modules(), before.modules(), strict=True):
+            assert mine.training == theirs.training
+            assert vars(mine).keys() == vars(theirs).keys()
+            assert not mine._forward_hooks
+            assert not mine._forward_pre_hooks
+    assert adapter.detach() is model
+    with pytest.raises(NeottaError, match="detached"):
+        adapter(images(2))
+
+
+def test_a_failure_in_the_middle_leaves_the_model_whole(pair):
+    method, model = pair
+    adapter = make(method, model)
+    modules, before = dict(model.named_modules()), logits_of(model(images(4)))
+    head = neotta.split(model).head
+
+    def fail(module, args):
+        raise RuntimeError("the cable is out")
+
+    hook = head.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="cable"):
+        adapter(images(4))
+    hook.remove()
+    assert dict(model.named_modules()) == modules
+    assert torch.equal(logits_of(model(images(4))), before)
+    adapter(images(4))
+
+
+def test_a_state_continues_exactly(pair, tmp_path):
+    method, model = pair
+    adapter = make(method, model)
+    for seed in range(2):
+        adapter(images(6, seed))
+    state = snapshot(adapter)
+    adapter.save(tmp_path / "s")
+    expected = [adapter(images(5, seed)) for seed in range(2, 5)]
+    for load in (lambda other: other.load_state_dict(state), lambda other: other.load(tmp_path / "s")):
+        other = make(method, copy.deepcopy(model))
+        load(other)
+        assert all(torch.equal(answer, other(images(5, seed))) for seed, answer in enumerate(expected, start=2))
+
+
+IN_A_NEW_PROCESS = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+torch.set_num_threads(1)
+from test_every_adapter import build, images, make
+from safetensors.torch import save_file
+method, kind, folder = sys.argv[2:]
+adapter = make(method, build(kind))
+adapter.load(folder + "/state")
+save_file({"answer": adapter(images(5, seed=7))}, folder + "/answer")
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_state_continues_exactly_in_a_new_process(method, request, tmp_path):
+    from safetensors.torch import load_file
+
+    kind = next(kind for kind in reversed(KINDS) if (method, kind) not in CANNOT)
+    adapter = make(method, build(kind))
+    for seed in range(2):
+        adapter(images(6, seed))
+    adapter.save(tmp_path / "state")
+    folder = str(request.path.parent)
+    subprocess.run([sys.executable, "-W", "error", "-c", IN_A_NEW_PROCESS, folder, method, kind, tmp_path], check=True)
+    assert torch.equal(load_file(tmp_path / "answer")["answer"], adapter(images(5, seed=7)))
+
+
+def test_states_of_others_are_refused_and_nothing_is_lost(pair, tmp_path):
+    method, model = pair
+    adapter = make(method, model)
+    adapter(images(6))
+    before = snapshot(adapter)
+    with pytest.raises(StateMismatchError):
+        adapter.load_state_dict({**before, "something": torch.zeros(3)})
+    for name in list(before)[:1]:
+        with pytest.raises(StateMismatchError):
+            adapter.load_state_dict({**before, name: torch.zeros(3, 1, 4)})
+        with pytest.raises(StateMismatchError):
+            adapter.load_state_dict({key: value for key, value in before.items() if key != name})
+    (tmp_path / "bad").write_bytes(b"no state")
+    with pytest.raises(StateFileError):
+        adapter.load(tmp_path / "bad")
+    other = "neo" if method == "none" else "none"
+    neotta.create(other, model).save(tmp_path / "other")
+    with pytest.raises(StateMismatchError, match=other):
+        adapter.load(tmp_path / "other")
+    assert same(before, snapshot(adapter))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_batch_that_is_not_finite_never_enters_the_state(pair, value):
+    method, model = pair
+    adapter, clean = make(method, model), make(method, model)
+    adapter(images(6)), clean(images(6))
+    bad = images(3, seed=5)
+    bad[:] = value
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert adapter(bad).shape == (3, 7)
+    state = snapshot(adapter)
+    assert all(tensor.isfinite().all() for tensor in state.values() if tensor.is_floating_point()) or same(
+        {n: t.nan_to_num(7.0) for n, t in state.items() if t.is_floating_point()},
+        {n: t.nan_to_num(7.0) for n, t in snapshot(clean).items() if t.is_floating_point()},
+    )
+    if state:
+        assert adapter.skipped == 3
+        assert any("NaN or Inf" in str(warning.message) for warning in caught)
+    torch.testing.assert_close(adapter(images(4, seed=8)), clean(images(4, seed=8)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes(pair, dtype):
+    method, model = pair
+    kind = neotta.methods()[method]
+    model.to(dtype)
+    if dtype.itemsize < 4 and not kind.declaration.backprop_free:
+        with pytest.raises(UnsupportedModelError, match="float32"):
+            make(method, model)
+        return
+    adapter = make(method, model)
+    for seed in range(2):
+        logits = adapter(images(6, seed, dtype))
+    assert logits.dtype == dtype
+    assert logits.isfinite().all()
+    statistics = [tensor for tensor in snapshot(adapter).values() if tensor.is_floating_point()]
+    assert all(tensor.dtype.itemsize >= 4 for tensor in statistics)
+
+
+def test_classes_are_kept_before_anything_else(pair):
+    method, model = pair
+    kept = [1, 2, 5]
+    mask = torch.zeros(7, dtype=torch.bool)
+    mask[kept] = True
+    by_index, by_mask = make(method, model, classes=kept), make(method, model, classes=mask)
+    for seed in range(2):
+        logits = by_index(images(6, seed))
+        assert logits.shape == (6, 3)
+        assert torch.equal(logits, by_mask(images(6, seed)))
+    frozen = by_index(images(4, seed=9), adapt=False)
+    assert frozen.shape == (4, 3)
+    for wrong in ([], [7], [1, 1], [0.5], torch.ones(4, dtype=torch.bool)):
+        with pytest.raises(OptionError, match="classes"):
+            make(method, model, classes=wrong)
+
+
+def test_embeddings_give_what_images_give(pair):
+    method, model = pair
+    adapter = make(method, model)
+    needs = adapter.declaration.needs
+    assert isinstance(adapter, EmbeddingAdapter) == (needs == "embeddings")
+    if needs != "embeddings":
+        return
+    cached, encoder = make(method, model), neotta.split(model).encoder
+    for seed in range(3):
+        with torch.no_grad():
+            embeddings = encoder(images(6, seed))
+        answer = adapter(images(6, seed), adapt=seed != 2)
+        torch.testing.assert_close(cached.predict_embeddings(embeddings, adapt=seed != 2), answer)
+    assert cached.predict_embeddings(embeddings[:0]).shape == (0, 7)
+    with pytest.raises(InputError, match="embeddings of this model"):
+        cached.predict_embeddings(embeddings[:, 1:])
+    with pytest.raises(InputError, match="floating point"):
+        cached.predict_embeddings(embeddings.long())
+
+
+def test_inference_mode_and_gradients_outside_do_not_matter(pair):
+    method, model = pair
+    inside, outside = make(method, model), make(method, model)
+    for seed in range(2):
+        with torch.inference_mode():
+            answer = inside(images(6, seed))
+        assert torch.equal(answer, outside(images(6, seed)))
+
+
+def test_declarations_are_true(pair):
+    method, model = pair
+    adapter = make(method, model)
+    counts = []
+    hook = neotta.split(model).head.register_forward_pre_hook(lambda module, args: counts.append(args[0].requires_grad))
+    adapter(images(6))
+    hook.remove()
+    assert 1 <= len(counts) <= adapter.forward_passes
+    assert any(counts) != adapter.declaration.backprop_free
+
+
+def test_wrong_images_are_named(pair):
+    method, model = pair
+    adapter = make(method, model)
+    before = snapshot(adapter)
+    for wrong in (images(2)[0], images(2).to(torch.uint8), [1, 2], images(2).double()):
+        with pytest.raises(InputError):
+            adapter(wrong)
+    assert same(before, snapshot(adapter))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_head_exchanged_behind_its_back_is_noticed(method):
+    kind = next(kind for kind in KINDS if (method, kind) not in CANNOT)
+    model = build(kind)
+    adapter = make(method, model)
+    neotta.adapt(model)
+    with pytest.raises(ModelChangedError, match="exchanged"):
+        adapter(images(4))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_wrong_options_are_named(method):
+    kind = next(kind for kind in KINDS if (method, kind) not in CANNOT)
+    with pytest.raises(OptionError, match=f"method '{method}' has no option 'nonsense'"):
+        make(method, build(kind), nonsense=1)
+    with pytest.raises(OptionError, match="has no preset 'mine'"):
+        make(method, build(kind), preset="mine")
+
+
+@pytest.mark.parametrize(("method", "kind"), sorted(CANNOT & {(m, k) for m in METHODS for k in KINDS}))
+def test_models_a_method_cannot_work_on_are_refused(method, kind):
+    with pytest.raises(UnsupportedModelError):
+        make(method, build(kind))
+
+
+def test_unknown_methods_suggest_the_nearest():
+    with pytest.raises(UnknownMethodError, match="did you mean 'tent'"):
+        neotta.create("tnet", build("own"))

@@ -15,6 +15,7 @@ from torch import nn
 import neotta
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.errors import (
+    AlreadyAdaptedError,
     InputError,
     ModelChangedError,
     NeottaError,
@@ -379,6 +380,11 @@ def test_wrong_options_are_named(method):
 def test_models_a_method_cannot_work_on_are_refused(method, kind):
     with pytest.raises(UnsupportedModelError):
         make(method, build(kind))
+
+
+def test_a_model_that_adapts_by_itself_is_refused():
+    with pytest.raises(AlreadyAdaptedError, match="restore"):
+        neotta.create("none", neotta.adapt(build("own")))
 
 
 def test_unknown_methods_suggest_the_nearest():

@@ -66,6 +66,18 @@ def test_fold_answers_the_same_without_any_trace(any_model, images):
         neotta.heads(model)
 
 
+def test_a_folded_model_can_be_restored_too(any_model, images):
+    model, _ = any_model
+    before, plain, modules = copy.deepcopy(model.state_dict()), answer(model, images), dict(model.named_modules())
+    for _ in range(2):  # folded, adapted again and folded again
+        answer(neotta.adapt(model), images)
+        neotta.fold(model)
+    neotta.restore(model.double()).float()
+    assert dict(model.named_modules()) == modules
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.equal(plain, answer(model, images))
+
+
 def test_split(any_model, images):
     model, names = any_model
     if len(names) > 1:
@@ -286,9 +298,11 @@ def test_neo_bn_moves_freezes_folds_and_restores(images):
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     folded = neotta.fold(copy.deepcopy(model))
     torch.testing.assert_close(answer(folded, images), frozen, rtol=1e-4, atol=1e-5)
+    assert not any(hasattr(module, "_original") for module in folded.modules())
     neotta.reset(model)
     assert torch.equal(answer(model, images), plain)
-    assert torch.equal(answer(neotta.restore(model), images), plain)
+    answer(model, images)
+    assert torch.equal(answer(neotta.restore(neotta.fold(model)), images), plain)
     neotta.adapt(model, "neo-bn")
     with pytest.raises(UnsupportedModelError, match="statistics='ema'"):
         neotta.fold(model)

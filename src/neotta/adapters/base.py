@@ -19,8 +19,16 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from neotta.errors import InputError, ModelChangedError, NeottaError, OptionError, StateMismatchError
+from neotta.errors import (
+    AlreadyAdaptedError,
+    InputError,
+    ModelChangedError,
+    NeottaError,
+    OptionError,
+    StateMismatchError,
+)
 from neotta.models.split import evaluating, split
+from neotta.neo import NEOHead
 from neotta.options import Options
 from neotta.statefile import fingerprint, read_state, write_state
 
@@ -69,6 +77,10 @@ class Adapter(ABC, Generic[O]):
         head: str | None = None,
         example: Tensor | None = None,
     ) -> None:
+        if any(isinstance(module, NEOHead) for module in model.modules()):
+            raise AlreadyAdaptedError(
+                "the model carries a NEO head, which would adapt along: neotta.restore(model) or fold it first"
+            )
         self.options = options
         self.model = model
         self.encoder, self.head = split(model, head=head, example=example)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
@@ -15,6 +17,10 @@ from neotta.options import Options
 from neotta.swap import Keep, Swap, give_back
 
 Model = TypeVar("Model", bound=nn.Module)
+
+
+# What a folded layer stands in for. It is noted here and not in the layer, which is to be a plain one.
+_FOLDED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
 class Adaptation(NamedTuple):
@@ -117,8 +123,8 @@ def reset(model: nn.Module) -> None:
 def fold(model: Model) -> Model:
     """Write the centroid into the bias, b - W c, and put a plain `nn.Linear` in the head's place.
 
-    The model answers as before, adapts no more, and costs exactly what it cost before `adapt`. This is final; to
-    keep the state, `neotta.save` it first.
+    The model answers as before, adapts no more, and costs exactly what it cost before `adapt`. `restore` still undoes
+    it, in the same process; to keep the adaptation state, `neotta.save` it first.
 
     Raises:
         NotAdaptedError: The model has no NEO head.
@@ -131,28 +137,53 @@ def fold(model: Model) -> Model:
             "neo-bn with the statistics of the current batch cannot be folded: adapt with statistics='ema'"
         )
     pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()}
-    for norm in norms:
-        plain = _original(norm)
-        give_back(plain, norm)
-        for name in ("running_mean", "running_var"):
-            plain._buffers[name] = norm._buffers[f"ema_{name}"]
-        pairs[norm] = plain
+    pairs.update({norm: _folded_norm(norm) for norm in norms})
+    for new, plain in pairs.items():
+        original = _original(new)
+        give_back(original, new)
+        _FOLDED[plain] = original
     Swap(model, pairs).do()
     return model
+
+
+def _folded_norm(norm: AdaptiveNorm) -> nn.Module:
+    """A layer of the original kind whose stored statistics are the moving ones."""
+    plain = copy.copy(_original(norm))
+    plain._parameters = norm._parameters.copy()
+    plain._buffers = {
+        name: norm._buffers.get(f"ema_{name}", buffer) for name, buffer in norm._buffers.items() if "ema_" not in name
+    }
+    return plain  # type: ignore[no-any-return]
 
 
 def restore(model: Model) -> Model:
     """Take everything out again: the model is, bit for bit, as if `adapt` had never been called.
 
     Raises:
-        NotAdaptedError: The model has no NEO head (a folded model has none either).
+        NotAdaptedError: The model is neither adapted nor folded (copies of a folded model cannot be restored).
     """
-    heads(model)
-    pairs = {module: _original(module) for module in _present(model)}
-    for new, old in pairs.items():
-        give_back(old, new)
+    pairs: dict[nn.Module, nn.Module] = {}
+    for module in model.modules():
+        original = module
+        while (older := _original(original)) is not None:
+            if original in _FOLDED:
+                _follow(older, original)
+            else:
+                give_back(older, original)
+            original = older
+        if original is not module:
+            pairs[module] = original
+    if not pairs:
+        heads(model)
     Swap(model, pairs).do()
     return model
+
+
+def _follow(old: nn.Module, new: nn.Module) -> None:
+    """Move a module to where its folded stand-in is now, in device and dtype; its values stay its own."""
+    like = next(new.parameters())
+    old.to(device=like.device, dtype=like.dtype)
+    old.training = new.training
 
 
 def _present(model: nn.Module) -> list[nn.Module]:
@@ -172,4 +203,8 @@ def adaptation(model: nn.Module) -> Adaptation:
 
 
 def _original(module: nn.Module) -> Any:
-    return module.__dict__["_original"].module
+    """What a module stands in for, or None."""
+    if module in _FOLDED:
+        return _FOLDED[module]
+    kept = module.__dict__.get("_original")
+    return kept.module if kept is not None else None

@@ -1,0 +1,1 @@
+"""Measuring methods: metrics, runs, costs and records."""

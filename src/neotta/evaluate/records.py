@@ -1,0 +1,168 @@
+"""Records of runs: one line of JSON each, appended, never changed.
+
+The key of a record is a hash of all that its result depends on. So nothing collides, the same run asked for again is
+found, and an interrupted sweep goes on where it stopped. Every line carries a checksum of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neotta._files import atomic
+from neotta.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas
+
+Record = dict[str, Any]
+
+
+def content_key(content: Mapping[str, Any]) -> str:
+    """A hash of what a result depends on."""
+    return hashlib.sha256(_canonical(content).encode()).hexdigest()[:32]
+
+
+class Records:
+    """The records in a file.
+
+    A damaged line is never used: the file as it was is kept aside, with a warning, and its good lines stay; what is then
+    missing is computed again. Several processes may append to one file.
+
+    Args:
+        path: A `.jsonl` file; it need not exist yet.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise DataError(f"{str(self.path)!r} is a folder: records are kept in a file, such as results.jsonl")
+
+    def read(self) -> list[Record]:
+        """All records in the order they were written; of records with the same key, the last."""
+        if not self.path.exists():
+            return []
+        good: dict[str, Record] = {}
+        bad = 0
+        for line in self.path.read_bytes().split(b"\n"):
+            if not line.strip():
+                continue
+            record = _parse(line)
+            if record is None:
+                bad += 1
+            else:
+                good.pop(record["key"], None)
+                good[record["key"]] = record
+        if bad:
+            self._repair(list(good.values()), bad)
+        return list(good.values())
+
+    def keys(self) -> set[str]:
+        """The keys of the runs that succeeded; failed ones are tried again."""
+        return {record["key"] for record in self.read() if record.get("status") != "failed"}
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a record, which has a `key`. It is there whole or not at all."""
+        line = _canonical(_with_checksum(record)) + "\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file, _locked(file.fileno()):
+            if file.tell() and not self._ends_with_newline():  # a writer died in the middle of a line
+                line = "\n" + line
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ends_with_newline(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    def _repair(self, good: list[Record], bad: int) -> None:
+        aside = next(
+            path for number in range(1, 10_000) if not (path := Path(f"{self.path}.damaged-{number}")).exists()
+        )
+        warnings.warn(
+            f"{bad} of {bad + len(good)} records in {str(self.path)!r} are damaged: the file is kept as "
+            f"{aside.name!r}, and what is missing is computed again",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        aside.write_bytes(self.path.read_bytes())
+        with atomic(self.path) as temporary:
+            temporary.write_text("".join(_canonical(_with_checksum(record)) + "\n" for record in good))
+
+
+def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> pandas.DataFrame:
+    """The records of one or more files as a table: one row per run, one column per thing varied or measured.
+
+    Nested entries become columns with dots: `metrics.top1`, `options.alpha`.
+    """
+    import pandas
+
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    for each in paths:
+        if not Path(each).is_file():
+            raise DataError(f"there is no file of records {os.fspath(each)!r}")
+    records = [record for each in paths for record in Records(each).read()]
+    return pandas.DataFrame([dict(_flat(record)) for record in records])
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, Mapping):
+            yield prefix + name, value
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no NaN and no Inf: they become null."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _with_checksum(record: Mapping[str, Any]) -> Record:
+    content = {name: value for name, value in record.items() if name != "sha256"}
+    return {**content, "sha256": hashlib.sha256(_canonical(content).encode()).hexdigest()}
+
+
+def _parse(line: bytes) -> Record | None:
+    """A record, or None if the line is damaged."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or "key" not in record or "sha256" not in record:
+        return None
+    return record if _with_checksum(record)["sha256"] == record["sha256"] else None
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    """Keep other processes from appending at the same time, where the system can."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: appends of one line are short
+        yield
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

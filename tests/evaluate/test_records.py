@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neotta.errors import DataError
+from neotta.evaluate.records import Records, content_key, results
+
+
+def record(number, **more):
+    return {"key": content_key({"run": number}), "number": number, **more}
+
+
+def test_what_is_appended_is_read(tmp_path):
+    records = Records(tmp_path / "deep" / "r.jsonl")
+    assert records.read() == []
+    records.append(record(1, metrics={"top1": 50.0, "nll": math.nan}))
+    records.append(record(2, status="failed", error="it broke"))
+    first, second = records.read()
+    assert first["metrics"] == {"top1": 50.0, "nll": None}
+    assert records.keys() == {first["key"]}
+    records.append(record(2, status="ok"))
+    assert records.keys() == {first["key"], second["key"]}
+    assert len(records.read()) == 2
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False) | st.text()))
+def test_the_key_is_the_content(content):
+    shuffled = dict(reversed(list(content.items())))
+    assert content_key(content) == content_key(shuffled)
+    assert content_key(content) != content_key({**content, "another": 1})
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "text", "middle"])
+def test_damaged_lines_are_moved_aside_and_the_rest_kept(tmp_path, damage):
+    records = Records(tmp_path / "r.jsonl")
+    for number in range(3):
+        records.append(record(number, value=1.5))
+    lines = records.path.read_bytes().splitlines(keepends=True)
+    if damage == "flip":
+        lines[1] = lines[1].replace(b"1.5", b"9.5")
+    elif damage == "cut":
+        lines[2] = lines[2][:30]
+    elif damage == "text":
+        lines[1] = b"what is this\n"
+    else:
+        lines[1] = b"\xff\xfe" + lines[1][5:]
+    broken = b"".join(lines)
+    records.path.write_bytes(broken)
+    with pytest.warns(RuntimeWarning, match="1 of 3 records"):
+        kept = records.read()
+    assert [entry["number"] for entry in kept] == ([0, 1] if damage == "cut" else [0, 2])
+    assert (tmp_path / "r.jsonl.damaged-1").read_bytes() == broken
+    assert records.read() == kept
+
+
+def test_a_line_cut_short_by_a_dying_writer_does_not_spoil_the_next(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    records.append(record(1))
+    with records.path.open("ab") as file:
+        file.write(b'{"key": "half')
+    records.append(record(2))
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert [entry["number"] for entry in records.read()] == [1, 2]
+
+
+def write_many(path, start):
+    records = Records(path)
+    for number in range(start, start + 50):
+        records.append(record(number, padding="x" * 5000))
+
+
+def test_processes_append_side_by_side(tmp_path):
+    path = tmp_path / "r.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write_many, args=(path, start)) for start in (0, 100, 200)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(Records(path).read()) == 150
+
+
+def test_results_are_a_table(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    records.append(record(1, options={"alpha": 0.1}, metrics={"top1": 50.0}))
+    records.append(record(2, options={}, metrics={"top1": 60.0}))
+    table = results(tmp_path / "r.jsonl")
+    assert list(table["metrics.top1"]) == [50.0, 60.0]
+    assert table["options.alpha"][0] == 0.1
+    assert len(results([tmp_path / "r.jsonl", tmp_path / "r.jsonl"])) == 4
+    with pytest.raises(DataError, match="no file of records"):
+        results(tmp_path / "nothing.jsonl")
+    with pytest.raises(DataError, match="folder"):
+        Records(tmp_path)
+    assert json.loads(records.path.read_text().splitlines()[0])["sha256"]

@@ -40,8 +40,8 @@ class Preprocess:
     resize: int | tuple[int, int] | None = None
     crop: bool = False
     interpolation: str = "bilinear"
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
     crop_rounding: str = "even"
 
     def __post_init__(self) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from neotta.errors import MissingExtraError, ModelLoadError, NeottaError, OptionError
 from neotta.models._hf_preprocess import preprocess_from_processor
-from neotta.models._hub import fetch
+from neotta.models._hub import Repository
 from neotta.models._torchvision import guard
-from neotta.models._weights import Parts, labels_beside, listed, load_strictly, read_tensors
+from neotta.models._weights import Parts, check_fit, labels_beside, read_tensors
 from neotta.models.preprocess import Preprocess
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -47,12 +48,12 @@ def load_hf(
         config = transformers.AutoConfig.from_pretrained(folder)
         trained = config.num_labels
         config.num_labels = num_classes or trained
-        if checkpoint is None and pretrained:
-            model = _pretrained(folder, config, trained, options)
+        if checkpoint is not None:
+            model = _from_checkpoint(checkpoint, config, options)
+        elif pretrained:
+            model = _from_folder(folder, config, trained, options)
         else:
             model = transformers.AutoModelForImageClassification.from_config(config, **options)
-        if checkpoint is not None:
-            load_strictly(model, read_tensors(checkpoint), checkpoint.name)
         if preprocess is None:
             processor = transformers.AutoImageProcessor.from_pretrained(folder)
             preprocess = preprocess_from_processor(processor, config)
@@ -84,18 +85,19 @@ def _download(repo: str, revision: str | None, *, weights: bool) -> Path:
         f"Fetch it with `hf download {repo}` where there is a network, or give the folder with the model's "
         "files, hf:<folder>. With timm:<architecture>, checkpoint= and pretrained=False need no hub."
     )
-    config = fetch(repo, "config.json", revision=revision, hint=hint)
+    repository = Repository(repo, hint=hint, revision=revision)
+    config = repository.find("config.json")
     if config is None:
-        raise ModelLoadError(f"the repository {repo!r} has no config.json: it is not a model of transformers")
-    commit = config.parent.name  # so that every file is of the same state of the repository
+        raise repository.missing("config.json")
     for optional in ("preprocessor_config.json", "processor_config.json"):
-        fetch(repo, optional, revision=commit, hint=hint)
-    if weights and fetch(repo, _WEIGHTS, revision=commit, hint=hint) is None:
-        index = fetch(repo, _INDEX, revision=commit, hint=hint)
+        repository.find(optional)
+    if weights and repository.find(_WEIGHTS) is None:
+        index = repository.find(_INDEX)
         if index is None:
-            raise _no_safetensors(repo)
+            raise _no_safetensors(repo) if repository.reached else repository.missing(_WEIGHTS)
         for shard in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())):
-            fetch(repo, shard, revision=commit, hint=hint)
+            if repository.find(shard) is None:
+                raise repository.missing(shard)
     return config.parent
 
 
@@ -106,28 +108,49 @@ def _no_safetensors(name: str) -> ModelLoadError:
     )
 
 
-def _pretrained(folder: Path, config: Any, trained: int, options: Mapping[str, Any]) -> nn.Module:
-    """Load model and weights; only a head of another number of classes may be left untrained."""
+def _from_folder(folder: Path, config: Any, trained: int, options: Mapping[str, Any]) -> nn.Module:
+    """Load the published weights; only a head of another number of classes may stay random."""
     from transformers import AutoModelForImageClassification
 
-    other_head = config.num_labels != trained
     model: nn.Module
     model, info = AutoModelForImageClassification.from_pretrained(
         folder,
         config=config,
         use_safetensors=True,
         output_loading_info=True,
-        ignore_mismatched_sizes=other_head,
+        ignore_mismatched_sizes=True,
         **options,
     )
-    missing = sorted(info["missing_keys"])
-    if other_head:
+    if config.num_labels != trained:
         warnings.warn(
             f"the weights have {trained} classes: the head of {config.num_labels} is random", stacklevel=4
         )
-    elif missing:
-        what = listed("missing", missing)[0]
-        raise ModelLoadError(f"these weights are not those of a whole {type(model).__name__}: {what}")
+    else:
+        complaint = f"these weights are not those of a whole {type(model).__name__}"
+        check_fit(complaint, sorted(info["missing_keys"]), [], info["mismatched_keys"])
+    return model
+
+
+def _from_checkpoint(checkpoint: Path, config: Any, options: Mapping[str, Any]) -> nn.Module:
+    """Load a file strictly, in transformers' own way: its names in files and in models differ."""
+    from transformers import AutoModelForImageClassification
+
+    tensors = read_tensors(checkpoint)
+    with torch.device("meta"):
+        kind = type(AutoModelForImageClassification.from_config(config))
+    model: nn.Module
+    model, info = kind.from_pretrained(
+        None,
+        config=config,
+        state_dict=tensors,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+        **options,
+    )
+    complaint = f"{checkpoint.name} does not fit {kind.__name__}"
+    check_fit(
+        complaint, sorted(info["missing_keys"]), sorted(info["unexpected_keys"]), info["mismatched_keys"]
+    )
     return model
 
 

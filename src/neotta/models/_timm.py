@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
-from neotta.models._hub import fetch
+from neotta.models._hub import Repository
 from neotta.models._torchvision import guard
 from neotta.models._weights import Parts, labels_beside, load_strictly, read_tensors
 from neotta.models.preprocess import Preprocess
@@ -91,20 +91,20 @@ def _check_name(name: str) -> None:
 
 
 def _published(name: str) -> Path:
-    """Fetch the weights that timm has on record for `name`, unless only a pickle of them exists."""
+    """Fetch the weights that timm has on record for `name`; they have to be safetensors."""
     import timm
 
     config = timm.get_pretrained_cfg(name)
     offer = "pass checkpoint='....safetensors', or pretrained=False for random weights"
-    if config is None or not config.has_weights:
-        raise ModelLoadError(f"timm has no weights for {name!r}: {offer}")
-    repo, filename = config.hf_hub_id, config.hf_hub_filename or "model.safetensors"
-    weights = None
-    if repo and filename.endswith(".safetensors"):
-        hint = f"Fetch it with `hf download {repo} {filename}` where there is a network, {offer}."
-        weights = fetch(repo, filename, hint=hint)
-    if weights is None:
+    repo = getattr(config, "hf_hub_id", None)
+    filename = getattr(config, "hf_hub_filename", None) or "model.safetensors"
+    if not repo or not filename.endswith(".safetensors"):
         raise ModelLoadError(f"the weights of {name!r} are not published as safetensors: {offer}")
+    hint = f"Fetch it with `hf download {repo} {filename}` where there is a network, {offer}."
+    repository = Repository(repo, hint=hint)
+    weights = repository.find(filename)
+    if weights is None:
+        raise repository.missing(filename)
     return weights
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from neotta.errors import ModelLoadError
 from neotta.models.preprocess import Preprocess
 
-SHOWN = 3  # keys of each kind that an error lists
+_SHOWN = 3  # keys of each kind that an error lists
 
 
 class Parts(NamedTuple):
@@ -63,22 +63,36 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, list[int]]]:
 def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Copy `tensors` into `model`; any that is missing, unknown or of another shape is an error."""
     wanted = model.state_dict()
-    wrong = listed("missing", (key for key in wanted if key not in tensors))
-    wrong += listed("not in the model", (key for key in tensors if key not in wanted))
-    wrong += listed(
-        "of another shape",
-        (
-            f"{key} {tuple(tensors[key].shape)} instead of {tuple(wanted[key].shape)}"
-            for key in wanted
-            if key in tensors and tensors[key].shape != wanted[key].shape
-        ),
+    check_fit(
+        f"{source} does not fit {type(model).__name__}",
+        missing=[key for key in wanted if key not in tensors],
+        unknown=[key for key in tensors if key not in wanted],
+        reshaped=[
+            (key, tensors[key].shape, value.shape)
+            for key, value in wanted.items()
+            if key in tensors and tensors[key].shape != value.shape
+        ],
+    )
+    model.load_state_dict(tensors)
+
+
+def check_fit(
+    complaint: str,
+    missing: Iterable[str],
+    unknown: Iterable[str],
+    reshaped: Iterable[tuple[str, Sequence[int], Sequence[int]]],
+) -> None:
+    """Raise an error that lists the first keys which do not fit, if there are any."""
+    shapes = [f"{key} {tuple(got)} instead of {tuple(wanted)}" for key, got, wanted in reshaped]
+    wrong = (
+        _listed("missing", missing)
+        + _listed("not in the model", unknown)
+        + _listed("of another shape", shapes)
     )
     if wrong:
         raise ModelLoadError(
-            f"{source} does not fit {type(model).__name__}: {'; '.join(wrong)}. "
-            "Is the architecture the right one, and num_classes?"
+            f"{complaint}: {'; '.join(wrong)}. Is the architecture the right one, and num_classes?"
         )
-    model.load_state_dict(tensors)
 
 
 def labels_beside(checkpoint: Path) -> tuple[str, ...] | None:
@@ -95,16 +109,15 @@ def labels_beside(checkpoint: Path) -> tuple[str, ...] | None:
     return tuple(labels)
 
 
-def listed(kind: str, keys: Iterable[str]) -> list[str]:
-    """Put the first few of `keys` in words, for an error; an empty list if there are none."""
-    found = list(keys)
-    if not found:
-        return []
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return [f"{len(found)} {kind} ({', '.join(found[:SHOWN])}{more})"]
-
-
 def _unreadable(path: Path, error: Exception) -> ModelLoadError:
     if isinstance(error, ModelLoadError):
         return error
     return ModelLoadError(f"cannot read {path}: {error}; the file is damaged or not safetensors, get it anew")
+
+
+def _listed(kind: str, keys: Iterable[str]) -> list[str]:
+    found = list(keys)
+    if not found:
+        return []
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"{len(found)} {kind} ({', '.join(found[:_SHOWN])}{more})"]

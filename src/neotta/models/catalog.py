@@ -17,7 +17,7 @@ class ModelEntry(NamedTuple):
         size: Height and width of its input.
         classes: Number of its classes; 0 if it comes without a head.
         parameters: Number of its parameters, where the weights are at hand.
-        accuracy: On its own test set, in 0..1, where it is on record.
+        accuracy: On clean test images, in 0..1, where it is on record.
         published: Whether there are weights that can be downloaded or are bundled.
     """
 
@@ -49,7 +49,7 @@ def _bundled(name: str) -> ModelEntry:
         size=package.preprocess.size,
         classes=len(package.labels or ()),
         parameters=package.parameters,
-        accuracy=package.info.get("accuracy"),
+        accuracy=package.accuracy,
         published=True,
     )
 

@@ -76,7 +76,9 @@ def load_model(
         raise OptionError(f"num_classes takes a whole number, at least 1, got {num_classes!r}")
     weights = None if checkpoint is None else existing_safetensors(Path(checkpoint).expanduser())
     library, _, rest = name.partition(":")
-    if library in ("timm", "hf") and rest:
+    if name in ("", "timm:", "hf:"):
+        raise UnknownModelError(name, FORMS)
+    if library in ("timm", "hf"):
         load = load_timm if library == "timm" else load_hf
         parts = load(
             rest,

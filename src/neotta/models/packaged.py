@@ -30,8 +30,8 @@ class Package(NamedTuple):
         preprocess: The preprocessing that belongs to the weights.
         labels: Names of the classes.
         norm_eps: The eps of every LayerNorm, if it is not the architecture's own.
+        accuracy: On clean test images, in 0..1.
         parameters: Number of values in the file.
-        info: Everything in the metadata, with what the author added (accuracy, dataset, …).
     """
 
     architecture: str
@@ -39,8 +39,8 @@ class Package(NamedTuple):
     preprocess: Preprocess
     labels: tuple[str, ...] | None
     norm_eps: float | None
+    accuracy: float | None
     parameters: int
-    info: dict[str, Any]
 
 
 def read_package(path: Path) -> Package:
@@ -53,18 +53,20 @@ def read_package(path: Path) -> Package:
         )
     try:
         info = json.loads(metadata[KEY])
-        labels, eps = info.get("labels"), info.get("norm_eps")
+        labels, eps, accuracy = info.get("labels"), info.get("norm_eps"), info.get("accuracy")
         return Package(
             architecture=str(info["architecture"]),
             kwargs=dict(info.get("kwargs", {})),
             preprocess=Preprocess.from_dict(info["preprocess"]),
             labels=None if labels is None else tuple(str(label) for label in labels),
             norm_eps=None if eps is None else float(eps),
+            accuracy=None if accuracy is None else float(accuracy["clean"]),
             parameters=sum(math.prod(shape) for shape in shapes.values()),
-            info=info,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelLoadError(f"the {KEY!r} metadata of {path.name} cannot be used: {error!r}") from error
+        raise ModelLoadError(
+            f"the {KEY!r} metadata of {path.name} cannot be used: {type(error).__name__}: {error}"
+        ) from error
 
 
 def load_packaged(

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -62,14 +63,21 @@ def attempt(name: str, **options) -> dict:
 
     asked.clear()
     start = time.perf_counter()
-    try:
-        loaded = load_model(name, **options)
-    except NeottaError as error:
-        result = {"error": f"{type(error).__name__}: {error}"}
-    else:
-        total = sum(parameter.double().sum().item() for parameter in loaded.model.parameters())
-        result = {"sum": total, "labels": loaded.labels, "size": loaded.preprocess.size}
-    return {**result, "asked": sorted(set(asked)), "seconds": time.perf_counter() - start}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            loaded = load_model(name, **options)
+        except NeottaError as error:
+            result = {"error": f"{type(error).__name__}: {error}"}
+        else:
+            total = sum(parameter.double().sum().item() for parameter in loaded.model.parameters())
+            result = {"sum": total, "labels": loaded.labels, "size": loaded.preprocess.size}
+    return {
+        **result,
+        "asked": sorted(set(asked)),
+        "warnings": [f"{Path(warning.filename).name}: {warning.message}" for warning in caught],
+        "seconds": time.perf_counter() - start,
+    }
 
 
 def main() -> None:
@@ -85,6 +93,7 @@ def main() -> None:
     )
     results = {
         "timm": attempt("timm:test_vit"),
+        "timm_other_head": attempt("timm:test_vit", num_classes=7),
         "hf": attempt("hf:someone/tiny"),
         "hf_sharded": attempt("hf:someone/sharded"),
         "hf_revision": attempt("hf:someone/tiny", revision="v9"),

@@ -154,7 +154,7 @@ def test_the_bundled_digits():
 
 
 @pytest.fixture(scope="module")
-def test_vit(tmp_path_factory) -> Path:
+def four_classes(tmp_path_factory) -> Path:
     """A checkpoint of timm's smallest ViT with four classes, with their names beside it."""
     import timm
 
@@ -165,11 +165,11 @@ def test_vit(tmp_path_factory) -> Path:
     return folder / "four.safetensors"
 
 
-def test_timm_with_a_checkpoint(test_vit):
+def test_timm_with_a_checkpoint(four_classes):
     from timm.data import create_transform, resolve_data_config
 
-    loaded = load_model("timm:test_vit", checkpoint=test_vit, num_classes=4)
-    tensors = load_file(test_vit)
+    loaded = load_model("timm:test_vit", checkpoint=four_classes, num_classes=4)
+    tensors = load_file(four_classes)
     assert all(torch.equal(value, tensors[key]) for key, value in loaded.model.state_dict().items())
     assert loaded.labels == ("w", "x", "y", "z")
     assert not loaded.model.training
@@ -178,9 +178,14 @@ def test_timm_with_a_checkpoint(test_vit):
     assert torch.equal(loaded.preprocess(photo), theirs(photo))
 
 
-def test_labels_and_preprocessing_of_the_caller_come_first(test_vit):
+def test_labels_and_preprocessing_of_the_caller_come_first(four_classes):
     ready = Preprocess((160, 160), 170, crop=True)
-    options = {"checkpoint": test_vit, "num_classes": 4, "preprocess": ready, "labels": ["1", "2", "3", "4"]}
+    options = {
+        "checkpoint": four_classes,
+        "num_classes": 4,
+        "preprocess": ready,
+        "labels": ["1", "2", "3", "4"],
+    }
     loaded = load_model("timm:test_vit", **options)
     assert loaded.labels == ("1", "2", "3", "4")
     assert loaded.preprocess is ready
@@ -188,12 +193,12 @@ def test_labels_and_preprocessing_of_the_caller_come_first(test_vit):
         load_model("timm:test_vit", **{**options, "labels": ["1", "2", "3"]})
 
 
-def test_a_checkpoint_has_to_fit(test_vit, tmp_path):
+def test_a_checkpoint_has_to_fit(four_classes, tmp_path):
     with pytest.raises(
         ModelLoadError, match=r"2 of another shape \(head.weight \(4, 64\) instead of \(1000, 64\)"
     ):
-        load_model("timm:test_vit", checkpoint=test_vit)
-    tensors = load_file(test_vit)
+        load_model("timm:test_vit", checkpoint=four_classes)
+    tensors = load_file(four_classes)
     for key in [key for key in tensors if key.startswith("blocks.0.")][:5]:
         tensors[f"module.{key}"] = tensors.pop(key)
     save_file(tensors, tmp_path / "other.safetensors")
@@ -211,7 +216,7 @@ def test_nothing_is_unpickled(tmp_path, suffix):
         load_model("timm:test_vit", checkpoint=path)
 
 
-def test_labels_beside_a_checkpoint_must_be_a_list(test_vit, tmp_path):
+def test_labels_beside_a_checkpoint_must_be_a_list(four_classes, tmp_path):
     path = tmp_path / "four.safetensors"
     path.write_bytes(test_vit.read_bytes())
     for text in ("not json", '{"0": "w"}'):
@@ -230,8 +235,10 @@ def test_timm_without_weights_and_with_its_options():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_dtype_and_device(test_vit, dtype):
-    model = load_model("timm:test_vit", checkpoint=test_vit, num_classes=4, dtype=dtype, device="cpu").model
+def test_dtype_and_device(four_classes, dtype):
+    model = load_model(
+        "timm:test_vit", checkpoint=four_classes, num_classes=4, dtype=dtype, device="cpu"
+    ).model
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
 
 
@@ -463,6 +470,11 @@ def test_a_hub_over_http(tiny_hf, tmp_path):
     assert results["timm"]["sum"] == pytest.approx(total(model))
     assert results["timm"]["labels"][:2] == ["n01440764", "n01443537"]
     assert results["timm"]["size"] == [160, 160]
+    assert results["timm"]["warnings"] == []
+    assert results["timm_other_head"]["labels"] is None
+    assert results["timm_other_head"]["warnings"] == [
+        "hub_session.py: the weights of timm:test_vit have 1000 classes: its head of 7 is random"
+    ]
     assert results["hf"]["labels"] == ["cat", "dog", "eel"]
     assert results["hf_sharded"]["sum"] == pytest.approx(total(classifier))
     assert not any(".bin" in line for result in results.values() for line in result["asked"])

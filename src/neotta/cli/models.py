@@ -19,22 +19,29 @@ def models(
     from neotta.models.catalog import available_models
     from neotta.models.load import FORMS
 
-    console = Console()
+    console = Console(highlight=False)
     entries = available_models(pattern)
+    columns = {
+        "model": [entry.name for entry in entries],
+        "input": [f"{entry.size[0]}x{entry.size[1]}" for entry in entries],
+        "classes": [str(entry.classes) for entry in entries],
+        "parameters": [f"{entry.parameters:,}" if entry.parameters else "" for entry in entries],
+        "accuracy": ["" if entry.accuracy is None else f"{entry.accuracy:.1%}" for entry in entries],
+        "weights": [entry.weights for entry in entries],
+    }
+    table = Table(box=None)
+    filled = {title: cells for title, cells in columns.items() if any(cells)}
+    for title, cells in filled.items():
+        table.add_column(title, no_wrap=True, min_width=max(map(len, cells)))  # names are there to be copied
+    for row in zip(*filled.values(), strict=True):
+        table.add_row(*row)
     if entries:
-        table = Table("model", "input", "classes", "parameters", "accuracy", "weights", box=None)
-        for entry in entries:
-            table.add_row(
-                entry.name,
-                f"{entry.size[0]} x {entry.size[1]}",
-                str(entry.classes),
-                "" if entry.parameters is None else f"{entry.parameters:,}",
-                "" if entry.accuracy is None else f"{entry.accuracy:.1%}",
-                "published" if entry.published else "none",
-            )
         console.print(table)
     else:
         console.print(f"No model matches {pattern!r}; try '*{pattern}*'.", markup=False)
-    console.print("\nA model is named in one of these ways:")
+
+    forms = Table.grid(padding=(0, 2))
     for form, meaning in FORMS.items():
-        console.print(f"  {form:<27} {meaning}", markup=False, highlight=False)
+        forms.add_row(form, meaning)
+    console.print("\nA model is named in one of these ways:")
+    console.print(forms)

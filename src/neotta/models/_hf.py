@@ -81,11 +81,11 @@ def _folder(name: str, revision: str | None, *, weights: bool) -> Path:
 
 def _download(repo: str, revision: str | None, *, weights: bool) -> Path:
     """Fetch what is needed of a repository, and nothing else: no pickle, no code."""
-    hint = (
-        f"Fetch it with `hf download {repo}` where there is a network, or give the folder with the model's "
-        "files, hf:<folder>. With timm:<architecture>, checkpoint= and pretrained=False need no hub."
+    offer = (
+        "give the folder with the model's files, hf:<folder>; with timm:<architecture>, checkpoint= and "
+        "pretrained=False need no hub"
     )
-    repository = Repository(repo, hint=hint, revision=revision)
+    repository = Repository(repo, offer=offer, revision=revision)
     config = repository.find("config.json")
     if config is None:
         raise repository.missing("config.json")

@@ -15,13 +15,13 @@ class Repository:
 
     Args:
         name: "owner/name".
-        hint: What else the caller can do, for errors.
+        offer: What the caller can do without it, for errors.
         revision: Branch, tag or commit.
     """
 
-    def __init__(self, name: str, *, hint: str, revision: str | None = None) -> None:
+    def __init__(self, name: str, *, offer: str, revision: str | None = None) -> None:
         self.name = name
-        self._hint = hint
+        self._offer = offer
         self._revision = revision
         self._asked = False
         self._trouble: Exception | None = None
@@ -67,7 +67,7 @@ class Repository:
 
         error = self._trouble
         if error is None:
-            return ModelLoadError(f"the repository {self.name!r} has no {filename}. {self._hint}")
+            return ModelLoadError(f"the repository {self.name!r} has no {filename}: {self._offer}")
         if isinstance(error, errors.RepositoryNotFoundError):  # the hub says so of private ones, too
             explained = ModelLoadError(
                 f"the hub has no repository {self.name!r} that you may read: check its name, "
@@ -77,9 +77,10 @@ class Repository:
             why = f"the hub cannot be reached ({type(error).__name__}: {error})".splitlines()[0]
             if constants.HF_HUB_OFFLINE:
                 why = "HF_HUB_OFFLINE is set"
-            cache = constants.HF_HUB_CACHE
             explained = ModelLoadError(
-                f"{filename} of {self.name!r} is not in the cache ({cache}), and {why}. {self._hint}"
+                f"{filename} of {self.name!r} is not in the cache ({constants.HF_HUB_CACHE}), and {why}. "
+                f"Fetch it with `hf download {self.name} {filename}` where there is a network, "
+                f"or {self._offer}"
             )
         explained.__cause__ = error
         return explained

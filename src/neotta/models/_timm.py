@@ -95,13 +95,12 @@ def _published(name: str) -> Path:
     import timm
 
     config = timm.get_pretrained_cfg(name)
-    offer = "pass checkpoint='....safetensors', or pretrained=False for random weights"
+    offer = "pass checkpoint='<file>.safetensors', or pretrained=False for random weights"
     repo = getattr(config, "hf_hub_id", None)
     filename = getattr(config, "hf_hub_filename", None) or "model.safetensors"
     if not repo or not filename.endswith(".safetensors"):
         raise ModelLoadError(f"the weights of {name!r} are not published as safetensors: {offer}")
-    hint = f"Fetch it with `hf download {repo} {filename}` where there is a network, {offer}."
-    repository = Repository(repo, hint=hint)
+    repository = Repository(repo, offer=offer)
     weights = repository.find(filename)
     if weights is None:
         raise repository.missing(filename)

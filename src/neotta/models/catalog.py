@@ -18,7 +18,7 @@ class ModelEntry(NamedTuple):
         classes: Number of its classes; 0 if it comes without a head.
         parameters: Number of its parameters, where the weights are at hand.
         accuracy: On clean test images, in 0..1, where it is on record.
-        published: Whether there are weights that can be downloaded or are bundled.
+        weights: "bundled", "published" (on the hub), or "none".
     """
 
     name: str
@@ -26,7 +26,7 @@ class ModelEntry(NamedTuple):
     classes: int
     parameters: int | None
     accuracy: float | None
-    published: bool
+    weights: str
 
 
 def available_models(pattern: str | None = None) -> list[ModelEntry]:
@@ -50,7 +50,7 @@ def _bundled(name: str) -> ModelEntry:
         classes=len(package.labels or ()),
         parameters=package.parameters,
         accuracy=package.accuracy,
-        published=True,
+        weights="bundled",
     )
 
 
@@ -63,9 +63,8 @@ def _timm_models(pattern: str) -> list[ModelEntry]:
         if fnmatch.fnmatchcase(name, pattern):
             config = timm.get_pretrained_cfg(name)
             _, height, width = config.input_size
+            weights = "published" if config.has_weights else "none"
             entries.append(
-                ModelEntry(
-                    f"timm:{name}", (height, width), config.num_classes, None, None, config.has_weights
-                )
+                ModelEntry(f"timm:{name}", (height, width), config.num_classes, None, None, weights)
             )
     return entries

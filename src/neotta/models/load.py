@@ -20,7 +20,7 @@ from neotta.models.preprocess import Preprocess
 
 FORMS = {
     **dict.fromkeys(BUNDLED, "bundled with neotta"),
-    "timm:<name>": "a model of timm, with its published weights or checkpoint='....safetensors'",
+    "timm:<name>": "a model of timm, with its published weights or checkpoint='<file>.safetensors'",
     "hf:<repository or folder>": "an image classifier of Hugging Face transformers",
     "<path>.safetensors": "a file that describes its model in its 'neotta' metadata",
 }

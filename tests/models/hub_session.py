@@ -1,4 +1,4 @@
-"""A process that loads models from a hub of its own on this machine; run by test_load.py.
+"""A process that loads models from a hub of its own on this machine; run by test_hub.py.
 
 It serves the folder that it is given as a hub over HTTP, and prints as JSON what loading from it gave:
 with the hub there, with the hub gone, and with a hub that takes the call but never answers.

@@ -47,7 +47,8 @@ def load_hf(
     try:
         config = transformers.AutoConfig.from_pretrained(folder)
         trained = config.num_labels
-        config.num_labels = num_classes or trained
+        if num_classes is not None:
+            config.num_labels = num_classes
         if checkpoint is not None:
             model = _from_checkpoint(checkpoint, config, options)
         elif pretrained:
@@ -155,10 +156,10 @@ def _from_checkpoint(checkpoint: Path, config: Any, options: Mapping[str, Any]) 
 
 
 def _labels(config: Any) -> tuple[str, ...] | None:
-    names = {int(index): str(label) for index, label in config.id2label.items()}
-    labels = tuple(names.get(index, "") for index in range(config.num_labels))
+    names = {int(index): str(label) for index, label in (config.id2label or {}).items()}
+    labels = tuple(names[index] for index in sorted(names))
     invented = all(label == f"LABEL_{index}" for index, label in enumerate(labels))
-    return None if invented or "" in labels else labels
+    return None if invented else labels
 
 
 def _first_line(error: Exception) -> str:

@@ -42,8 +42,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    existing_safetensors(path)
     try:
-        return dict(load_file(existing_safetensors(path)))
+        return dict(load_file(path))
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, error) from error
 
@@ -52,8 +53,9 @@ def read_header(path: Path) -> tuple[dict[str, str], dict[str, list[int]]]:
     """Read a safetensors file's metadata and the shape of each tensor, without the tensors."""
     from safetensors import SafetensorError, safe_open
 
+    existing_safetensors(path)
     try:
-        with safe_open(existing_safetensors(path), framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
             return dict(file.metadata() or {}), shapes
     except (SafetensorError, OSError) as error:
@@ -110,8 +112,6 @@ def labels_beside(checkpoint: Path) -> tuple[str, ...] | None:
 
 
 def _unreadable(path: Path, error: Exception) -> ModelLoadError:
-    if isinstance(error, ModelLoadError):
-        return error
     return ModelLoadError(f"cannot read {path}: {error}; the file is damaged or not safetensors, get it anew")
 
 

@@ -81,18 +81,21 @@ def load_packaged(
 
     Args:
         path: The file.
-        num_classes: Only a check: it must be the file's own number.
+        num_classes: Number of classes; another than the file's own needs `pretrained=False`.
         preprocess: Instead of the file's own.
         pretrained: False leaves the model at random weights.
         kwargs: Added to what the architecture is made with.
     """
     package = read_package(path)
-    if num_classes is not None and package.labels is not None and num_classes != len(package.labels):
-        raise OptionError(f"num_classes={num_classes}, but {path.name} has {len(package.labels)} classes")
-    model = _build(package.architecture, {**package.kwargs, **(kwargs or {})}, path)
+    made_with = {**package.kwargs, **(kwargs or {})}
+    labels = package.labels
+    if num_classes is not None:
+        made_with["num_classes"] = num_classes
+        labels = labels if labels is not None and len(labels) == num_classes else None
+    model = _build(package.architecture, made_with, path)
     if pretrained:
         load_strictly(model, read_tensors(path), path.name)
-    return Parts(model, preprocess or package.preprocess, package.labels, package.norm_eps)
+    return Parts(model, preprocess or package.preprocess, labels, package.norm_eps)
 
 
 def _build(architecture: str, kwargs: Mapping[str, Any], path: Path) -> nn.Module:

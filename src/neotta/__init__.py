@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from neotta.adapters.registry import create, methods, register
     from neotta.centroid import Centroid
     from neotta.errors import NeottaError
+    from neotta.evaluate.records import results
+    from neotta.models.catalog import available_models
+    from neotta.models.load import LoadedModel, load_model
+    from neotta.models.preprocess import Preprocess
     from neotta.models.split import split
     from neotta.models.state import load, save
     from neotta.models.surgery import adapt, fold, head, heads, reset, restore
@@ -26,19 +30,24 @@ if TYPE_CHECKING:
 __all__ = [
     "Adapter",
     "Centroid",
+    "LoadedModel",
     "NEOHead",
     "NeottaError",
+    "Preprocess",
     "__version__",
     "adapt",
+    "available_models",
     "create",
     "fold",
     "head",
     "heads",
     "load",
+    "load_model",
     "methods",
     "register",
     "reset",
     "restore",
+    "results",
     "save",
     "split",
 ]
@@ -50,7 +59,12 @@ __getattr__, __dir__ = lazy(
         "Centroid": "neotta.centroid",
         "NEOHead": "neotta.neo",
         "NeottaError": "neotta.errors",
+        "LoadedModel": "neotta.models.load",
+        "Preprocess": "neotta.models.preprocess",
         "adapt": "neotta.models.surgery",
+        "available_models": "neotta.models.catalog",
+        "load_model": "neotta.models.load",
+        "results": "neotta.evaluate.records",
         "create": "neotta.adapters.registry",
         "fold": "neotta.models.surgery",
         "head": "neotta.models.surgery",

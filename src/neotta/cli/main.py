@@ -9,6 +9,7 @@ import typer
 
 from neotta._version import __version__
 from neotta.cli.methods import methods
+from neotta.cli.models import models
 from neotta.errors import NeottaError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(methods)
+app.command()(models)
 
 
 def _version(asked: bool) -> None:

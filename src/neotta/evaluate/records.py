@@ -33,8 +33,8 @@ def content_key(content: Mapping[str, Any]) -> str:
 class Records:
     """The records in a file.
 
-    A damaged line is never used: the file as it was is kept aside, with a warning, and its good lines stay; what is then
-    missing is computed again. Several processes may append to one file.
+    A damaged line is never used: the file as it was is kept aside, with a warning, and its good lines stay; what is
+    missing then is computed again. Several processes may append to one file.
 
     Args:
         path: A `.jsonl` file; it need not exist yet.

@@ -200,6 +200,16 @@ def test_a_state_continues_bit_for_bit(k, tmp_path):
             assert torch.equal(tensor, other.state_dict()[name])
 
 
+def test_a_loaded_state_stays_the_callers():
+    adapter = neotta.create("t3a", Flat(), filter_k=1)
+    adapter(images(9))
+    state = adapter.state_dict()
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    adapter.load_state_dict(state)
+    adapter(images(30, seed=1))
+    assert all(torch.equal(before[name], tensor) for name, tensor in state.items())
+
+
 def test_reset_goes_back():
     adapter = neotta.create("t3a", Flat(), filter_k=1)
     before = adapter.state_dict()

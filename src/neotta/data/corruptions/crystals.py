@@ -1,8 +1,8 @@
 """Frost that is grown instead of photographed.
 
 A texture covers a pane with six-armed crystals: nuclei on a jittered grid, their cells bent by a cloud,
-needles that leave each arm at 60 degrees, and ice of varying thickness over all of it. Colours and contrasts of
-the five recipes are close to those of the photographs that the published pictures were made with.
+needles that leave each arm at 60 degrees, and ice of varying thickness over all of it. Colours and contrast
+of the five recipes are close to those of the photographs that the published pictures were made with.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _nearest_nucleus(draws: Draws, crystals: int) -> tuple[Plane, Plane, Plane]:
     bend = [(fractal(draws, SIDE, 1.9) - np.float32(0.5)) * np.float32(1.2) for _ in range(2)]
     x, y = line + bend[0], line[:, None] + bend[1]
     column, row = np.floor(x).astype(np.intp), np.floor(y).astype(np.intp)
-    x, y = x - column, y - row
+    x, y = x - column.astype(np.float32), y - row.astype(np.float32)
     # Positions inside the cells of the grid, which repeats, with one cell around it for the neighbours.
     jitter_x, jitter_y, turn = (np.tile(draws.uniform(0, 1, (crystals, crystals)), (3, 3)) for _ in range(3))
     cell = (row + crystals) * (3 * crystals) + column + crystals

@@ -1,8 +1,8 @@
 """Where the random numbers of a corruption come from.
 
 A corruption never touches a global generator: it asks a `Draws` object. The draws of one picture depend on
-(seed, image id, corruption, severity) and nothing else: the number of workers and the order of the pictures do
-not matter.
+(seed, image id, corruption, severity) and nothing else: neither the number of workers nor the order of the
+pictures matters.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _sweep(height: int, width: int, rows: Index, columns: Index, dy: NDArray[Any
     """From which pixel of the picture before a sweep each pixel after it comes, (H * W,).
 
     The visits are sequential and each *copies* its neighbour: a neighbour visited earlier in the same sweep
-    (below, or to the right in the same row) hands on the value it received itself. All these chains are followed
+    (below, or to the right in the same row) hands on the value it received itself. All chains are followed
     at once, each round doubling the stride, so that a few rounds replace the loop over pixels.
 
     Args:

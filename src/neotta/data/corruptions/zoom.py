@@ -20,8 +20,8 @@ def zoom_blur(image: Image, step: float, count: int) -> Image:
     clean = np.ascontiguousarray(image.transpose(2, 0, 1)).astype(np.float32)
     clean /= 255
     total = clean.copy()  # the zoom by 1
-    increment = (1 + step) - 1  # the rounding of a float range, which decides ceil(size / factor)
-    for i in range(1, int(count)):
+    increment = (1 + step) - 1  # the rounding of a float range, which may decide ceil(size / factor)
+    for i in range(1, count):
         total += clipped_zoom(clean, 1 + i * increment)
     total += clean
     total /= np.float32(count + 1)

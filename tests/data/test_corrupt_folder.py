@@ -21,6 +21,7 @@ from neotta.cli.corrupt import corrupt as command
 from neotta.data.corrupt_folder import corrupt_folder
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.data.corruptions.manifest import NAME
+from neotta.data.corruptions.pool import in_order
 from neotta.data.corruptions.sources import decode, prepare
 from neotta.errors import DataError, NeottaError, OptionError, UnknownNameError
 
@@ -292,7 +293,7 @@ def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_pa
     for number in range(16):
         Pillow.new("RGB", (80, 80), (number, 100, 200)).save(src / f"more{number}.png")
     code = "import typer; from neotta.cli.corrupt import corrupt; typer.run(corrupt)"
-    arguments = [str(src), str(tmp_path / "dst"), "--all", "--preset", "tiny", "--workers", "2"]
+    arguments = [str(src), str(tmp_path / "dst"), "--all", "--preset", "cifar", "--workers", "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
@@ -303,18 +304,33 @@ def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_pa
         start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while not list((tmp_path / "dst").glob("*/*/*.JPEG")) and time.monotonic() < deadline:
+    while not list((tmp_path / "dst").glob("*/*/*.png")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in output
     assert "the same command completes the folder" in output
-    begun = len(list((tmp_path / "dst").glob("**/*.JPEG")))
+    begun = len(list((tmp_path / "dst").glob("**/*.png")))
     assert 0 < begun < 20 * 75
 
-    result = corrupt_folder(src, tmp_path / "dst", preset="tiny", workers=1)
+    result = corrupt_folder(src, tmp_path / "dst", preset="cifar", workers=1)
     assert result.kept == begun
     assert result.written == 20 * 75 - begun
     assert not list((tmp_path / "dst").glob("**/.*.tmp"))
     assert json.loads((tmp_path / "dst" / NAME).read_text())["images"] == 20
+
+
+def die(_item):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+def test_a_worker_that_dies_is_reported():
+    with pytest.raises(DataError, match="a worker process died"):
+        list(in_order(die, [1, 2, 3], workers=2))
+
+
+def test_results_come_in_the_order_of_the_items():
+    assert list(in_order(abs, [-3, 1, -2], workers=2)) == [3, 1, 2]
+    assert list(in_order(abs, [], workers=2)) == []

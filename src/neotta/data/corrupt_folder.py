@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
 from neotta.data.base import Image
 from neotta.data.corruptions.manifest import FileKind, Options, claim
+from neotta.data.corruptions.pool import in_order
 from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, corrupt
 from neotta.data.corruptions.sources import decode, list_images, prepare
 from neotta.errors import DataError, OptionError
@@ -96,7 +93,8 @@ def corrupt_folder(
     claim(dst, options, src, images)
 
     written, kept, unreadable = 0, 0, {}
-    with closing(_run(_Job(src, dst, domains, options), images, workers)) as results:
+    job = _Job(src, dst, domains, options)
+    with closing(in_order(job, images, workers, chunk=max(1, 32 // len(domains)))) as results:
         for done in results:
             written, kept = written + done.written, kept + done.kept
             if done.problem:
@@ -154,29 +152,6 @@ class _Job:
 
     def _target(self, image: str, name: str, severity: int) -> Path:
         return (self.dst / name / str(severity) / image).with_suffix(self.options.suffix())
-
-
-def _run(job: _Job, images: Sequence[str], workers: int) -> Generator[_Done, None, None]:
-    """Do the job on each image, in order."""
-    workers = min(workers, len(images))
-    if workers == 1:
-        yield from map(job, images)
-        return
-    # Fresh processes: a fork of a process that has threads may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
-    try:
-        yield from pool.map(job, images, chunksize=max(1, 32 // len(job.domains)))
-    except BrokenProcessPool as error:
-        raise DataError(
-            "a worker process died (out of memory?): run again with fewer workers; what is written is kept"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the main process, which lets the workers finish what they are at."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _whole(file: Path) -> bool:

@@ -188,6 +188,17 @@ def test_a_wrong_severity_is_refused(severity):
         corrupt(picture(), "fog", severity)
 
 
+@pytest.mark.parametrize("seed", [0.5, "0", None, True])
+def test_a_wrong_seed_is_refused(seed):
+    with pytest.raises(OptionError, match="seed is a whole number"):
+        corrupt(picture(), "fog", seed=seed)
+
+
+def test_numpy_integers_are_integers():
+    same = corrupt(picture(), "fog", np.int64(2), seed=np.uint8(7))
+    assert np.array_equal(same, corrupt(picture(), "fog", 2, seed=7))
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(UnknownNameError, match="did you mean 'gaussian_noise'"):
         corrupt(picture(), "gausian_noise")
@@ -455,7 +466,7 @@ def test_borders_fold_as_padding_does(size, position):
 @pytest.mark.parametrize("size", [1, 5, 40])
 def test_the_dense_gaussian_is_the_gaussian(size):
     field = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
-    matrix = filters.gaussian_matrix(size, 19.5, "reflect", 3.0)
+    matrix = filters.reflecting_gaussian(size, 19.5, 3.0)
     direct = filters.gaussian(field, 19.5, "reflect", 3.0)
     np.testing.assert_allclose(matrix @ field @ matrix.T, direct, atol=1e-6)
 

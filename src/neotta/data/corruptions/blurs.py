@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.filters import gaussian, mirrored, to_bytes
+from neotta.data.corruptions.filters import CACHED_SIDE, gaussian, mirrored, to_bytes
 
 Array = NDArray[Any]
 
@@ -28,7 +28,8 @@ def defocus_blur(image: Image, radius: float, alias: float) -> Image:
     height, width = image.shape[:2]
     planes = (image / 255).transpose(2, 0, 1)
     padded = planes.take(mirrored(height, reach), axis=1).take(mirrored(width, reach), axis=2)
-    shape, spectrum = _spectrum(radius, alias, height + 2 * reach, width + 2 * reach)
+    transform = _spectrum if max(height, width) <= CACHED_SIDE else _spectrum.__wrapped__
+    shape, spectrum = transform(radius, alias, height + 2 * reach, width + 2 * reach)
     product = fft.rfft2(padded, shape) * spectrum
     blurred = fft.irfft2(product, shape, overwrite_x=True)[:, :height, :width]
     return np.ascontiguousarray(to_bytes(blurred).transpose(1, 2, 0))

@@ -14,7 +14,7 @@ from neotta.data.corruptions.filters import (
     fold_mirror,
     fold_reflect,
     gaussian,
-    gaussian_matrix,
+    reflecting_gaussian,
     to_bytes,
 )
 
@@ -75,8 +75,8 @@ def _displacement(field: Array, alpha: float, sigma: float) -> Field:
     height, width = field.shape
     field = field.astype(np.float32, copy=False)
     if int(TRUNCATE * sigma + 0.5) > 16:  # a wide filter is faster as two matrix products
-        rows = gaussian_matrix(height, sigma, "reflect", TRUNCATE)
-        columns = gaussian_matrix(width, sigma, "reflect", TRUNCATE)
+        rows = reflecting_gaussian(height, sigma, TRUNCATE)
+        columns = reflecting_gaussian(width, sigma, TRUNCATE)
         field = rows @ field @ columns.T
     else:
         field = gaussian(field, sigma, "reflect", TRUNCATE)

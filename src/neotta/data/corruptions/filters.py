@@ -13,6 +13,9 @@ from neotta.data.base import Image
 
 Array = NDArray[Any]
 
+CACHED_SIDE = 1024
+"""Precomputed operators are kept for images up to this side; for larger ones they would fill the memory."""
+
 
 def to_bytes(image: Array, top: float = 1.0) -> Image:
     """Clip to [0, top] and convert to uint8, where `top` becomes 255; truncates toward zero, never rounds."""
@@ -38,16 +41,24 @@ def gaussian(image: Array, sigma: float, border: str = "nearest", truncate: floa
     return filtered
 
 
-@lru_cache(maxsize=32)
-def gaussian_matrix(size: int, sigma: float, border: str, truncate: float) -> NDArray[np.float32]:
-    """The 1-D Gaussian filter of `gaussian` on `size` pixels as a dense matrix, (size, size) float32.
+def reflecting_gaussian(size: int, sigma: float, truncate: float) -> NDArray[np.float32]:
+    """The filter `gaussian` with border "reflect" on a line of pixels as a dense matrix, (size, size).
 
     For a filter wider than the image, two products with this matrix are far faster than filtering.
     """
-    from scipy.ndimage import gaussian_filter1d
+    make = _reflecting_gaussian if size <= CACHED_SIDE else _reflecting_gaussian.__wrapped__
+    return make(size, sigma, truncate)
 
-    identity = np.eye(size)
-    matrix: Array = gaussian_filter1d(identity, sigma, axis=0, mode=border, truncate=truncate)
+
+@lru_cache(maxsize=16)
+def _reflecting_gaussian(size: int, sigma: float, truncate: float) -> NDArray[np.float32]:
+    reach = int(truncate * sigma + 0.5)
+    offsets = np.arange(-reach, reach + 1)
+    taps = np.exp(-(offsets**2) / (2 * sigma**2))
+    rows = np.arange(size)
+    matrix = np.zeros((size, size))
+    for offset, tap in zip(offsets, taps / taps.sum(), strict=True):
+        matrix[rows, fold_reflect(rows + offset, size).astype(np.intp)] += tap
     return matrix.astype(np.float32)
 
 

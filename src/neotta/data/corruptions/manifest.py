@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from neotta._files import atomic
+from neotta.data.corruptions.registry import check_seed
 from neotta.data.corruptions.textures import Textures
 from neotta.errors import DataError, OptionError
 
@@ -42,8 +43,7 @@ class Options:
 
     def check(self) -> None:
         """Raise the error that says which option is wrong and what it takes."""
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise OptionError(f"seed is a whole number, got {self.seed!r}")
+        check_seed(self.seed)
         if self.file_kind not in get_args(FileKind):
             raise OptionError(f"file_kind is 'jpeg' or 'png', got {self.file_kind!r}")
         if (

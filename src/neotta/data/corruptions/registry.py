@@ -103,10 +103,11 @@ def corrupt(
     Raises:
         InputError: The image is no (H, W, 3) uint8 array.
         UnknownNameError: There is no such corruption or preset.
-        OptionError: The severity is not 1 to 5.
+        OptionError: The severity is not 1 to 5, or the seed no whole number.
         DataError: The folder of textures holds no usable picture.
     """
     check_choice(name, severity, preset)
+    check_seed(seed)
     frosts = GROWN if textures is None else Textures.of_folder(textures)
     return apply(image, name, severity, preset, draws_for(seed, image_id, name, severity), frosts)
 
@@ -137,6 +138,12 @@ def check_choice(name: str, severity: int, preset: str) -> None:
         or severity not in SEVERITIES
     ):
         raise OptionError(f"severity is one of 1, 2, 3, 4, 5, got {severity!r}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise an error unless the seed is a whole number."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise OptionError(f"seed is a whole number, got {seed!r}")
 
 
 def check_image(image: Any) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from neotta.data.base import Image
 from neotta.data.corruptions.crystals import RECIPES, grown
+from neotta.data.corruptions.filters import CACHED_SIDE
 from neotta.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
@@ -52,7 +53,8 @@ class Textures:
         texture = _scaled(self.sources[number], self.scale)
         if texture.shape[0] >= height and texture.shape[1] >= width:
             return texture
-        return _enlarged(self.sources[number], self.scale, height, width)
+        enlarge = _enlarged if max(height, width) <= CACHED_SIDE else _enlarged.__wrapped__
+        return enlarge(self.sources[number], self.scale, height, width)
 
 
 GROWN = Textures(tuple(range(len(RECIPES))))

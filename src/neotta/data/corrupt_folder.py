@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from neotta.data.base import Image
 from neotta.data.corruptions.manifest import FileKind, Options, claim
 from neotta.data.corruptions.pool import in_order
-from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, corrupt
+from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, check_seed, corrupt
 from neotta.data.corruptions.sources import decode, list_images, prepare
 from neotta.errors import DataError, OptionError
 
@@ -85,8 +85,9 @@ def corrupt_folder(
     """
     src, dst = Path(src), Path(dst)
     domains = _domains(names, severities, preset)
+    check_seed(seed)
     kind = file_kind or ("png" if preset == "cifar" else "jpeg")
-    options = Options(preset, seed, keep_size, kind, quality, os.fspath(textures) if textures else None)
+    options = Options(preset, int(seed), keep_size, kind, quality, os.fspath(textures) if textures else None)
     options.check()
     workers = _workers(workers)
     images = _images(src, dst)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from neotta._files import atomic
-from neotta.data.corruptions.registry import check_seed
 from neotta.data.corruptions.textures import Textures
 from neotta.errors import DataError, OptionError
 
@@ -43,7 +42,6 @@ class Options:
 
     def check(self) -> None:
         """Raise the error that says which option is wrong and what it takes."""
-        check_seed(self.seed)
         if self.file_kind not in get_args(FileKind):
             raise OptionError(f"file_kind is 'jpeg' or 'png', got {self.file_kind!r}")
         if (

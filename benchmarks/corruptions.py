@@ -95,10 +95,7 @@ def main():
 
     image = picture(options.size)
     times = {
-        name: [
-            milliseconds(image, name, severity, PRESET[options.size], options.repeats)
-            for severity in SEVERITIES
-        ]
+        name: [milliseconds(image, name, severity, PRESET[options.size], options.repeats) for severity in SEVERITIES]
         for name in CORRUPTIONS + EXTRA_CORRUPTIONS
     }
     together = sum(float(np.mean(times[name])) for name in CORRUPTIONS)

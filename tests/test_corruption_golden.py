@@ -29,8 +29,7 @@ from neotta.data.corruptions.sources import decode, prepare
 from neotta.data.corruptions.weather import frost_over
 
 FOLDER = Path(
-    os.environ.get("NEOTTA_CORRUPTIONS_GOLDEN")
-    or Path(__file__).resolve().parent.parent.parent / "shared" / "golden"
+    os.environ.get("NEOTTA_CORRUPTIONS_GOLDEN") or Path(__file__).resolve().parent.parent.parent / "shared" / "golden"
 )
 NAMES = CORRUPTIONS + EXTRA_CORRUPTIONS
 SEEDS = 20
@@ -114,9 +113,7 @@ def test_the_recordings_are_of_corruptions_we_know():
     assert sets <= {(preset, name) for preset in PRESETS for name in NAMES}
 
 
-@pytest.mark.parametrize(
-    "name", ["defocus_blur", "zoom_blur", "brightness", "contrast", "gaussian_blur", "saturate"]
-)
+@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "brightness", "contrast", "gaussian_blur", "saturate"])
 def test_deterministic_corruptions_are_within_one_level(name):
     for key, preset, severity, clean, entry in entries(name):
         check(key, corrupt(clean, name, severity, preset), clean, entry, share=0.10)
@@ -215,9 +212,7 @@ def test_source_images_are_resized_as_the_recorded_inputs(shared):
     for preset, names in index()["images"].items():
         for number, name in enumerate(names):
             if (file := shared / "data" / name).is_file():
-                assert np.array_equal(prepare(decode(file), preset), arrays()[f"input/{preset}/{number}"]), (
-                    name
-                )
+                assert np.array_equal(prepare(decode(file), preset), arrays()[f"input/{preset}/{number}"]), name
                 checked += 1
     if not checked:
         pytest.skip("the source images of these recordings are not there")

@@ -66,9 +66,7 @@ def test_a_file_holds_the_corrupted_picture(src, tmp_path):
     assert np.array_equal(decode(tmp_path / "dst/gaussian_noise/3/cat/2.png"), expected)  # cifar: no loss
 
 
-@pytest.mark.parametrize(
-    ("preset", "size"), [("imagenet", (224, 224)), ("tiny", (64, 64)), ("cifar", (32, 32))]
-)
+@pytest.mark.parametrize(("preset", "size"), [("imagenet", (224, 224)), ("tiny", (64, 64)), ("cifar", (32, 32))])
 def test_pictures_have_the_size_of_their_preset(src, tmp_path, preset, size):
     corrupt_folder(src, tmp_path / "dst", ["contrast"], [1], preset, workers=1)
     corrupt_folder(src, tmp_path / "kept", ["contrast"], [1], preset, keep_size=True, workers=1)
@@ -104,9 +102,7 @@ def test_a_second_run_completes_what_is_missing(src, tmp_path):
     (dst / "snow/1/.4.JPEG.tmp").write_bytes(b"half")
     untouched = (dst / "fog/1/cat/2.JPEG").stat().st_mtime_ns
     seen = []
-    result = corrupt_folder(
-        src, dst, ["fog", "snow"], [1], "tiny", workers=1, progress=lambda *p: seen.append(p)
-    )
+    result = corrupt_folder(src, dst, ["fog", "snow"], [1], "tiny", workers=1, progress=lambda *p: seen.append(p))
     assert (result.written, result.kept) == (2, 6)
     assert seen == [(2, 8), (4, 8), (6, 8), (8, 8)]
     assert content(dst) == whole

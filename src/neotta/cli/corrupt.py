@@ -29,14 +29,10 @@ def corrupt(
         str, typer.Option(help="Parameters and image size: imagenet (224), tiny (64) or cifar (32).")
     ] = "imagenet",
     seed: Annotated[int, typer.Option(help="Another seed gives other noise.")] = 0,
-    keep_size: Annotated[
-        bool, typer.Option("--keep-size", help="Do not resize and crop the images.")
-    ] = False,
+    keep_size: Annotated[bool, typer.Option("--keep-size", help="Do not resize and crop the images.")] = False,
     png: Annotated[bool, typer.Option("--png", help="Write PNG, without loss (cifar: always).")] = False,
     quality: Annotated[int, typer.Option(help="Of JPEG files, 1 to 100.")] = 85,
-    textures: Annotated[
-        Path | None, typer.Option(help="Folder of frost pictures. Default: generated.")
-    ] = None,
+    textures: Annotated[Path | None, typer.Option(help="Folder of frost pictures. Default: generated.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
 ) -> None:
     """Write a corrupted copy of a folder in the layout of ImageNet-C.

@@ -186,9 +186,7 @@ def _write(file: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(file)
     except OSError as error:
-        raise DataError(
-            f"{str(file)!r} cannot be written: {error.strerror}; run again to continue"
-        ) from error
+        raise DataError(f"{str(file)!r} cannot be written: {error.strerror}; run again to continue") from error
 
 
 def _domains(names: Sequence[str], severities: Sequence[int], preset: str) -> tuple[tuple[str, int], ...]:
@@ -217,16 +215,12 @@ def _images(src: Path, dst: Path) -> list[str]:
     if not src.is_dir():
         raise DataError(f"source {str(src)!r} is not a folder")
     if src.resolve() in (dst.resolve(), *dst.resolve().parents):
-        raise OptionError(
-            f"the target {str(dst)!r} lies inside the source: its files would be corrupted again"
-        )
+        raise OptionError(f"the target {str(dst)!r} lies inside the source: its files would be corrupted again")
     images = list_images(src)
     if not images:
         raise DataError(f"no images below {str(src)!r}")
     stems = Counter(PurePosixPath(image).with_suffix("") for image in images)
     stem, count = stems.most_common(1)[0]
     if count > 1:
-        raise DataError(
-            f"{count} images in {str(src)!r} are called {str(stem)!r} but for the ending: rename them"
-        )
+        raise DataError(f"{count} images in {str(src)!r} are called {str(stem)!r} but for the ending: rename them")
     return images

@@ -50,9 +50,7 @@ def elastic_transform(image: Image, draws: Draws, alpha: float, sigma: float, ji
     return to_bytes(sheared[..., :3], 255)
 
 
-def _affine_positions(
-    height: int, width: int, moves: Array, row: Field, column: Field
-) -> tuple[Field, Field]:
+def _affine_positions(height: int, width: int, moves: Array, row: Field, column: Field) -> tuple[Field, Field]:
     """Where each output pixel comes from, under the affine map that moves three points by `moves`, (3, 2).
 
     Returns:

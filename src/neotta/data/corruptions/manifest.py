@@ -44,11 +44,7 @@ class Options:
         """Raise the error that says which option is wrong and what it takes."""
         if self.file_kind not in get_args(FileKind):
             raise OptionError(f"file_kind is 'jpeg' or 'png', got {self.file_kind!r}")
-        if (
-            isinstance(self.quality, bool)
-            or not isinstance(self.quality, int)
-            or not 1 <= self.quality <= 100
-        ):
+        if isinstance(self.quality, bool) or not isinstance(self.quality, int) or not 1 <= self.quality <= 100:
             raise OptionError(f"quality is a whole number from 1 to 100, got {self.quality!r}")
 
     def suffix(self) -> str:
@@ -68,9 +64,7 @@ def claim(dst: Path, options: Options, src: Path, images: Sequence[str]) -> None
     if file.exists():
         _compare(dst, _read(file), manifest)
     elif dst.exists() and (not dst.is_dir() or any(dst.iterdir())):
-        raise DataError(
-            f"{str(dst)!r} holds something else already (there is no {NAME}): choose a new folder"
-        )
+        raise DataError(f"{str(dst)!r} holds something else already (there is no {NAME}): choose a new folder")
     else:
         with atomic(file) as temporary:
             temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -115,7 +109,5 @@ def _compare(dst: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
             f"{str(dst)!r} was begun from {old.get('images')} other images (now {new['images']}): "
             "choose a new folder, or give the same source"
         )
-    listed = ", ".join(
-        f"{name} {old.get(name)!r} (now {new[name]!r})" for name in differences if name != "source"
-    )
+    listed = ", ".join(f"{name} {old.get(name)!r} (now {new[name]!r})" for name in differences if name != "source")
     raise OptionError(f"{str(dst)!r} was begun with {listed}: choose a new folder, or give the same options")

@@ -17,9 +17,7 @@ def motion_blur(image: Image, draws: Draws, radius: float, sigma: float) -> Imag
     return motion_blur_along(image, radius, sigma, float(draws.uniform(-45, 45)))
 
 
-def motion_blur_along(
-    image: NDArray[np.uint8], radius: float, sigma: float, angle: float
-) -> NDArray[np.uint8]:
+def motion_blur_along(image: NDArray[np.uint8], radius: float, sigma: float, angle: float) -> NDArray[np.uint8]:
     """Blur along one direction with a one-sided kernel, which also displaces the content.
 
     Args:

@@ -112,9 +112,7 @@ def corrupt(
     return apply(image, name, severity, preset, draws_for(seed, image_id, name, severity), frosts)
 
 
-def apply(
-    image: Image, name: str, severity: int, preset: str, draws: Draws, textures: Textures = GROWN
-) -> Image:
+def apply(image: Image, name: str, severity: int, preset: str, draws: Draws, textures: Textures = GROWN) -> Image:
     """Corrupt one picture with random numbers of the caller's: see `corrupt` for the rest."""
     check_choice(name, severity, preset)
     check_image(image)
@@ -132,11 +130,7 @@ def check_choice(name: str, severity: int, preset: str) -> None:
         raise UnknownNameError("corruption", str(name), CORRUPTIONS + EXTRA_CORRUPTIONS)
     if preset not in PRESETS:
         raise UnknownNameError("preset", str(preset), PRESETS)
-    if (
-        isinstance(severity, bool)
-        or not isinstance(severity, (int, np.integer))
-        or severity not in SEVERITIES
-    ):
+    if isinstance(severity, bool) or not isinstance(severity, (int, np.integer)) or severity not in SEVERITIES:
         raise OptionError(f"severity is one of 1, 2, 3, 4, 5, got {severity!r}")
 
 
@@ -150,9 +144,7 @@ def check_image(image: Any) -> None:
     """Raise the error that says how to make a usable picture of what was given."""
     wanted = "expected an RGB image as an (H, W, 3) uint8 array"
     if not isinstance(image, np.ndarray):
-        raise InputError(
-            f"{wanted}, got {type(image).__name__}: convert it (Pillow: np.asarray(image.convert('RGB')))"
-        )
+        raise InputError(f"{wanted}, got {type(image).__name__}: convert it (Pillow: np.asarray(image.convert('RGB')))")
     got = f"{wanted}, got shape {image.shape} and dtype {image.dtype}"
     if image.ndim == 2:
         raise InputError(f"{got}: repeat the grey channel with np.stack([image] * 3, axis=2)")

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image as Pillow
 from PIL import features
 
-from neotta.data.corrupt_folder import encode
+from neotta.data.corrupted_copy import encode
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, PRESETS, apply, corrupt
 from neotta.data.corruptions.draws import LegacyDraws
 from neotta.data.corruptions.manifest import Options

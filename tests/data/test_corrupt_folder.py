@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from neotta.cli.corrupt import corrupt as command
-from neotta.data.corrupt_folder import corrupt_folder
+from neotta.data.corrupted_copy import corrupt_folder
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.data.corruptions.manifest import NAME
 from neotta.data.corruptions.pool import in_order

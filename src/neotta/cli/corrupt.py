@@ -39,7 +39,7 @@ def corrupt(
 
     An interrupted run is completed by the same command again.
     """
-    from neotta.data.corrupt_folder import corrupt_folder
+    from neotta.data.corrupted_copy import corrupt_folder
     from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
     names = [*(CORRUPTIONS if all_ else ()), *(EXTRA_CORRUPTIONS if extra else ()), *(corruption or ())]

@@ -8,8 +8,8 @@ from neotta._lazy import lazy
 
 if TYPE_CHECKING:
     from neotta.data.base import ImageDataset
-    from neotta.data.corrupt_folder import corrupt_folder
     from neotta.data.corrupted import CorruptedDataset
+    from neotta.data.corrupted_copy import corrupt_folder
     from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, corrupt
 
 __all__ = ["CORRUPTIONS", "EXTRA_CORRUPTIONS", "CorruptedDataset", "ImageDataset", "corrupt", "corrupt_folder"]
@@ -22,6 +22,6 @@ __getattr__, __dir__ = lazy(
         "EXTRA_CORRUPTIONS": "neotta.data.corruptions",
         "ImageDataset": "neotta.data.base",
         "corrupt": "neotta.data.corruptions",
-        "corrupt_folder": "neotta.data.corrupt_folder",
+        "corrupt_folder": "neotta.data.corrupted_copy",
     },
 )

@@ -223,3 +223,12 @@ def test_threads_leave_the_warning_filters_as_they_were():
     for thread in threads:
         thread.join()
     assert warnings.filters == before
+
+
+def test_other_warnings_of_the_program_are_still_shown_once(recwarn):
+    warnings.simplefilter("default")
+    data = encode(Image.new("RGB", (8, 8)))
+    for _ in range(3):
+        decode(data)
+        warnings.warn("said once", stacklevel=1)
+    assert [str(warning.message) for warning in recwarn] == ["said once"]

@@ -2,20 +2,24 @@
 
 import hashlib
 import io
+import os
 import re
 import shutil
 import stat
 import tarfile
 import zipfile
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
 from data_makers import cifar10_c, class_folders, corrupted
+from hypothesis import given
+from hypothesis import strategies as st
 from loopback import serving
 
 from neotta.data.downloads import download
 from neotta.data.downloads.catalog import CATALOG, find
-from neotta.data.downloads.unpack import MARKER, install, unpack
+from neotta.data.downloads.unpack import MARKER, _inside, install, unpack
 from neotta.data.layouts.wordnet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError, OptionError, UnknownNameError
@@ -86,13 +90,24 @@ def test_folders_and_dots_in_names_are_harmless(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../evil", "a/../../evil", "/evil", "..", "a\\..\\..\\evil", "C:evil", "C:/evil"]
+    "name", ["../evil", "a/../../evil", "/evil", "..", "a\\..\\..\\evil", "C:evil", "./C:evil"]
 )
 @pytest.mark.parametrize("make", [tar, zip_of])
 def test_members_that_would_escape_are_refused(tmp_path, name, make):
     with pytest.raises(DataError, match="would be written outside the folder"):
         unpacked(tmp_path, make([(name, b"evil")]))
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["archive", "out"]
+
+
+@given(st.text(alphabet="./\\:aC ~\0é", max_size=12))
+def test_a_member_is_inside_the_folder_or_refused(name):
+    folder = Path("/some/folder")
+    try:
+        path = _inside(name)
+    except DataError:
+        return
+    assert Path(os.path.normpath(folder / path)).is_relative_to(folder)
+    assert (PureWindowsPath("C:/some/folder") / path).is_relative_to("C:/some/folder")
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,12 @@ def test_splits_of_classes_called_1_to_5_are_no_corruptions(tmp_path):
     assert open_data(tmp_path).layout == "folder"
 
 
+def test_classes_with_numbered_subfolders_are_no_corruptions(tmp_path):
+    corrupted(tmp_path, ["cat", "dog"], [1, 2], ["monday"])
+    assert open_data(tmp_path).classes == ("cat", "dog")
+    assert open_data(tmp_path, layout="corrupted").domains == ("cat/1", "cat/2", "dog/1", "dog/2")
+
+
 def test_folder_without_labels_is_read_recursively(tmp_path):
     for name in ("b.png", "a/c.JPG", "a/d.txt.jpeg"):
         write_image(tmp_path / name)

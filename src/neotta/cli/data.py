@@ -49,16 +49,19 @@ def info(
 def _show(found: Info) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     console = Console()
+    domains = "1 domain" if len(found.domains) == 1 else f"{len(found.domains)} domains"
     classes = "unknown" if found.classes is None else f"{found.classes:,}"
     part = "" if found.class_indices is None else " (of the model's 1,000)"
     console.print(
         f"[bold]{found.layout}[/bold] at {escape(str(found.root or 'neotta itself'))}", soft_wrap=True
     )
-    console.print(f"{found.count:,} images in {len(found.domains)} domains, classes: {classes}{part}")
-    table = Table("domain", "images", "classes", "per class", "size", "mode", "checked", "bad")
+    console.print(f"{found.count:,} images in {domains}, classes: {classes}{part}")
+    table = Table(
+        Column("domain", overflow="fold"), "images", "classes", "per class", "size", "mode", "checked", "bad"
+    )
     for domain in found.domains:
         table.add_row(escape(domain.name), *_cells(domain), style="red" if domain.problems else None)
     console.print(table)

@@ -18,11 +18,11 @@ import contextlib
 import functools
 import io
 import os
-import threading
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "MPO", "PPM", "JPEG2000"
 Encoded = bytes | str | os.PathLike[str]
 """An image file: its bytes, or its path."""
 
+_IGNORE_PILLOW = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _ORIENTATION = 0x0112
 _UPRIGHT = {
     2: pil.Transpose.FLIP_LEFT_RIGHT,
@@ -163,31 +164,16 @@ def _eight_bit(grey: NDArray[np.generic], mode: str) -> Image:
     return np.rint(values * (255 / white)).astype(np.uint8)
 
 
-class _Quiet:
-    """Silences Pillow's warnings while at least one thread is decoding.
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Pillow's warnings.
 
-    `warnings.catch_warnings` alone would leave wrong filters behind when threads overlap.
+    `warnings.catch_warnings` would show every other warning of the program anew after each image, and would
+    leave wrong filters behind when threads overlap.
     """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.inside = 0
-        self.stack = contextlib.ExitStack()
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self.lock:
-            if self.inside == 0:
-                self.stack.enter_context(warnings.catch_warnings())
-                warnings.filterwarnings("ignore", module=r"PIL\.")
-            self.inside += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.inside -= 1
-                if self.inside == 0:
-                    self.stack.close()
-
-
-_quiet = _Quiet()
+    filters = cast("list[object]", warnings.filters)
+    filters.insert(0, _IGNORE_PILLOW)
+    try:
+        yield
+    finally:
+        filters.remove(_IGNORE_PILLOW)

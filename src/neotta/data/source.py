@@ -20,6 +20,7 @@ class DataSource:
         layout: The name of the layout, such as `"imagenet-c"`.
         root: The folder or file, or None for data that comes with neotta.
         domains: The domains in it, such as `"fog/5"`, in the order of the paper.
+        opener: Opens one domain; `dataset` calls it.
         classes: The names of the classes in the order of the labels (WordNet ids for ImageNet's), or None.
         class_indices: For a dataset that by definition has fewer classes than the model (ImageNet-R: 200 of
             1000), the model's output for each class, increasing. None where all outputs take part.

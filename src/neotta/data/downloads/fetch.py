@@ -28,7 +28,7 @@ from neotta._version import __version__
 from neotta.errors import DataError
 
 TIMEOUT = 30.0
-TRIES = 6
+TRIES = 8
 PAUSE = 1.0
 """Seconds before the second attempt; each further one waits twice as long, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE = 60.0
@@ -154,8 +154,7 @@ def _receive(
                 f"{url} is a web page, not a file (a limit on downloads, or a login?): "
                 f"get the file with a browser, and put it into {str(part.parent)!r}"
             )
-        length = response.headers.get("Content-Length")
-        total = None if length is None else have + int(length)
+        total = None if response.length is None else have + response.length
         if room is not None and total is not None:
             room(total - have, total)
         _write_note(part, _Note(url, _validator(response), total))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Generator
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, Literal
 
 from neotta._files import atomic
@@ -140,13 +139,8 @@ def _write(folder: Path, name: str, size: int, data: IO[bytes] | None) -> None:
 
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or "\\" in name
-        or "\0" in name
-        or re.match(r"[A-Za-z]:", name)
-    ):
+    drive = PureWindowsPath(str(path)).drive
+    if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
         raise DataError(f"archive is refused: its member {name!r} would be written outside the folder")
     return path
 

@@ -70,8 +70,8 @@ def looks_like_tiny_imagenet_c(root: Path) -> bool:
 
 
 def looks_like_corrupted(root: Path) -> bool:
-    """Corruptions of any dataset."""
-    return bool(corruption_folders(root))
+    """Corruptions of any dataset; at least one has a known name, or the folders could be classes."""
+    return not corruption_folders(root).keys().isdisjoint(PAPER_ORDER)
 
 
 def _is_imagenets(root: Path) -> bool:

@@ -59,6 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, body):
         server, start = self.server, 0
+        # taken before a header is sent: the client may leave then, and the test go on to the next request
+        cut = server.cuts.pop(0) if server.cuts else len(body)
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         same = self.headers.get("If-Range") in (None, server.etag)
         if wanted and server.ranges and same:
@@ -80,7 +82,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("ETag", server.etag)
         self.send_header("Connection", "close")
         self.end_headers()
-        cut = server.cuts.pop(0) if server.cuts else len(body)
         self.wfile.write(body[start : start + cut])
 
 

@@ -126,6 +126,8 @@ def _formats() -> tuple[str, ...]:
 
 
 def _upright(image: pil.Image) -> pil.Image:
+    if image.format == "TIFF":  # Pillow has turned it while loading
+        return image
     try:
         orientation = image.getexif().get(_ORIENTATION)
     except Exception:  # a broken EXIF block does not spoil the picture

@@ -25,8 +25,9 @@ from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, PRESETS, app
 from neotta.data.corruptions.draws import LegacyDraws
 from neotta.data.corruptions.manifest import Options
 from neotta.data.corruptions.motion import motion_blur_along
-from neotta.data.corruptions.sources import decode, prepare
+from neotta.data.corruptions.size import prepare
 from neotta.data.corruptions.weather import frost_over
+from neotta.data.decode import decode
 
 FOLDER = Path(
     os.environ.get("NEOTTA_CORRUPTIONS_GOLDEN") or Path(__file__).resolve().parent.parent.parent / "shared" / "golden"

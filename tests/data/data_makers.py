@@ -35,9 +35,7 @@ def cifar10_c(root: Path, corruptions=("fog", "snow"), per_severity=6):
     root.mkdir(parents=True, exist_ok=True)
     for number, corruption in enumerate(corruptions):
         rng = np.random.default_rng(number)
-        np.save(
-            root / f"{corruption}.npy", rng.integers(0, 256, (5 * per_severity, 32, 32, 3), dtype=np.uint8)
-        )
+        np.save(root / f"{corruption}.npy", rng.integers(0, 256, (5 * per_severity, 32, 32, 3), dtype=np.uint8))
     np.save(root / "labels.npy", np.tile(np.arange(per_severity, dtype=np.uint8), 5))
     return root
 

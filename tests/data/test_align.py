@@ -54,9 +54,7 @@ def test_the_first_of_two_outputs_of_one_name_is_taken():
 
 
 def test_real_tiny_imagenet_in_the_order_of_its_model(shared):
-    order = json.loads(
-        (shared / "data" / "models" / "vit_tiny_patch16_224-tinyimagenet200.classes.json").read_text()
-    )
+    order = json.loads((shared / "data" / "models" / "vit_tiny_patch16_224-tinyimagenet200.classes.json").read_text())
     source = open_data(shared / "data" / "tiny-imagenet-200")
     dataset = source.dataset("val")
     assert (source.layout, len(dataset)) == ("tiny-imagenet", 4000)

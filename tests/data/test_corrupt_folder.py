@@ -22,7 +22,8 @@ from neotta.data.corrupted_copy import corrupt_folder
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.data.corruptions.manifest import NAME
 from neotta.data.corruptions.pool import in_order
-from neotta.data.corruptions.sources import decode, prepare
+from neotta.data.corruptions.size import prepare
+from neotta.data.decode import decode
 from neotta.errors import DataError, NeottaError, OptionError, UnknownNameError
 
 IMAGES = ("cat/1.png", "cat/2.jpg", "dog/deep/3.JPEG", "4.png")

@@ -69,9 +69,7 @@ def test_transparent_palette_entry_is_laid_on_white(fmt):
     image = Image.new("P", (2, 1))
     image.putpalette([10, 20, 30, 40, 50, 60])
     image.putpixel((1, 0), 1)
-    np.testing.assert_array_equal(
-        decode(encode(image, fmt, transparency=0)), [[[255, 255, 255], [40, 50, 60]]]
-    )
+    np.testing.assert_array_equal(decode(encode(image, fmt, transparency=0)), [[[255, 255, 255], [40, 50, 60]]])
 
 
 def test_palette_with_alpha_per_entry_is_laid_on_white():
@@ -85,9 +83,7 @@ def test_palette_with_alpha_per_entry_is_laid_on_white():
 
 def test_colour_key_of_an_rgb_png_is_laid_on_white():
     image = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], dtype=np.uint8))
-    np.testing.assert_array_equal(
-        decode(encode(image, transparency=(1, 2, 3))), [[[255, 255, 255], [4, 5, 6]]]
-    )
+    np.testing.assert_array_equal(decode(encode(image, transparency=(1, 2, 3))), [[[255, 255, 255], [4, 5, 6]]])
 
 
 def test_cmyk_jpeg_becomes_rgb():

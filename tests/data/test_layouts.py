@@ -89,9 +89,7 @@ def test_tiny_imagenet_c_is_told_by_the_size_of_its_images(tmp_path):
     (tmp_path / "wnids.txt").write_text(f"{WNIDS[30]}\n{WNIDS[1]}\n")
     dataset = open_data(tmp_path).dataset("fog/2")
     assert dataset.classes == (WNIDS[30], WNIDS[1])
-    assert [dataset.classes[label] for label in dataset.labels] == [
-        name.split("/")[0] for name in dataset.ids
-    ]
+    assert [dataset.classes[label] for label in dataset.labels] == [name.split("/")[0] for name in dataset.ids]
 
 
 def test_corrupted_copies_of_any_dataset(tmp_path):
@@ -240,9 +238,7 @@ def test_imagenet_r_takes_its_classes_from_the_folders(tmp_path):
     dataset = source.dataset()
     assert dataset.domain == "imagenet-r"
     assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert [WNIDS[source.class_indices[label]] for label in dataset.labels] == [
-        i.split("/")[0] for i in dataset.ids
-    ]
+    assert [WNIDS[source.class_indices[label]] for label in dataset.labels] == [i.split("/")[0] for i in dataset.ids]
 
 
 def test_imagenet_sketch_packed_and_unpacked(tmp_path):

@@ -59,9 +59,7 @@ def test_shards_of_a_split_are_one_domain(arrow, tmp_path):
 
 def test_one_file_with_class_names(arrow, tmp_path):
     path = tmp_path / "pets.parquet"
-    write_parquet(
-        arrow, path, table(arrow, [0, 1], [1, 0], names=["cat", "dog"], columns=("picture", "kind"))
-    )
+    write_parquet(arrow, path, table(arrow, [0, 1], [1, 0], names=["cat", "dog"], columns=("picture", "kind")))
     source = open_data(path)
     assert (source.domains, source.classes) == (("pets",), ("cat", "dog"))
     dataset = pickle.loads(pickle.dumps(source.dataset()))
@@ -70,12 +68,8 @@ def test_one_file_with_class_names(arrow, tmp_path):
 
 
 def test_labels_that_are_words_are_numbered_over_all_splits(arrow, tmp_path):
-    write_parquet(
-        arrow, tmp_path / "train.parquet", table(arrow, [0, 1], ["dog", "eel"], columns=("img", "wnid"))
-    )
-    write_parquet(
-        arrow, tmp_path / "test.parquet", table(arrow, [2, 3], ["cat", "eel"], columns=("img", "wnid"))
-    )
+    write_parquet(arrow, tmp_path / "train.parquet", table(arrow, [0, 1], ["dog", "eel"], columns=("img", "wnid")))
+    write_parquet(arrow, tmp_path / "test.parquet", table(arrow, [2, 3], ["cat", "eel"], columns=("img", "wnid")))
     source = open_data(tmp_path)
     assert source.classes == ("cat", "dog", "eel")
     assert source.dataset("train").labels.tolist() == [1, 2]
@@ -86,9 +80,7 @@ def test_labels_that_are_words_are_numbered_over_all_splits(arrow, tmp_path):
 def test_arrow_files(arrow, tmp_path, writer):
     made = table(arrow, range(5), [0, 1, 0, 1, 0], names=["cat", "dog"])
     (tmp_path / "train").mkdir()
-    with getattr(arrow.ipc, writer)(
-        str(tmp_path / "train" / "data-00000-of-00001.arrow"), made.schema
-    ) as out:
+    with getattr(arrow.ipc, writer)(str(tmp_path / "train" / "data-00000-of-00001.arrow"), made.schema) as out:
         out.write_table(made, max_chunksize=2)
     (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train"]}))
     source = open_data(tmp_path)
@@ -112,14 +104,10 @@ def test_a_file_written_anew_is_read_anew(arrow, tmp_path):
 
 def test_rows_without_images_are_bad_samples(arrow, tmp_path):
     kind = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
-    rows = arrow.array(
-        [{"bytes": None, "path": "elsewhere.png"}, {"bytes": b"broken", "path": None}, None], kind
-    )
+    rows = arrow.array([{"bytes": None, "path": "elsewhere.png"}, {"bytes": b"broken", "path": None}, None], kind)
     write_parquet(arrow, tmp_path / "x.parquet", arrow.table({"image": rows}))
     dataset = open_data(tmp_path / "x.parquet").dataset()
-    for index, message in enumerate(
-        ["saved without its images", "no image of a known format", "no image bytes"]
-    ):
+    for index, message in enumerate(["saved without its images", "no image of a known format", "no image bytes"]):
         with pytest.raises(DataError, match=message):
             dataset.read(index)
 

@@ -19,9 +19,7 @@ data_app = typer.Typer(help="Look at datasets on disk, and download the paper's.
 def info(
     path: Annotated[str, typer.Argument(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or 'digits'.")],
     domain: Annotated[list[str] | None, typer.Option(help="Only these: fog/5, fog, or '*/5'.")] = None,
-    sample: Annotated[
-        int, typer.Option(min=1, help="Samples of each domain to check by their headers.")
-    ] = 100,
+    sample: Annotated[int, typer.Option(min=1, help="Samples of each domain to check by their headers.")] = 100,
     full: Annotated[bool, typer.Option("--full", help="Decode every sample: finds truncated files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -55,13 +53,9 @@ def _show(found: Info) -> None:
     domains = "1 domain" if len(found.domains) == 1 else f"{len(found.domains)} domains"
     classes = "unknown" if found.classes is None else f"{found.classes:,}"
     part = "" if found.class_indices is None else " (of the model's 1,000)"
-    console.print(
-        f"[bold]{found.layout}[/bold] at {escape(str(found.root or 'neotta itself'))}", soft_wrap=True
-    )
+    console.print(f"[bold]{found.layout}[/bold] at {escape(str(found.root or 'neotta itself'))}", soft_wrap=True)
     console.print(f"{found.count:,} images in {domains}, classes: {classes}{part}")
-    table = Table(
-        Column("domain", overflow="fold"), "images", "classes", "per class", "size", "mode", "checked", "bad"
-    )
+    table = Table(Column("domain", overflow="fold"), "images", "classes", "per class", "size", "mode", "checked", "bad")
     for domain in found.domains:
         table.add_row(escape(domain.name), *_cells(domain), style="red" if domain.problems else None)
     console.print(table)
@@ -99,19 +93,15 @@ def _most(counts: dict[str, int]) -> str:
 
 @data_app.command()
 def download(
-    name: Annotated[
-        str, typer.Argument(help="cifar10-c, imagenet-c, imagenet-r, imagenet-sketch or cifar-10.")
-    ],
-    dest: Annotated[
-        Path, typer.Argument(help="The folder to put it in; the dataset gets a folder there.")
-    ] = Path("data"),
+    name: Annotated[str, typer.Argument(help="cifar10-c, imagenet-c, imagenet-r, imagenet-sketch or cifar-10.")],
+    dest: Annotated[Path, typer.Argument(help="The folder to put it in; the dataset gets a folder there.")] = Path(
+        "data"
+    ),
     part: Annotated[
         list[str] | None,
         typer.Option(help="Only this part of imagenet-c: blur, digital, extra, noise, weather."),
     ] = None,
-    mirror: Annotated[
-        str | None, typer.Option(help="Address of a folder that holds the same archives.")
-    ] = None,
+    mirror: Annotated[str | None, typer.Option(help="Address of a folder that holds the same archives.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the archives after unpacking.")] = False,
     verify: Annotated[bool, typer.Option(help="Compare the archives with their published checksums.")] = True,
 ) -> None:

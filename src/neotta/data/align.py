@@ -48,9 +48,7 @@ def align(dataset: ImageDataset, labels: Sequence[str]) -> ImageDataset:
     return AlignedDataset(dataset, table[dataset.labels], tuple(labels))
 
 
-def class_outputs(
-    classes: Sequence[str], labels: Sequence[str], *, of: str = "the dataset"
-) -> tuple[int, ...]:
+def class_outputs(classes: Sequence[str], labels: Sequence[str], *, of: str = "the dataset") -> tuple[int, ...]:
     """The model's output for each class: what `classes=` of an adapter takes.
 
     Args:

@@ -50,3 +50,7 @@ class CorruptedDataset(ImageDataset):
             image_id=self.ids[index],
             textures=self.textures,
         )
+
+    def stamp(self, index: int) -> str:
+        """That of the clean image, and how it is corrupted."""
+        return f"{self.dataset.stamp(index)}-{self.preset}-{self.seed}-{self.textures or ''}"

@@ -19,7 +19,9 @@ from neotta.data.base import Image
 from neotta.data.corruptions.manifest import FileKind, Options, claim
 from neotta.data.corruptions.pool import in_order
 from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, check_seed, corrupt
-from neotta.data.corruptions.sources import decode, list_images, prepare
+from neotta.data.corruptions.size import prepare
+from neotta.data.decode import decode
+from neotta.data.layouts.files import list_images
 from neotta.errors import DataError, OptionError
 
 Progress = Callable[[int, int], None]

@@ -65,9 +65,7 @@ class Info:
         return sum(domain.bad for domain in self.domains)
 
 
-def describe(
-    source: DataSource, *, sample: int = 100, full: bool = False, progress: Progress | None = None
-) -> Info:
+def describe(source: DataSource, *, sample: int = 100, full: bool = False, progress: Progress | None = None) -> Info:
     """Look through a source.
 
     Args:
@@ -93,9 +91,7 @@ def describe(
     )
 
 
-def _describe(
-    name: str, dataset: ImageDataset, sample: int, full: bool, progress: Progress | None
-) -> DomainInfo:
+def _describe(name: str, dataset: ImageDataset, sample: int, full: bool, progress: Progress | None) -> DomainInfo:
     info = DomainInfo(name, len(dataset))
     if dataset.labels is not None:
         counts = np.unique(dataset.labels, return_counts=True)[1]

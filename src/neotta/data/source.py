@@ -62,9 +62,7 @@ class DataSource:
         kept: dict[str, None] = {}
         for pattern in wanted:
             short = pattern.removeprefix(f"{self.layout}/")
-            found = [
-                name for name in self.domains if fnmatchcase(name, short) or name.startswith(f"{short}/")
-            ]
+            found = [name for name in self.domains if fnmatchcase(name, short) or name.startswith(f"{short}/")]
             if not found:
                 raise self._missing(pattern)
             kept.update(dict.fromkeys(found))

@@ -99,9 +99,7 @@ def fetch(
             bad = target.with_name(f"{target.name.lstrip('.')}.bad")
             part.replace(bad)
             _note_path(part).unlink(missing_ok=True)
-            raise DataError(
-                f"{url}: {error}; the file is kept as {str(bad)!r} and will not be used"
-            ) from error
+            raise DataError(f"{url}: {error}; the file is kept as {str(bad)!r} and will not be used") from error
     part.replace(target)
     _note_path(part).unlink(missing_ok=True)
 
@@ -136,9 +134,7 @@ def _receive(
 ) -> None:
     """One attempt: from where `part` ends to the end of the file."""
     have, headers, note = _resume(url, part, proven)
-    if (
-        note is not None and have and note.total == have
-    ):  # whole already: only the last steps were interrupted
+    if note is not None and have and note.total == have:  # whole already: only the last steps were interrupted
         return
     with contextlib.closing(_open(url, headers, timeout)) as response:
         if response.status == 416:
@@ -215,15 +211,11 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> Any:
         error.close()
         if error.code in _AGAIN:
             raise _Broken(f"the server answered {error.code} {error.reason}") from error
-        raise DataError(
-            f"{url} cannot be downloaded: the server answered {error.code} {error.reason}"
-        ) from error
+        raise DataError(f"{url} cannot be downloaded: the server answered {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise DataError(
-                f"{url} cannot be downloaded: the server's certificate is wrong: {reason}"
-            ) from error
+            raise DataError(f"{url} cannot be downloaded: the server's certificate is wrong: {reason}") from error
         raise _Broken(str(reason) or type(reason).__name__) from error
 
 

@@ -33,9 +33,7 @@ def is_installed(target: Path, file: str) -> bool:
     return bool(note.get("done")) and all((target / name).exists() for name in note["entries"])
 
 
-def install(
-    archive: Path, target: Path, file: str, *, inside_folder: bool, progress: Progress | None = None
-) -> None:
+def install(archive: Path, target: Path, file: str, *, inside_folder: bool, progress: Progress | None = None) -> None:
     """Unpack an archive beside `target`, then move what it holds into it.
 
     Args:

@@ -103,9 +103,7 @@ def check_images(images: NDArray[Any], where: object) -> NDArray[np.uint8]:
     return images
 
 
-def check_labels(
-    labels: NDArray[Any], count: int, where: object, classes: int | None = None
-) -> NDArray[np.int64]:
+def check_labels(labels: NDArray[Any], count: int, where: object, classes: int | None = None) -> NDArray[np.int64]:
     """Refuse labels of another number than the images, or that are no class numbers."""
     if labels.ndim != 1 or len(labels) != count:
         raise DataError(f"{str(where)!r} holds labels of shape {labels.shape} for {count:,} images")

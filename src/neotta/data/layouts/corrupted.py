@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from neotta.data.base import ImageDataset
+from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
 from neotta.data.decode import probe
 from neotta.data.layouts.files import (
     FileDataset,
@@ -22,13 +23,7 @@ from neotta.data.layouts.wordnet import imagenet_wnids
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
-PAPER_ORDER = (
-    "gaussian_noise", "shot_noise", "impulse_noise",
-    "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
-    "snow", "frost", "fog", "brightness",
-    "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-    "speckle_noise", "gaussian_blur", "spatter", "saturate",
-)  # fmt: skip
+PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 """The archives of ImageNet-C, which some people unpack into folders of their own."""
 
@@ -123,9 +118,7 @@ def _open(root: Path, layout: str, classes: tuple[str, ...] | None) -> DataSourc
     return DataSource(layout, root, tuple(domains), partial(_domain, domains, layout, classes), classes)
 
 
-def _domain(
-    domains: dict[str, Path], layout: str, classes: tuple[str, ...] | None, domain: str
-) -> ImageDataset:
+def _domain(domains: dict[str, Path], layout: str, classes: tuple[str, ...] | None, domain: str) -> ImageDataset:
     folder, name = domains[domain], full_name(layout, domain)
     if classes is None:
         return FileDataset(folder, list_images(folder), domain=name)

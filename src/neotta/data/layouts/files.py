@@ -55,6 +55,11 @@ class FileDataset(EncodedDataset):
         """The path of one sample."""
         return self.root / self.ids[index]
 
+    def stamp(self, index: int) -> str:
+        """Size and time of the file."""
+        facts = self.encoded(index).stat()
+        return f"{facts.st_size}-{facts.st_mtime_ns}"
+
 
 def from_class_folders(
     root: Path, label_of: Mapping[str, int], *, domain: str, classes: tuple[str, ...] | None

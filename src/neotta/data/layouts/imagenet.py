@@ -111,9 +111,7 @@ def _numbered(sets: dict[str, Path], domain: str) -> ImageDataset:
     names = subfolders(folder)
     strange = [name for name in names if not (name.isascii() and name.isdigit() and int(name) < len(classes))]
     if strange or not names:
-        raise DataError(
-            f"{str(folder)!r} must hold class folders 0 to {len(classes) - 1}, not {strange[:5] or 'none'}"
-        )
+        raise DataError(f"{str(folder)!r} must hold class folders 0 to {len(classes) - 1}, not {strange[:5] or 'none'}")
     label_of = {name: int(name) for name in names}
     return from_class_folders(folder, label_of, domain=full_name("imagenet-v2", domain), classes=classes)
 
@@ -125,6 +123,4 @@ def _open(layout: str, root: Path, folders: dict[str, Path]) -> DataSource:
 
 def _read(layout: str, folders: dict[str, Path], classes: tuple[str, ...], domain: str) -> ImageDataset:
     folder = folders[domain]
-    return from_class_folders(
-        folder, class_folders(folder, classes), domain=full_name(layout, domain), classes=classes
-    )
+    return from_class_folders(folder, class_folders(folder, classes), domain=full_name(layout, domain), classes=classes)

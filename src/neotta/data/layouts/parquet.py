@@ -64,9 +64,7 @@ class ParquetDataset(EncodedDataset):
         value = _read_column(self.chunks[chunk], self.column)[index - self.starts[chunk]].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if not isinstance(data, bytes):
-            raise DataError(
-                f"row {index} of {self.domain} holds no image bytes; was it saved without its images?"
-            )
+            raise DataError(f"row {index} of {self.domain} holds no image bytes; was it saved without its images?")
         return data
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from neotta.data._domains import named
-from neotta.data._reading import InTwoSteps, Part, Preprocess, Reader
+from neotta.data._reading import InTwoSteps, Part, Preprocess, Reader, normalized
 from neotta.data._stream import Stream
 from neotta.data.base import ImageDataset
 from neotta.errors import DataError, OptionError
@@ -136,26 +136,16 @@ class Loader:
             for entry, known in ((e, self._datasets[d].labels) for e, d in zip(entries, domains, strict=True))
         ]
         cameras = None if stream.camera is None else torch.from_numpy(stream.camera[entries])
+        images = part.images.to(self._device, non_blocking=True)
+        if isinstance(self._preprocess, InTwoSteps):
+            images = normalized(images, self._preprocess.normalize)
         return Batch(
-            images=self._finished(part.images),
+            images=images,
             labels=None if None in labels else torch.tensor(labels, device=self._device),
             ids=tuple(stream.ids[entry] for entry in entries),
             domains=tuple(stream.domains[domain] for domain in domains),
             cameras=None if cameras is None else cameras.to(self._device),
         )
-
-    def _finished(self, images: Tensor) -> Tensor:
-        """Move to the device; normalise pixels, on a CPU image by image because that stays in its cache."""
-        images = images.to(self._device, non_blocking=True)
-        if images.dtype != torch.uint8:
-            return images
-        normalize = cast(InTwoSteps, self._preprocess).normalize
-        if self._device.type != "cpu":
-            return normalize(images.float().div_(255))
-        ready = torch.empty(images.shape, dtype=torch.float32)
-        for target, pixels in zip(ready, images, strict=True):
-            target.copy_(normalize(pixels.float().div_(255)))
-        return ready
 
     def _report(self, failed: list[tuple[int, str]]) -> None:
         self.skipped += [self.stream.ids[entry] for entry, _ in failed]

@@ -11,8 +11,9 @@ import torch
 
 from neotta.data import streams
 from neotta.data.base import ImageDataset
-from neotta.data.loading import Loader
+from neotta.data.loading import InTwoSteps, Loader
 from neotta.errors import DataError, InputError, OptionError
+from neotta.models.preprocess import Preprocess
 
 
 class Drawn(ImageDataset):
@@ -108,6 +109,15 @@ def test_both_ways_of_preprocessing_agree():
     dataset = Drawn()
     stream = streams.iid(dataset, batch_size=16)
     same(list(Loader(dataset, stream, plain)), list(Loader(dataset, stream, Crop())))
+
+
+def test_the_preprocessing_of_models_goes_in_two_steps():
+    half = Preprocess(size=(6, 6), resize=7, crop=True, interpolation="bicubic", mean=(0.485, 0.456, 0.406))
+    assert isinstance(half, InTwoSteps)
+    dataset = Drawn(count=9)
+    stream = streams.iid(dataset)
+    (batch,) = Loader(dataset, stream, half)
+    assert torch.equal(batch.images, torch.stack([half(dataset.read(index)) for index in stream.index]))
 
 
 @pytest.mark.slow
@@ -225,7 +235,10 @@ def test_samples_have_to_be_where_the_stream_says():
     assert batch.ids == stream.ids
 
 
-@pytest.mark.parametrize("options", [{"workers": -1}, {"workers": True}, {"prefetch": 0}, {"batch_size": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"workers": -1}, {"workers": True}, {"prefetch": 0}, {"batch_size": 0}, {"context": "thread"}],
+)
 def test_wrong_options_are_named(options):
     dataset = Drawn()
     with pytest.raises(OptionError, match=next(iter(options))):

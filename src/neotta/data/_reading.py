@@ -15,7 +15,7 @@ from neotta.data._stream import Stream
 from neotta.data.base import Image, ImageDataset
 from neotta.errors import DataError, InputError
 
-Preprocess = Callable[[Image], Tensor]
+Transform = Callable[[Image], Tensor]
 """From an image, (H, W, 3) uint8, to what the model takes, (3, H', W') floating."""
 
 
@@ -48,7 +48,7 @@ class Reader(Dataset[Part]):
     Images are (B, 3, H', W'): uint8, not yet normalised, if the preprocessing is `InTwoSteps`, else float32.
     """
 
-    def __init__(self, datasets: list[ImageDataset], stream: Stream, preprocess: Preprocess) -> None:
+    def __init__(self, datasets: list[ImageDataset], stream: Stream, preprocess: Transform) -> None:
         self.datasets = datasets
         self.domain, self.index = stream.domain, stream.index
         self.preprocess = preprocess
@@ -86,8 +86,8 @@ class Reader(Dataset[Part]):
 def normalized(pixels: Tensor, normalize: Callable[[Tensor], Tensor]) -> Tensor:
     """Normalise pixels, (B, 3, H, W) uint8, to float32.
 
-    There are only 256 values in each of three colours. On a CPU they are looked up, in one pass and one thread:
-    faster than arithmetic on all pixels, and no competition to the encoder's threads.
+    There are only 256 values in each of three colours. On a CPU they are looked up, in one pass and one
+    thread: faster than arithmetic on all pixels, and no competition to the encoder's threads.
     """
     if pixels.device.type != "cpu":
         return normalize(pixels.float().div_(255))

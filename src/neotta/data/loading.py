@@ -8,6 +8,7 @@ encoder.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +20,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from neotta.data._domains import named
-from neotta.data._reading import InTwoSteps, Part, Preprocess, Reader, normalized
+from neotta.data._reading import InTwoSteps, Part, Reader, Transform, normalized
 from neotta.data._stream import Stream
 from neotta.data.base import ImageDataset
 from neotta.errors import DataError, OptionError
 
-__all__ = ["Batch", "InTwoSteps", "Loader", "Preprocess"]
+__all__ = ["Batch", "InTwoSteps", "Loader", "Transform"]
 
 MAX_WORKERS = 8
 Datasets: TypeAlias = "Mapping[str, ImageDataset] | ImageDataset | Iterable[ImageDataset]"
@@ -68,7 +69,7 @@ class Loader:
         self,
         datasets: Datasets,
         stream: Stream,
-        preprocess: Preprocess,
+        preprocess: Transform,
         batch_size: int | None = None,
         workers: int | None = None,
         prefetch: int = 2,
@@ -95,7 +96,7 @@ class Loader:
         self.workers = _checked("workers", workers, 0) if workers is not None else self._choose_workers()
         self._prefetch = _checked("prefetch", prefetch, 1)
         self._device = torch.device(device)
-        self._context = context
+        self._context = _start_method(context)
         self._warned = False
         self.skipped: list[str] = []
 
@@ -201,6 +202,13 @@ def _matched(datasets: Datasets, stream: Stream) -> list[ImageDataset]:
                 f"{here}: make the stream from this dataset, or replay its manifest on it"
             )
     return found
+
+
+def _start_method(context: str | None) -> str | None:
+    known = multiprocessing.get_all_start_methods()
+    if context is not None and context not in known:
+        raise OptionError(f"context must be None or one of {', '.join(known)}, got {context!r}")
+    return context
 
 
 def _checked(name: str, value: int, least: int) -> int:

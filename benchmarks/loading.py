@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from neotta.data.opening import open_data
-from neotta.models._torchvision import guard
-from neotta.models.preprocess import Preprocess
 from PIL import Image
 
 from neotta.data.loading import Loader
+from neotta.data.opening import open_data
 from neotta.data.streams import iid
+from neotta.models._torchvision import guard
+from neotta.models.preprocess import Preprocess
 
 CLASSES = 8
 
@@ -145,9 +145,7 @@ def main() -> None:
 def encode(folder: Path, batch_size: int, count: int) -> dict[str, object]:
     import timm
 
-    print(
-        f"\nViT-Small on {torch.get_num_threads()} threads beside 1 worker, {count} batches of {batch_size}"
-    )
+    print(f"\nViT-Small on {torch.get_num_threads()} threads beside 1 worker, {count} batches of {batch_size}")
     encoder = timm.create_model("vit_small_patch16_224", num_classes=0).eval()
     result: dict[str, object] = {}
     for name, make in (("plain", make_plain), ("neotta", make_ours)):

@@ -39,9 +39,7 @@ class Named(ImageDataset):
 
 
 def entries(stream: Stream) -> list[tuple[str, int]]:
-    return [
-        (stream.domains[d], i) for d, i in zip(stream.domain.tolist(), stream.index.tolist(), strict=True)
-    ]
+    return [(stream.domains[d], i) for d, i in zip(stream.domain.tolist(), stream.index.tolist(), strict=True)]
 
 
 def all_kinds(labels: np.ndarray, seed: int, skew: Skew) -> list[Stream]:
@@ -63,9 +61,7 @@ def all_kinds(labels: np.ndarray, seed: int, skew: Skew) -> list[Stream]:
     ]
 
 
-@pytest.mark.parametrize(
-    "case", ["total100_adapt32_seed2020", "total77_adapt5_seed1234", "total50_adapt50_seed9999"]
-)
+@pytest.mark.parametrize("case", ["total100_adapt32_seed2020", "total77_adapt5_seed1234", "total50_adapt50_seed9999"])
 def test_split_is_the_published_one(shared, case):
     index = json.loads((shared / "golden" / "index.json").read_text())
     recorded = next(trace for trace in index["traces"] if trace["id"] == "split")["values"][case]
@@ -145,9 +141,7 @@ def test_domains_can_follow_as_given():
 
 
 def test_seeds_and_domains_give_other_orders():
-    orders = [
-        tuple(streams.iid({domain: 50}, seed=seed).index) for domain in ("fog", "snow") for seed in (0, 1, 2)
-    ]
+    orders = [tuple(streams.iid({domain: 50}, seed=seed).index) for domain in ("fog", "snow") for seed in (0, 1, 2)]
     assert len(set(orders)) == 6
     sequences = {streams.continual(dict.fromkeys("abcde", 1), samples=1, seed=s).domains for s in range(20)}
     assert len(sequences) > 10
@@ -167,9 +161,7 @@ def test_few_classes_are_even(labels, seed, data):
     assert len(set(chosen)) == classes
     assert sum(counts.values()) == len(adapt) == samples
     for (early, first), (late, second) in itertools.combinations(counts.items(), 2):
-        assert (
-            0 <= first - second <= 1 or first == (labels == early).sum() or second == (labels == late).sum()
-        )
+        assert 0 <= first - second <= 1 or first == (labels == early).sum() or second == (labels == late).sum()
     assert not set(adapt.index) & set(validate.index)
     left = ~np.isin(labels, chosen) if disjoint else np.isin(np.arange(len(labels)), adapt.index, invert=True)
     assert sorted(validate.index) == np.flatnonzero(left).tolist()
@@ -248,9 +240,7 @@ def test_hash_sees_order_batches_and_cameras(size, seed, data):
 
 def test_hash_is_the_same_in_another_process():
     code = "from neotta.data import streams; print(streams.mixed({'fog': 40, 'snow': 30}, samples=20).hash())"
-    there = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert there == streams.mixed({"snow": 30, "fog": 40}, samples=20).hash()
 
 

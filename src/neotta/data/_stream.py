@@ -140,9 +140,7 @@ def from_manifest(manifest: Mapping[str, Any]) -> Stream:
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
         raise DataError(f"this is no stream manifest: its 'format' is not {FORMAT!r}")
     if manifest.get("version") != VERSION:
-        raise DataError(
-            f"stream manifest of version {manifest.get('version')!r}: this neotta reads {VERSION}"
-        )
+        raise DataError(f"stream manifest of version {manifest.get('version')!r}: this neotta reads {VERSION}")
     try:
         order = np.asarray(manifest["order"], dtype=np.int64)
         index = np.zeros(len(order), dtype=np.int64)
@@ -233,7 +231,5 @@ def _entries(stream: Stream, name: str, values: Indices, limit: int | None) -> N
             f"got {values.dtype} of shape {values.shape}"
         )
     if values.size and (values.min() < 0 or (limit is not None and values.max() >= limit)):
-        raise DataError(
-            f"{name!r} of a stream holds {values.min()} to {values.max()}, allowed is 0 to {limit}"
-        )
+        raise DataError(f"{name!r} of a stream holds {values.min()} to {values.max()}, allowed is 0 to {limit}")
     values.flags.writeable = False

@@ -59,9 +59,7 @@ def take(available: int, samples: int, what: str = "samples") -> int:
     if samples < -1:
         raise OptionError(f"the number of {what} must be -1 (all) or at least 0, got {samples}")
     if samples > available:
-        raise DataError(
-            f"{samples} {what} are asked for but there are only {available}: ask for fewer, or -1"
-        )
+        raise DataError(f"{samples} {what} are asked for but there are only {available}: ask for fewer, or -1")
     return available if samples == -1 else samples
 
 
@@ -151,9 +149,7 @@ def few_classes(
     chosen = generator(seed, domain, "classes").permutation(present)[:classes]
     order = shuffled(len(labels), seed, domain)
     members = _members(labels[order])
-    dealt = np.concatenate(
-        [np.arange(len(members[int(c)])) * classes + rank for rank, c in enumerate(chosen)]
-    )
+    dealt = np.concatenate([np.arange(len(members[int(c)])) * classes + rank for rank, c in enumerate(chosen)])
     eligible = np.concatenate([members[int(c)] for c in chosen])
     samples = take(len(eligible), samples, f"samples of {classes} classes")
     drawn = np.zeros(len(labels), dtype=bool)
@@ -161,9 +157,7 @@ def few_classes(
     return order[drawn], order[~drawn], chosen.astype(np.int64)
 
 
-def _long_tail(
-    order: Indices, labels: NDArray[np.int64], ratio: float, random: np.random.RandomState
-) -> Indices:
+def _long_tail(order: Indices, labels: NDArray[np.int64], ratio: float, random: np.random.RandomState) -> Indices:
     members = _members(labels[order])
     rank = random.permutation(len(members))
     share = ratio ** (-rank / max(len(members) - 1, 1))

@@ -52,9 +52,7 @@ def iid(data: Data, *, samples: int = -1, seed: int = SEED, batch_size: int = 64
     return _one_domain("iid", data, EVEN, samples, seed, batch_size)
 
 
-def imbalanced(
-    data: Data, *, ratio: float, samples: int = -1, seed: int = SEED, batch_size: int = 64
-) -> Stream:
+def imbalanced(data: Data, *, ratio: float, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Stream:
     """Order one domain at random with a long tail of classes, first to last `ratio` to 1 (see `Skew`)."""
     return _one_domain("imbalanced", data, Skew(ratio=ratio), samples, seed, batch_size)
 
@@ -104,9 +102,7 @@ def continual(
     return replace(stream, straddle=straddle)
 
 
-def mixed(
-    data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64
-) -> Stream:
+def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64) -> Stream:
     """Mix the samples of all domains at random, `samples` of each."""
     found = domains(data)
     parts = [_order(domain, skew, samples, seed) for domain in found]

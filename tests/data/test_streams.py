@@ -312,6 +312,8 @@ def test_streams_cannot_be_changed():
         (lambda: streams.iid({"fog": -3}), "cannot have -3"),
         (lambda: streams.iid({"fog": 3}, batch_size=0), "batch_size"),
         (lambda: streams.iid({"fog": np.ones(3)}), "whole numbers"),
+        (lambda: streams.iid({"fog": 3}, seed=1.5), "seed must be a whole number"),
+        (lambda: streams.few_samples({"fog": 3}, 1, seed="1"), "seed must be a whole number"),
         (lambda: streams.iid([Named("fog", ["a"]), Named("fog", ["b"])]), "same domain"),
         (lambda: streams.imbalanced({"fog": 3}, ratio=2), "'fog' has none"),
         (lambda: streams.imbalanced({"fog": LABELS}, ratio=0.5), "ratio"),
@@ -330,6 +332,14 @@ def test_bad_input_is_named(make, message):
     with pytest.raises(NeottaError, match=message) as caught:
         make()
     assert isinstance(caught.value, DataError | OptionError)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    five, two = np.int64(5), np.int64(2)
+    stream = streams.iid({"fog": np.int64(9)}, samples=five, seed=five, batch_size=two)
+    stream.save(tmp_path / "stream.json")
+    plain = streams.iid({"fog": 9}, samples=5, seed=5, batch_size=2)
+    assert Stream.load(tmp_path / "stream.json").hash() == plain.hash()
 
 
 def test_empty_streams():

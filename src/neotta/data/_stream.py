@@ -15,7 +15,7 @@ import numpy as np
 
 from neotta._files import atomic
 from neotta.data._domains import Data, Domain, domains
-from neotta.data.orders import Indices
+from neotta.data.orders import Indices, checked_seed
 from neotta.errors import DataError, OptionError
 
 FORMAT = "neotta-stream"
@@ -56,8 +56,10 @@ class Stream:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+        whole = isinstance(self.batch_size, (int, np.integer)) and not isinstance(self.batch_size, bool)
+        if not whole or self.batch_size < 1:
             raise OptionError(f"batch_size must be a whole number of at least 1, got {self.batch_size!r}")
+        object.__setattr__(self, "batch_size", int(self.batch_size))
         _entries(self, "domain", self.domain, len(self.domains))
         _entries(self, "index", self.index, None)
         if self.camera is not None:
@@ -202,13 +204,13 @@ def assemble(
     pairs = list(zip(found, parts, strict=True))
     return Stream(
         kind=kind,
-        seed=int(seed),
+        seed=checked_seed(seed),
         domains=names,
         domain=np.concatenate([np.full(len(part), names.index(d.name), np.int64) for d, part in pairs]),
         index=np.concatenate(parts),
         ids=tuple(d.id(index) for d, part in pairs for index in part.tolist()),
         batch_size=batch_size,
-        parameters=parameters,
+        parameters=json.loads(json.dumps(parameters, default=lambda number: number.item())),  # NumPy's
     )
 
 

@@ -24,7 +24,14 @@ Indices = NDArray[np.int64]
 
 def digest(seed: int, name: str, purpose: str) -> bytes:
     """Hash a seed, a name and what they are used for, 32 bytes."""
-    return hashlib.sha256(json.dumps([int(seed), name, purpose]).encode()).digest()
+    return hashlib.sha256(json.dumps([checked_seed(seed), name, purpose]).encode()).digest()
+
+
+def checked_seed(seed: int) -> int:
+    """Refuse what is no whole number; NumPy's become Python's."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise OptionError(f"seed must be a whole number, got {seed!r}")
+    return int(seed)
 
 
 def generator(seed: int, name: str, purpose: str) -> np.random.RandomState:
@@ -50,7 +57,7 @@ def split(total: int, adapt: int, seed: int) -> tuple[Indices, Indices]:
     import torch
 
     adapt = take(total, adapt)
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed)).numpy()
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(checked_seed(seed))).numpy()
     return order[:adapt], order[adapt:]
 
 

@@ -148,7 +148,7 @@ def cameras(
         times.append(np.arange(len(mine)) if in_turn else orders.arrivals(len(mine), seed, camera))
     parameters = {"watch": watch, "samples": samples, "in_turn": in_turn, "skew": asdict(skew)}
     stream = assemble("cameras", used, parts, seed, batch_size, parameters)
-    camera_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    camera_of = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
     stream = replace(stream, cameras=tuple(watch), camera=camera_of)
     return reorder(stream, np.lexsort((camera_of, np.concatenate(times))))
 

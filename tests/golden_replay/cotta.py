@@ -2,6 +2,7 @@ import re
 
 import numpy as np
 import torch
+
 from golden_replay.replay import recorded_parameter
 
 

@@ -61,6 +61,7 @@ class AugmentingAdapter(GradientAdapter[A]):
             self.generator.set_state(before)
         return logits
 
+    @torch.no_grad()
     def view(self, images: Tensor) -> Tensor:
         """An augmented view of normalised images, (B, 3, H, W) to the same."""
         augmentation = self.options.augmentation or Augmentation(self.generator)

@@ -129,7 +129,7 @@ def augment(images: Tensor, drawn: Parameters) -> Tensor:
 
 def pieces(images: Tensor) -> Sequence[Tensor]:
     """The images one by one on a CPU, whose cache holds an image but not a batch; elsewhere together."""
-    return images.split(1 if images.is_cpu else len(images))
+    return torch.split(images, 1 if images.is_cpu else len(images))
 
 
 def padded(side: int) -> int:
@@ -156,7 +156,7 @@ def gray(images: Tensor) -> Tensor:
     """Luminance, (B, C, H, W) to (B, 1, H, W)."""
     if images.shape[1] == 1:
         return images
-    red, green, blue = images.split(1, dim=1)
+    red, green, blue = torch.split(images, 1, dim=1)
     return (GRAY[0] * red).add_(green, alpha=GRAY[1]).add_(blue, alpha=GRAY[2])
 
 
@@ -233,9 +233,8 @@ def positions(
 ) -> Points:
     """Where `affine` samples images for a piece of this size, (rows, columns), round the centre."""
     (height, width), (rows, columns) = images.shape[2:], size
-    like = {"dtype": images.dtype, "device": images.device}
-    down = (torch.arange(rows, **like) - ((rows - 1) / 2 + translate[1])).unsqueeze(1)
-    right = (torch.arange(columns, **like) - ((columns - 1) / 2 + translate[0])).unsqueeze(0)
+    down = (torch.arange(rows).to(images) - ((rows - 1) / 2 + translate[1])).unsqueeze(1)
+    right = (torch.arange(columns).to(images) - ((columns - 1) / 2 + translate[0])).unsqueeze(0)
     cosine, sine = math.cos(math.radians(angle)) / scale, math.sin(math.radians(angle)) / scale
     across = right * cosine + down * sine  # from the centre of the source, in pixels
     along = down * cosine - right * sine

@@ -183,7 +183,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
 
     def configure(self, **changes: Any) -> None:
         """Change options in the middle of a stream."""
-        if changes.get("compat", self.options.compat) != self.options.compat:
+        if tuple(changes.get("compat", self.options.compat)) != self.options.compat:
             raise OptionError("compat cannot change in the middle of a stream: make a new adapter")
         super().configure(**changes)
 

@@ -119,6 +119,15 @@ class GradientAdapter(Adapter[O]):
 
     # ---- the state
 
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream; the optimiser goes on with what it knows."""
+        super().configure(**changes)
+        known = self.optimizer.state
+        self.optimizer = self._optimizer(list(self.params.values()))
+        start_state(self.optimizer)
+        for tensor, state in self.optimizer.state.items():
+            state.update({key: value for key, value in known[tensor].items() if key in state})
+
     def _state(self) -> dict[str, Tensor]:
         state = {f"params/{name}": tensor.detach() for name, tensor in self.params.items()}
         for name, tensor in self.params.items():
@@ -136,6 +145,18 @@ def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: T
         for key, parameter in module.named_parameters(recurse=False)
         if key in ("weight", "bias")
     }
+
+
+def weights_and_biases(
+    model: nn.Module, wanted: Callable[[nn.Module, str], bool] = lambda module, key: True
+) -> dict[str, nn.Parameter]:
+    """The parameters called `weight` or `bias` that are wanted, module by module; one that is shared counts once."""
+    found: dict[nn.Parameter, str] = {}
+    for name, module in model.named_modules():
+        for key, parameter in module.named_parameters(recurse=False):
+            if key in ("weight", "bias") and wanted(module, key):
+                found.setdefault(parameter, f"{name}.{key}" if name else key)
+    return {name: parameter for parameter, name in found.items()}
 
 
 def entropy(logits: Tensor) -> Tensor:

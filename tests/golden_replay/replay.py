@@ -132,6 +132,8 @@ def replay(trace: dict[str, Any], kind: str) -> Context:
         classes=None if subset is None else golden().data[subset],
         **options,
     )
+    if hasattr(module, "start"):
+        module.start(adapter, trace, context)
     for index, step in enumerate(trace["steps"]):
         if step["op"] == "forward":
             output = adapter(context.images(step["rows"]), adapt=step["adapt"])

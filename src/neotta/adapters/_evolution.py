@@ -102,10 +102,9 @@ class Evolution:
         values = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
         strategy = self._fresh()
         for name in _VECTORS:
-            like = _get(strategy, name)
-            # Sums depend on the order in memory, so that is part of going on exactly.
-            order = "C" if like.flags.c_contiguous else "F"
-            _set(strategy, name, np.array(values[name], dtype=np.float64, order=order))
+            like = np.empty_like(_get(strategy, name))  # sums depend on the order in memory
+            np.copyto(like, values[name])
+            _set(strategy, name, like)
         for name, count in zip(_COUNTERS, values["counters"], strict=True):
             _set(strategy, name, int(count))
         strategy.sigma = float(values["sigma"])

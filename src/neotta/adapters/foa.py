@@ -170,7 +170,7 @@ class FOA(GuardedAdapter[FOAOptions]):
         before = self._judge(features)
         proposed = self.search.ask()
         candidates = [*proposed.to(self.best).view(-1, *self.best.shape), self.best]
-        trials = [*(self.attempt(images, prompts) for prompts in candidates[:-1]), before]
+        trials = [*(self._attempt(images, prompts) for prompts in candidates[:-1]), before]
         chosen = min(range(len(trials)), key=lambda index: trials[index].fitness)  # the first of equals
         self.search.tell(torch.stack(candidates).flatten(1), [trial.fitness for trial in trials])
         self._remember([trial.mean for trial in trials if math.isfinite(trial.fitness)])
@@ -182,7 +182,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     def _predict(self, images: Tensor) -> Tensor:
         return self._classify(self.vit.embeddings(images, self.best), self._shift())
 
-    def attempt(self, images: Tensor, prompts: Tensor) -> Trial:
+    def _attempt(self, images: Tensor, prompts: Tensor) -> Trial:
         """Try prompts, (P, width), on a batch; nothing changes."""
         return self._judge(self.vit.features(images, prompts))
 

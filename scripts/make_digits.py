@@ -1,7 +1,7 @@
 """Write the bundled digits, `src/neotta/assets/digits.safetensors`, from scikit-learn's copy.
 
-The split is made here, once, and stored with the images: of each class `TEST_PER_CLASS` images, drawn at random with
-a fixed seed, are for testing, the rest (about two thirds) for training.
+The split is made here, once, and stored with the images: of each class `TEST_PER_CLASS` images, drawn at
+random with a fixed seed, are for testing, the rest (about two thirds) for training.
 
     python scripts/make_digits.py
 """

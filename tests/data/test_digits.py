@@ -7,7 +7,6 @@ from importlib import resources
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 

@@ -1,12 +1,12 @@
 """The bundled handwritten digits: 1,797 small pictures that need no download.
 
-They are the test part of *Optical Recognition of Handwritten Digits* (E. Alpaydin and C. Kaynak, UCI Machine Learning
-Repository, 1998, https://doi.org/10.24432/C50P49, licensed CC BY 4.0), as distributed by scikit-learn: 8 x 8 grey
-values from 0 to 16. Here they are enlarged to 32 x 32 RGB, the size of CIFAR images, so that the corruptions of
-CIFAR-10-C apply to them as they are.
+They are the test part of *Optical Recognition of Handwritten Digits* (E. Alpaydin and C. Kaynak, UCI Machine
+Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed CC BY 4.0), as distributed by scikit-learn:
+8 x 8 grey values from 0 to 16. Here they are enlarged to 32 x 32 RGB, the size of CIFAR images, so that the
+corruptions of CIFAR-10-C apply to them as they are.
 
-The split is fixed and stored with the images: 60 test images of each class (600), the other 1,197 for training.
-Both parts come from the same writers.
+The split is fixed and stored with the images: 60 test images of each class (600), the other 1,197 for
+training. Both parts come from the same writers.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ class Digits(ImageDataset):
 
     def read(self, index: int) -> Image:
         """Return a copy of one image, (32, 32, 3) uint8 RGB."""
-        return self.images[index].copy()
+        image: Image = self.images[index].copy()
+        return image
 
 
 def digits(split: Split = "test") -> Digits:
     """Load one part of the bundled digits.
 
     Args:
-        split: `"test"` (600 images, 60 of each class) or `"train"` (1,197 images, those the bundled model saw).
+        split: `"test"` (600 images, 60 of each class) or `"train"` (1,197 images, which the model saw).
     """
     if split not in get_args(Split):
         raise OptionError(f"split is {split!r}: choose 'train' or 'test'")

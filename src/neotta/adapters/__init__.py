@@ -1,1 +1,1 @@
-
+"""The methods: one file each, registered by name."""

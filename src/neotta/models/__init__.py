@@ -1,1 +1,1 @@
-
+"""Loading classifiers, and finding, exchanging and splitting off their heads."""

@@ -1,0 +1,194 @@
+"""What the methods that train share: tensors of their own, an optimiser whose state can be saved, and safety."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from neotta.adapters.base import Adapter
+from neotta.batchnorm import adaptive_norm, norm_layers
+from neotta.errors import UnsupportedModelError
+from neotta.models.heads import logits_of
+from neotta.options import Options
+from neotta.swap import Swap
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+NORM_LAYERS = (nn.LayerNorm, nn.BatchNorm2d, nn.GroupNorm)
+COLLAPSE = 256
+"""After so many predictions in a row of one and the same class, a warning says that the model may have collapsed."""
+
+
+class GradientAdapter(Adapter[O]):
+    """A method that trains some tensors of the model.
+
+    The trained tensors are copies, put in the place of the model's own for the length of a call; the model keeps the
+    source weights, which is all that `reset` needs. BatchNorm layers normalise with the current batch.
+    """
+
+    params: dict[str, Tensor]
+    optimizer: torch.optim.Optimizer
+
+    @abstractmethod
+    def _trained(self) -> dict[str, nn.Parameter]:
+        """The parameters of the model that are trained, by name."""
+
+    @abstractmethod
+    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
+        """A fresh optimiser."""
+
+    def _start(self) -> None:
+        if self.head.weight.dtype.itemsize < 4:
+            raise UnsupportedModelError(
+                f"{self.name} trains the model, which {self.head.weight.dtype} is too coarse for: use float32"
+            )
+        trained = self._trained()
+        if not trained:
+            raise UnsupportedModelError(f"{self.name} finds nothing to train in {type(self.model).__name__}")
+        self.params = {name: source.detach().clone().requires_grad_() for name, source in trained.items()}
+        self.optimizer = self._optimizer(list(self.params.values()))
+        start_state(self.optimizer)
+        self._batch_norm = Swap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
+        self._streak: tuple[int, int] = (-1, 0)
+
+    # ---- running
+
+    def forward(self, images: Tensor, params: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logits, (B, C), of the model with some tensors in the place of its own (by default the trained ones)."""
+        with self._batch_norm, frozen(self.model):
+            output = functional_call(self.model, dict(self.params if params is None else params), (images,))
+        return self.keep(logits_of(output))
+
+    def _predict(self, images: Tensor) -> Tensor:
+        return self.forward(images)
+
+    # ---- learning
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """The gradient of a loss by each trained tensor; zero where it does not depend on one."""
+        grads = torch.autograd.grad(loss, list(self.params.values()), allow_unused=True, materialize_grads=True)
+        return list(grads)
+
+    def step(self, grads: list[Tensor]) -> bool:
+        """Let the optimiser act on gradients; gradients with NaN or Inf never reach the weights."""
+        if not all_finite(grads):
+            self.skip(0, "a gradient holds NaN or Inf")
+            return False
+        for tensor, grad in zip(self.params.values(), grads, strict=True):
+            tensor.grad = grad
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return True
+
+    def usable(self, logits: Tensor) -> bool:
+        """Whether a batch can be learnt from; one with NaN or Inf is counted and warned of."""
+        finite = torch.isfinite(logits).all(dim=1)
+        if bool(finite.all()):
+            return True
+        bad = int((~finite).sum())
+        self.skip(len(logits), f"{bad} of {len(logits)} samples give NaN or Inf")
+        return False
+
+    def watch(self, logits: Tensor) -> None:
+        """Warn once when a long run of predictions is all of one class."""
+        predicted = logits.argmax(dim=1)
+        first = int(predicted[0])
+        seen, length = self._streak
+        if length < 0:  # warned already
+            return
+        if not bool((predicted == first).all()):
+            self._streak = (-1, 0)
+            return
+        length = length + len(predicted) if seen == first else len(predicted)
+        self._streak = (first, length)
+        if length >= COLLAPSE and self.num_classes > 1:
+            self._streak = (first, -1)
+            warnings.warn(
+                f"the last {length} predictions of {self.name} are all class {first}: it may have collapsed (or the "
+                "stream holds one class only); reset() starts afresh",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    # ---- the state
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {f"params/{name}": tensor.detach() for name, tensor in self.params.items()}
+        for name, tensor in self.params.items():
+            for key, value in self.optimizer.state[tensor].items():
+                state[f"optimizer/{name}/{key}"] = value
+        return state
+
+
+def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:
+    """Scale and shift of the norm layers of a model whose names are wanted."""
+    return {
+        f"{name}.{key}" if name else key: parameter
+        for name, module in model.named_modules()
+        if isinstance(module, NORM_LAYERS) and wanted(name)
+        for key, parameter in module.named_parameters(recurse=False)
+        if key in ("weight", "bias")
+    }
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy of the softmax of each row, (B, C) to (B,), in nats."""
+    log = logits.log_softmax(dim=1)
+    return -(log.exp() * log).sum(dim=1)
+
+
+def all_finite(tensors: list[Tensor]) -> bool:
+    """Whether no number in any of the tensors is NaN or Inf."""
+    total = torch.stack([tensor.detach().abs().sum() for tensor in tensors]).sum()
+    return bool(torch.isfinite(total)) or all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+
+def make_optimizer(
+    kind: str,
+    params: list[Tensor],
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    """Adam or SGD, by name."""
+    if kind == "adam":
+        return torch.optim.Adam(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    return torch.optim.SGD(params, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+
+
+def start_state(optimizer: torch.optim.Optimizer) -> None:
+    """Fill in the state that the optimiser would make at its first step, so that it is there to be saved and loaded."""
+    for group in optimizer.param_groups:
+        for tensor in group["params"]:
+            state: dict[str, Any] = {}
+            if isinstance(optimizer, torch.optim.Adam):
+                state["step"] = torch.zeros((), dtype=torch.float32)
+                state["exp_avg"] = torch.zeros_like(tensor, requires_grad=False)
+                state["exp_avg_sq"] = torch.zeros_like(tensor, requires_grad=False)
+            elif group.get("momentum"):
+                state["momentum_buffer"] = torch.zeros_like(tensor, requires_grad=False)
+            optimizer.state[tensor] = state
+
+
+@contextlib.contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Keep the model's own parameters out of the graph for a while."""
+    live = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in live:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in live:
+            parameter.requires_grad_(True)

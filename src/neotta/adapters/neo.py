@@ -1,0 +1,126 @@
+"""NEO and its variants as adapters.
+
+Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (ICLR 2026).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from neotta.adapters.base import Adapter, Declaration, EmbeddingAdapter
+from neotta.adapters.registry import register
+from neotta.batchnorm import AdaptiveNorm, adaptive_norm, norm_layers
+from neotta.errors import OptionError, UnsupportedModelError
+from neotta.neo import VARIANTS, NEOHead
+from neotta.options import Options
+from neotta.swap import Swap
+
+
+class _Recentering(Adapter[Options]):
+    """What the variants share: a NEO head of their own, with the model's weights."""
+
+    paper = "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering, ICLR 2026"
+
+    neo: NEOHead
+
+    def _start(self) -> None:
+        self.neo = NEOHead.variant(self.head, self.name, self.options)
+
+    def _answer(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        return self.keep(self.neo.classify(self.recenter(embeddings, adapt)))
+
+    def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        """Take embeddings, (B, d), into the centroid if asked to, and subtract it."""
+        centroid = self.neo.centroid
+        if adapt:
+            centroid.update(embeddings)
+            self.skipped = int(centroid.rejected)
+        return self.neo.recenter(embeddings)
+
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream; the centroid stays."""
+        if "shrinkage" in changes and self.neo.count:
+            raise OptionError("shrinkage needs the variance from the first sample on: reset() before changing it")
+        super().configure(**changes)
+        state = self.neo.centroid.state()
+        self.neo = NEOHead.variant(self.head, self.name, self.options)
+        self.neo.centroid.load_state(state)
+
+    def _state(self) -> dict[str, Tensor]:
+        return dict(self.neo.centroid.named_buffers())
+
+
+@register
+class NEO(_Recentering, EmbeddingAdapter[Options]):
+    """Subtract the running mean of all embeddings before the head."""
+
+    name = "neo"
+    title = "NEO"
+    declaration = Declaration(True, True, True, True, True, 1, "embeddings")
+    Options = VARIANTS["neo"]
+
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        return self._answer(embeddings, adapt)
+
+
+@register
+class NEOContinual(NEO):
+    """NEO with an exponential moving average of batch means, for domains that change."""
+
+    name = "neo-continual"
+    title = "NEO-Continual"
+    declaration = Declaration(True, False, True, False, True, 1, "embeddings")
+    Options = VARIANTS["neo-continual"]
+
+
+@register
+class NEOMSE(NEO):
+    """NEO for heads trained with squared error: 1/C takes the place of the bias."""
+
+    name = "neo-mse"
+    title = "NEO-MSE"
+    Options = VARIANTS["neo-mse"]
+
+
+@register
+class NEOBN(_Recentering):
+    """NEO for networks with batch normalisation, which then normalises with the data at hand."""
+
+    name = "neo-bn"
+    title = "NEO-BN"
+    declaration = Declaration(True, True, True, False, True, 1, "images")
+    Options = VARIANTS["neo-bn"]
+
+    def _start(self) -> None:
+        super()._start()
+        layers = norm_layers(self.model)
+        if not layers:
+            raise UnsupportedModelError(
+                f"neo-bn needs BatchNorm layers, and {type(self.model).__name__} has none: use 'neo'"
+            )
+        options = self.options.given()
+        self._norms: dict[str, AdaptiveNorm] = {
+            name: adaptive_norm(layer, options["statistics"], options["momentum"]) for name, layer in layers
+        }
+        self._swap = Swap(self.model, {layer: self._norms[name] for name, layer in layers})
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        return self._answer(self._encode(images, adapt=True), adapt=True)
+
+    def _predict(self, images: Tensor) -> Tensor:
+        return self._answer(self._encode(images, adapt=False), adapt=False)
+
+    def _encode(self, images: Tensor, adapt: bool) -> Tensor:
+        for norm in self._norms.values():
+            norm.adapting = adapt
+        with self._swap:
+            embeddings: Tensor = self.encoder(images)
+        return embeddings
+
+    def _state(self) -> dict[str, Tensor]:
+        state = super()._state()
+        for layer, norm in self._norms.items():
+            state.update({f"{layer}.{name}": tensor for name, tensor in norm.moving().items()})
+        return state

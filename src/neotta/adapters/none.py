@@ -1,0 +1,29 @@
+"""No adaptation: the model as it is, to compare with."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from neotta.adapters.base import Declaration, EmbeddingAdapter
+from neotta.adapters.registry import register
+from neotta.options import Options
+
+
+@register
+class NoAdapt(EmbeddingAdapter[Options]):
+    """The source model in evaluation mode."""
+
+    name = "none"
+    title = "No adaptation"
+    paper = "the source model"
+    declaration = Declaration(True, True, True, True, True, 1, "embeddings")
+
+    def _start(self) -> None:
+        pass
+
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        return self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+
+    def _state(self) -> dict[str, Tensor]:
+        return {}

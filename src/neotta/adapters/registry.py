@@ -1,0 +1,76 @@
+"""Methods by name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from neotta.adapters.base import Adapter, Classes
+from neotta.errors import UnknownMethodError
+
+AnyAdapter = Adapter[Any]
+Kind = TypeVar("Kind", bound=type[AnyAdapter])
+
+_METHODS: dict[str, type[AnyAdapter]] = {}
+
+
+def register(adapter: Kind) -> Kind:
+    """Make a method known by its `name`; use it as a class decorator.
+
+    Raises:
+        ValueError: The name is taken, or is not in lower case.
+    """
+    name = adapter.name
+    if name != name.lower() or " " in name:
+        raise ValueError(f"a method's name is in lower case without spaces, got {name!r}")
+    if name in _METHODS and _METHODS[name] is not adapter:
+        raise ValueError(f"there is a method {name!r} already: {_METHODS[name].__qualname__}")
+    _METHODS[name] = adapter
+    return adapter
+
+
+def methods() -> dict[str, type[AnyAdapter]]:
+    """All methods by name: `none` first, then the NEO family, then the others."""
+    import neotta.adapters as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    first = ["none", "neo", "neo-continual", "neo-mse", "neo-bn"]
+    order = [name for name in first if name in _METHODS] + sorted(set(_METHODS) - set(first))
+    return {name: _METHODS[name] for name in order}
+
+
+def create(
+    method: str,
+    model: nn.Module,
+    *,
+    preset: str = "paper",
+    classes: Classes | None = None,
+    head: str | None = None,
+    example: Tensor | None = None,
+    **options: Any,
+) -> AnyAdapter:
+    """Wrap a method round a model.
+
+    Args:
+        method: The name of a method; `neotta.methods()` lists them.
+        model: A classifier. It is used, never changed for longer than a call.
+        preset: `"paper"` for the options of the NEO paper, `"original"` for those of the method's own publication.
+        classes: Keep only these classes (indices, or a mask over all) before anything else happens.
+        head: The name of the linear head, if it cannot be found.
+        example: A batch of images to run the model with, if that is what it takes to find the head.
+        **options: The method's options, on top of the preset.
+
+    Raises:
+        UnknownMethodError: There is no such method.
+        OptionError: An option is unknown or wrong.
+        UnsupportedModelError: The method cannot work on this model.
+    """
+    known = methods()
+    if method not in known:
+        raise UnknownMethodError(method, known)
+    kind = known[method]
+    return kind(model, kind.Options.make(method, options, preset), classes=classes, head=head, example=example)

@@ -1,0 +1,88 @@
+"""TENT: minimise the entropy of the predictions by the scale and shift of the norm layers.
+
+Paper: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
+from neotta.adapters.base import Declaration
+from neotta.adapters.registry import register
+from neotta.options import Options, Pair
+
+
+class TENTOptions(Options):
+    """Options of TENT.
+
+    Attributes:
+        optimizer: `"adam"` or `"sgd"`.
+        lr: The learning rate.
+        momentum: Of SGD.
+        betas: Of Adam.
+        eps: Of Adam.
+        weight_decay: Of either.
+        steps: Gradient steps per batch; the answer is that of the last forward pass, before the last step.
+        episodic: Start every batch from the source model.
+    """
+
+    presets: ClassVar = {"original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9}}
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: Annotated[float, Field(ge=0)] = 2.5e-4
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    betas: Pair = (0.9, 0.999)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    steps: Annotated[int, Field(ge=1)] = 1
+    episodic: bool = False
+
+
+@register
+class TENT(GradientAdapter[TENTOptions]):
+    """Entropy minimisation over the norm layers."""
+
+    name = "tent"
+    title = "TENT"
+    paper = "Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
+    declaration = Declaration(True, False, False, False, False, 1, "images")
+    Options = TENTOptions
+
+    @property
+    def forward_passes(self) -> int:
+        """One for each step."""
+        return self.options.steps
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        return norm_affine(self.model)
+
+    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
+        chosen = self.options
+        return make_optimizer(
+            chosen.optimizer,
+            params,
+            lr=chosen.lr,
+            momentum=chosen.momentum,
+            betas=chosen.betas,
+            eps=chosen.eps,
+            weight_decay=chosen.weight_decay,
+        )
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        if self.options.episodic:
+            self._start()
+        for _ in range(self.options.steps):
+            with torch.enable_grad():
+                logits = self.forward(images)
+                if not self.usable(logits):
+                    break
+                grads = self.gradients(entropy(logits).mean())
+            self.step(grads)
+        logits = logits.detach()
+        self.watch(logits)
+        return logits

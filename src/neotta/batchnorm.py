@@ -1,0 +1,124 @@
+"""Batch normalisation with the statistics of the data at hand instead of the stored ones."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+Statistics = Literal["batch", "ema"]
+
+
+class AdaptiveNorm(_BatchNorm):
+    """A batch-norm layer that normalises with the current batch, or with a moving average of batches.
+
+    The learned scale and shift are those of the layer it stands in for; so are the stored statistics, which stay in
+    the `state_dict` but are neither used nor changed. `"ema"` starts at the stored statistics and moves while
+    `adapting`. With a single value per channel there are no statistics: such a batch is normalised with the stored
+    ones, and a warning says so once.
+
+    Make one with `adaptive_norm`: the class is derived from the layer's own, so that layers which do more than
+    normalise (timm's norm + activation) go on doing it.
+    """
+
+    statistics: Statistics
+    momentum_: float
+    adapting: bool
+    _fallback: bool
+    _warned: bool
+
+    @property
+    def running_mean(self) -> Tensor | None:  # type: ignore[override]
+        """What the layer's own forward pass finds as its stored mean, (channels,)."""
+        return self._in_use("running_mean")
+
+    @property
+    def running_var(self) -> Tensor | None:  # type: ignore[override]
+        """What the layer's own forward pass finds as its stored variance, (channels,)."""
+        return self._in_use("running_var")
+
+    def _in_use(self, name: str) -> Tensor | None:
+        if self._fallback:
+            return self._buffers[name]
+        return None if self.statistics == "batch" else self._buffers[f"ema_{name}"]
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise; input and output (B, channels, ...)."""
+        values = input.numel() // max(input.shape[1], 1)
+        if self.statistics == "ema":
+            if self.adapting and values > 1:
+                self._move(input.detach())
+        elif values <= 1:
+            return self._stored(input)
+        return super().forward(input)
+
+    @torch.no_grad()
+    def _move(self, input: Tensor) -> None:
+        dims = [0, *range(2, input.dim())]
+        variance, mean = torch.var_mean(input.float() if input.dtype.itemsize < 4 else input, dims, unbiased=False)
+        for name, new in (("ema_running_mean", mean), ("ema_running_var", variance)):
+            kept = self._buffers[name]
+            if kept is not None and bool(torch.isfinite(new).all()):
+                kept.lerp_(new.to(kept.dtype), self.momentum_)
+
+    def _stored(self, input: Tensor) -> Tensor:
+        if input.numel() and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "one value per channel has no statistics: the stored ones of this batch-norm layer are used",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._fallback = True
+        try:
+            return super().forward(input)
+        finally:
+            self._fallback = False
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Go back to the stored statistics."""
+        for name in ("running_mean", "running_var"):
+            moving, stored = self._buffers.get(f"ema_{name}"), self._buffers[name]
+            if moving is not None and stored is not None:
+                moving.copy_(stored)
+
+    def moving(self) -> dict[str, Tensor]:
+        """The buffers that move while adapting; none for `"batch"`."""
+        return {name: buffer for name, buffer in self.named_buffers() if name.startswith("ema_")}
+
+
+def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum: float = 0.1) -> AdaptiveNorm:
+    """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks."""
+    own: Any = type(layer)
+    kind = _derived(own)
+    new = kind.__new__(kind)
+    new.__dict__.update(layer.__dict__)
+    for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+        new.__dict__[name] = layer.__dict__[name].copy()
+    new.__dict__.update(
+        statistics=statistics, momentum_=momentum, adapting=True, training=False, _fallback=False, _warned=False
+    )
+    if statistics == "ema":
+        for name in ("running_mean", "running_var"):
+            new.register_buffer(f"ema_{name}", layer._buffers[name].clone(), persistent=False)  # type: ignore[union-attr]
+    stand_in: AdaptiveNorm = new
+    return stand_in
+
+
+@functools.cache
+def _derived(kind: Any) -> Any:
+    return type(f"Adaptive{kind.__name__}", (AdaptiveNorm, kind), {})
+
+
+def norm_layers(model: nn.Module) -> list[tuple[str, _BatchNorm]]:
+    """The batch-norm layers of a model that keep statistics, by name."""
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and module._buffers.get("running_mean") is not None
+    ]

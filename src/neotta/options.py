@@ -1,0 +1,65 @@
+"""Options of methods: named, typed and checked when they are given."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+
+from neotta.errors import OptionError
+
+Self = TypeVar("Self", bound="Options")
+Pair = Annotated[tuple[float, float], Strict(False)]
+"""Two numbers; a list will do, as configuration files have no tuples."""
+
+
+class Options(BaseModel):
+    """Base of every method's options.
+
+    A subclass lists its fields with the defaults of the NEO paper, and in `presets` what other presets change.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @classmethod
+    def make(cls: type[Self], method: str, given: Mapping[str, Any], preset: str = "paper") -> Self:
+        """Check what the caller gave, on top of a preset.
+
+        Raises:
+            OptionError: An option is unknown, of the wrong type, or out of range; or there is no such preset.
+        """
+        if preset != "paper" and preset not in cls.presets:
+            known = ", ".join(["paper", *cls.presets])
+            raise OptionError(f"method {method!r} has no preset {preset!r}: it has {known}")
+        try:
+            return cls.model_validate({**cls.presets.get(preset, {}), **given})
+        except ValidationError as error:
+            raise OptionError(cls._explain(method, error)) from None
+
+    def changed(self: Self, method: str, **changes: Any) -> Self:
+        """Return a checked copy with some options changed."""
+        return type(self).make(method, {**self.given(), **changes})
+
+    def given(self) -> dict[str, Any]:
+        """All options by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    @classmethod
+    def _explain(cls, method: str, error: ValidationError) -> str:
+        """One line for the first thing that is wrong."""
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, cls.model_fields, n=1)
+            known = ", ".join(cls.model_fields) or "no options"
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {known}"
+            return f"method {method!r} has no option {name!r}: {hint}"
+        message = first["msg"].removeprefix("Value error, ")
+        message = message[0].lower() + message[1:]
+        if not name:
+            return f"method {method!r}: {message}"
+        return f"option {name!r} of method {method!r} is {first['input']!r}: {message}"

@@ -1,0 +1,3 @@
+from golden_replay.neo import step
+
+__all__ = ["step"]

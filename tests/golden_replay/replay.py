@@ -1,0 +1,158 @@
+"""Replaying one recorded run, whatever the method."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import neotta
+from neotta.models._torchvision import guard
+
+guard()
+
+DTYPES = {"f32": torch.float32, "f64": torch.float64}
+METHODS = {"noadapt": "none", "neo_continual": "neo-continual", "neo_mse": "neo-mse", "neo_bn": "neo-bn"}
+"""Names of methods in the index that differ from neotta's."""
+
+
+class Golden:
+    """A folder of recorded runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.index: dict[str, Any] = json.loads((folder / "index.json").read_text())
+
+    @cached_property
+    def data(self) -> dict[str, torch.Tensor]:
+        return load_file(self.folder / self.index["files"]["data"])
+
+    @cached_property
+    def models(self) -> ModuleType:
+        spec = importlib.util.spec_from_file_location("golden_models", self.folder / "golden_models.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    def model(self, trace: dict[str, Any], dtype: torch.dtype) -> torch.nn.Module:
+        model = self.models.load_model(self.index, self.folder, trace["model"], dtype)
+        scale = trace["hyperparameters"].get("head_scale")
+        if scale is not None:
+            with torch.no_grad():
+                for parameter in neotta.split(model).head.parameters():
+                    parameter.mul_(scale)
+        return model
+
+    def tensors(self, trace_id: str, dtype: str) -> dict[str, torch.Tensor]:
+        prefix = f"{trace_id}/{dtype}/"
+        with safe_open(self.folder / self.index["files"]["traces"], "pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+@cache
+def golden() -> Golden:
+    return Golden(Path(os.environ.get("NEOTTA_GOLDEN", Path(__file__).parent.parent / "golden")))
+
+
+@dataclass
+class Context:
+    """What a replay knows."""
+
+    trace: dict[str, Any]
+    kind: str
+    golden: Golden
+    tensors: dict[str, torch.Tensor]
+    compared: set[str] = field(default_factory=set)
+    memory: dict[str, Any] = field(default_factory=dict)
+    """For a method's own module to keep things in between steps."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.kind]
+
+    @property
+    def tolerance(self) -> float:
+        return self.trace["tolerance"][self.kind]
+
+    def rounding(self, name: str) -> float:
+        """How far apart two CPUs may be in float32: each as far from the exact value as the recording is."""
+        if self.kind != "f32" or name not in self.exact:
+            return 0.0
+        difference = (self.tensors[name].double() - self.exact[name].double()).abs()
+        return 2 * float(difference.nan_to_num().max()) if difference.numel() else 0.0
+
+    @cached_property
+    def exact(self) -> dict[str, torch.Tensor]:
+        """The same run in float64."""
+        return self.golden.tensors(self.trace["id"], "f64")
+
+    def close(self, name: str, got: torch.Tensor, tolerance: float | None = None) -> None:
+        """Compare with the recorded tensor `name`."""
+        self.compared.add(name)
+        wanted = self.tensors[name]
+        torch.testing.assert_close(
+            torch.as_tensor(got).detach().to(wanted.dtype).reshape(wanted.shape),
+            wanted,
+            atol=max(self.tolerance, self.rounding(name)) if tolerance is None else tolerance,
+            rtol=0,
+            equal_nan=True,
+            msg=lambda text: f"{self.trace['id']} {self.kind} {name}: {text}",
+        )
+
+    def images(self, rows: list[int]) -> torch.Tensor:
+        return self.golden.data["images"][slice(*rows)].to(self.dtype)
+
+
+def replay(trace: dict[str, Any], kind: str) -> Context:
+    """Run the steps of a trace and compare every output; the method's module compares its states."""
+    context = Context(trace, kind, golden(), golden().tensors(trace["id"], kind))
+    method = METHODS.get(trace["method"], trace["method"])
+    module = _module(method)
+    options = dict(trace["hyperparameters"])
+    options.pop("head_scale", None)
+    subset = options.pop("class_subset", None)
+    if hasattr(module, "options"):
+        options = module.options(trace, context)
+    adapter = neotta.create(
+        method,
+        golden().model(trace, context.dtype),
+        classes=None if subset is None else golden().data[subset],
+        **options,
+    )
+    for index, step in enumerate(trace["steps"]):
+        if step["op"] == "forward":
+            output = adapter(context.images(step["rows"]), adapt=step["adapt"])
+            if trace["output"] == "probabilities":
+                output = output.softmax(dim=1)
+            context.close(f"step{index}/output", output)
+        elif step["op"] == "reset":
+            adapter.reset()
+        elif step["op"] == "set":
+            adapter.configure(**{step["name"]: step["value"]})
+        else:
+            raise ValueError(f"unknown step {step['op']!r}")
+        if hasattr(module, "step"):
+            module.step(adapter, trace, context, index)
+    if hasattr(module, "finish"):
+        module.finish(adapter, trace, context)
+    return context
+
+
+def _module(method: str) -> ModuleType | None:
+    name = method.replace("-", "_")
+    if importlib.util.find_spec(f"golden_replay.{name}") is None:
+        return None
+    return importlib.import_module(f"golden_replay.{name}")

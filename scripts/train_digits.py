@@ -1,10 +1,10 @@
 """Train the bundled model on the bundled digits and write `src/neotta/assets/digits_vit.safetensors`.
 
-A small vision transformer, trained in the usual way: cross-entropy, AdamW with weight decay, a learning rate
-that warms up and decays, and mild geometric augmentation (small rotations, translations and scalings). It never
-sees a corrupted image: the shifts it is shown later are new to it. The sizes below were chosen by clean accuracy
-and training time, the seed is the first that was tried. About two minutes on one core; a second run on the same
-machine gives the same file, bit for bit.
+A small vision transformer, trained in the usual way: cross-entropy, AdamW with weight decay, a learning
+rate that warms up and decays, and mild geometric augmentation (small rotations, translations and scalings).
+It never sees a corrupted image: the shifts it is shown later are new to it. The sizes below were chosen by
+clean accuracy and training time, the seed is the first that was tried. About two minutes on one core; a
+second run on the same machine gives the same file, bit for bit.
 
     python scripts/train_digits.py
 """
@@ -116,9 +116,7 @@ def save(model: nn.Module, classes: tuple[str, ...], clean: float, path: Path) -
 
 def main() -> None:
     """Train, test and save."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=TARGET)
     arguments = parser.parse_args()
 

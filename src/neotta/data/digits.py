@@ -1,9 +1,9 @@
 """The bundled handwritten digits: 1,797 small pictures that need no download.
 
-They are the test part of *Optical Recognition of Handwritten Digits* (E. Alpaydin and C. Kaynak, UCI Machine
-Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed CC BY 4.0), as distributed by scikit-learn:
-8 x 8 grey values from 0 to 16. Here they are enlarged to 32 x 32 RGB, the size of CIFAR images, so that the
-corruptions of CIFAR-10-C apply to them as they are.
+They are the test part of *Optical Recognition of Handwritten Digits* (E. Alpaydin and C. Kaynak, UCI
+Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed CC BY 4.0), as distributed by
+scikit-learn: 8 x 8 grey values from 0 to 16. Here they are enlarged to 32 x 32 RGB, the size of CIFAR
+images, so that the corruptions of CIFAR-10-C apply to them as they are.
 
 The split is fixed and stored with the images: 60 test images of each class (600), the other 1,197 for
 training. Both parts come from the same writers.

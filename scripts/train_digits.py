@@ -101,7 +101,7 @@ def save(model: nn.Module, classes: tuple[str, ...], clean: float, path: Path) -
         "preprocess": {
             "size": [32, 32],
             "resize": None,
-            "crop": None,
+            "crop": False,
             "interpolation": "bilinear",
             "mean": [MEAN] * 3,
             "std": [STD] * 3,

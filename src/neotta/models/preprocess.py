@@ -40,8 +40,8 @@ class Preprocess:
     resize: int | tuple[int, int] | None = None
     crop: bool = False
     interpolation: str = "bilinear"
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
     crop_rounding: str = "even"
 
     def __post_init__(self) -> None:
@@ -109,13 +109,13 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preprocess:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; a crop of None is none."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown or "size" not in values:
             wrong = f"does not know {', '.join(unknown)}" if unknown else "needs 'size'"
             raise OptionError(f"preprocessing {wrong}; it takes {', '.join(known)}")
-        return cls(**values)
+        return cls(**{**values, "crop": values.get("crop") or False})
 
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if not x.is_floating_point() or x.ndim < 3 or x.shape[-3] != 3:

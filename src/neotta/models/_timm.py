@@ -1,0 +1,153 @@
+"""Models of timm's registry, with the preprocessing that timm has on record for their weights."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from neotta.errors import ModelLoadError, OptionError, UnknownModelError
+from neotta.models._hub import Repository
+from neotta.models._torchvision import guard
+from neotta.models._weights import Parts, labels_beside, load_strictly, read_tensors
+from neotta.models.preprocess import Preprocess
+
+# Options of timm that could make it unpickle a file, or give something that is no classifier.
+_REFUSED = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "features_only")
+
+
+def load_timm(
+    name: str,
+    *,
+    checkpoint: Path | None,
+    num_classes: int | None,
+    preprocess: Preprocess | None,
+    pretrained: bool,
+    kwargs: Mapping[str, Any],
+) -> Parts:
+    """Build the model `name` of timm's registry and fill it from `checkpoint`, the hub, or at random."""
+    _check_name(name)
+    weights = _published(name) if pretrained and checkpoint is None else None
+    classes = {} if num_classes is None else {"num_classes": num_classes}
+    model = create_timm(name, {**kwargs, **classes}, weights)
+    labels = None
+    if checkpoint is not None:
+        load_strictly(model, read_tensors(checkpoint), checkpoint.name)
+        labels = labels_beside(checkpoint)
+    elif weights is not None:
+        labels = _published_labels(name, model)
+    return Parts(model, preprocess or _preprocess_of(model, kwargs), labels)
+
+
+def preprocess_from_timm(config: Mapping[str, Any]) -> Preprocess:
+    """Translate timm's data config (`timm.data.resolve_data_config`)."""
+    channels, height, width = config["input_size"]
+    if channels != 3:
+        raise OptionError(f"the model takes images of {channels} channels; neotta prepares RGB images only")
+    scaled = (math.floor(height / config["crop_pct"]), math.floor(width / config["crop_pct"]))
+    mode = config["crop_mode"]
+    if mode == "border" or (mode == "center" and height != width):
+        raise OptionError(
+            f"crop mode {mode!r} at {height} x {width} is not one that neotta knows: "
+            "say what to do with load_model(..., preprocess=Preprocess(...))"
+        )
+    return Preprocess(
+        size=(height, width),
+        resize=scaled if mode == "squash" else scaled[0],
+        crop=True,
+        interpolation=config["interpolation"],
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+    )
+
+
+def timm_names() -> list[str]:
+    """Every architecture in timm's registry."""
+    guard()
+    import timm
+
+    return list(timm.list_models())
+
+
+def _check_name(name: str) -> None:
+    guard()
+    import timm
+
+    architecture, _, tag = name.partition(".")
+    known = timm_names()
+    if timm.is_model(architecture):
+        known = list(timm.list_pretrained(f"{architecture}.*"))
+        if not tag or name in known:
+            return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    raise UnknownModelError(
+        f"timm:{name}", [f"timm:{n}" for n in near] or ["those that `neotta models '*'` lists"]
+    )
+
+
+def _published(name: str) -> Path:
+    """Fetch the weights that timm has on record for `name`; they have to be safetensors."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    offer = "pass checkpoint='<file>.safetensors', or pretrained=False for random weights"
+    repo = getattr(config, "hf_hub_id", None)
+    filename = getattr(config, "hf_hub_filename", None) or "model.safetensors"
+    if not repo or not filename.endswith(".safetensors"):
+        raise ModelLoadError(f"the weights of {name!r} are not published as safetensors: {offer}")
+    repository = Repository(repo, offer=offer)
+    weights = repository.find(filename)
+    if weights is None:
+        raise repository.missing(filename)
+    return weights
+
+
+def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = None) -> nn.Module:
+    """Make a model of timm's registry, with the published weights in the file `weights` or random ones."""
+    import timm
+
+    refused = [option for option in _REFUSED if option in kwargs]
+    if refused:
+        raise OptionError(f"{', '.join(refused)}: not for load_model; give weights with checkpoint=")
+    # timm treats this file as its own download: keys renamed, positions resampled, another head if asked.
+    overlay = {"file": str(weights), "custom_load": False} if weights else None
+    try:
+        model: nn.Module = timm.create_model(
+            name, pretrained=weights is not None, pretrained_cfg_overlay=overlay, **kwargs
+        )
+    except TypeError as error:
+        raise OptionError(f"timm:{name} cannot be made with these options: {error}") from error
+    except RuntimeError as error:
+        raise ModelLoadError(f"timm:{name} cannot be made: {error}") from error
+    return model
+
+
+def _published_labels(name: str, model: nn.Module) -> tuple[str, ...] | None:
+    """Give the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
+    import timm
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    trained = timm.get_pretrained_cfg(name).num_classes
+    if model.num_classes != trained:
+        warnings.warn(
+            f"the weights of timm:{name} have {trained} classes: its head of {model.num_classes} is random",
+            stacklevel=4,
+        )
+        return None
+    subset = infer_imagenet_subset({"num_classes": trained})
+    return tuple(ImageNetInfo(subset).label_names()) if subset else None
+
+
+def _preprocess_of(model: nn.Module, kwargs: Mapping[str, Any]) -> Preprocess:
+    from timm.data import resolve_data_config
+
+    config = resolve_data_config(model=model)
+    _, height, width = config["input_size"]
+    side = kwargs.get("img_size") or (height, width)
+    height, width = side if isinstance(side, (tuple, list)) else (side, side)
+    return preprocess_from_timm({**config, "input_size": (kwargs.get("in_chans", 3), height, width)})

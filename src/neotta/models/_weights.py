@@ -1,0 +1,123 @@
+"""Weights from files: safetensors only, and strictly those that the model has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from neotta.errors import ModelLoadError
+from neotta.models.preprocess import Preprocess
+
+_SHOWN = 3  # keys of each kind that an error lists
+
+
+class Parts(NamedTuple):
+    """What each way of loading gives to `load_model`."""
+
+    model: nn.Module
+    preprocess: Preprocess
+    labels: tuple[str, ...] | None
+    norm_eps: float | None = None
+
+
+def existing_safetensors(path: Path) -> Path:
+    """Check that `path` is a file of the one kind that is read."""
+    if path.suffix != ".safetensors":
+        raise ModelLoadError(
+            f"{path.name} is not a .safetensors file, and neotta reads no other: unpickling can run code. "
+            "Convert it where you trust it: safetensors.torch.save_file("
+            f"torch.load({path.name!r}, weights_only=True), {path.stem + '.safetensors'!r})"
+        )
+    if not path.is_file():
+        raise ModelLoadError(f"there is no file {path}")
+    return path
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read every tensor of a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    existing_safetensors(path)
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def read_header(path: Path) -> tuple[dict[str, str], dict[str, list[int]]]:
+    """Read a safetensors file's metadata and the shape of each tensor, without the tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    existing_safetensors(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+            return dict(file.metadata() or {}), shapes
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Copy `tensors` into `model`; any that is missing, unknown or of another shape is an error."""
+    wanted = model.state_dict()
+    check_fit(
+        f"{source} does not fit {type(model).__name__}",
+        missing=[key for key in wanted if key not in tensors],
+        unknown=[key for key in tensors if key not in wanted],
+        reshaped=[
+            (key, tensors[key].shape, value.shape)
+            for key, value in wanted.items()
+            if key in tensors and tensors[key].shape != value.shape
+        ],
+    )
+    model.load_state_dict(tensors)
+
+
+def check_fit(
+    complaint: str,
+    missing: Iterable[str],
+    unknown: Iterable[str],
+    reshaped: Iterable[tuple[str, Sequence[int], Sequence[int]]],
+) -> None:
+    """Raise an error that lists the first keys which do not fit, if there are any."""
+    shapes = [f"{key} {tuple(got)} instead of {tuple(wanted)}" for key, got, wanted in reshaped]
+    wrong = (
+        _listed("missing", missing)
+        + _listed("not in the model", unknown)
+        + _listed("of another shape", shapes)
+    )
+    if wrong:
+        raise ModelLoadError(
+            f"{complaint}: {'; '.join(wrong)}. Is the architecture the right one, and num_classes?"
+        )
+
+
+def labels_beside(checkpoint: Path) -> tuple[str, ...] | None:
+    """Read the list of class names in `<stem>.classes.json` beside a checkpoint, if there is one."""
+    path = checkpoint.with_suffix(".classes.json")
+    if not path.is_file():
+        return None
+    try:
+        labels = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelLoadError(f"{path} is not JSON: {error}") from error
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ModelLoadError(f"{path} must hold a list of class names")
+    return tuple(labels)
+
+
+def _unreadable(path: Path, error: Exception) -> ModelLoadError:
+    return ModelLoadError(f"cannot read {path}: {error}; the file is damaged or not safetensors, get it anew")
+
+
+def _listed(kind: str, keys: Iterable[str]) -> list[str]:
+    found = list(keys)
+    if not found:
+        return []
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"{len(found)} {kind} ({', '.join(found[:_SHOWN])}{more})"]

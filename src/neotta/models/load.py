@@ -1,0 +1,156 @@
+"""Load a classifier by name, with the preprocessing that belongs to its weights."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from neotta.errors import ModelLoadError, OptionError, UnknownModelError
+from neotta.models._hf import load_hf
+from neotta.models._timm import load_timm, timm_names
+from neotta.models._weights import Parts, existing_safetensors
+from neotta.models.packaged import BUNDLED, load_packaged
+from neotta.models.preprocess import Preprocess
+
+FORMS = {
+    **dict.fromkeys(BUNDLED, "bundled with neotta"),
+    "timm:<name>": "a model of timm, with its published weights or checkpoint='<file>.safetensors'",
+    "hf:<repository or folder>": "an image classifier of Hugging Face transformers",
+    "<path>.safetensors": "a file that describes its model in its 'neotta' metadata",
+}
+
+
+class LoadedModel(NamedTuple):
+    """A classifier and what has to be known to use it.
+
+    Attributes:
+        model: In evaluation mode.
+        preprocess: Makes its input from images.
+        labels: Name of each class, if they are known.
+        name: What it was loaded by.
+    """
+
+    model: nn.Module
+    preprocess: Preprocess
+    labels: tuple[str, ...] | None
+    name: str
+
+
+def load_model(
+    name: str | os.PathLike[str],
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    num_classes: int | None = None,
+    labels: Sequence[str] | None = None,
+    preprocess: Preprocess | None = None,
+    norm_eps: float | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    pretrained: bool = True,
+    **kwargs: Any,
+) -> LoadedModel:
+    """Load an image classifier.
+
+    Args:
+        name: "digits" (bundled), "timm:<name>", "hf:<repository or folder>", or the path of a packaged file.
+        checkpoint: A .safetensors file with the weights, instead of the published ones; it has to fit.
+            A list of class names in `<stem>.classes.json` beside it becomes the labels.
+        num_classes: Number of classes, if it is not the architecture's own.
+        labels: Names of the classes, instead of those that are found.
+        preprocess: The preprocessing, instead of the one on record.
+        norm_eps: The eps of every LayerNorm, for weights trained with another than the architecture's.
+        device: Where to put the model.
+        dtype: Floating dtype of the model; float32 if not given, whatever the file holds.
+        pretrained: False for random weights: nothing is downloaded, except a Hugging Face repository's
+            configuration.
+        **kwargs: For timm's `create_model` or transformers' `from_pretrained`.
+    """
+    name = os.fspath(name)
+    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
+        raise OptionError(f"num_classes takes a whole number, at least 1, got {num_classes!r}")
+    weights = None if checkpoint is None else existing_safetensors(Path(checkpoint).expanduser())
+    library, _, rest = name.partition(":")
+    if name in ("", "timm:", "hf:"):
+        raise UnknownModelError(name, FORMS)
+    if library in ("timm", "hf"):
+        load = load_timm if library == "timm" else load_hf
+        parts = load(
+            rest,
+            checkpoint=weights,
+            num_classes=num_classes,
+            preprocess=preprocess,
+            pretrained=pretrained,
+            kwargs=kwargs,
+        )
+    else:
+        path = _packaged_path(name)
+        if weights is not None:
+            raise OptionError(f"checkpoint= has no place with {name!r}, which brings its own weights")
+        parts = load_packaged(
+            path, num_classes=num_classes, preprocess=preprocess, pretrained=pretrained, kwargs=kwargs
+        )
+    return _finished(parts, name, labels, norm_eps, device, dtype)
+
+
+def _packaged_path(name: str) -> Path:
+    if name in BUNDLED:
+        return BUNDLED[name]
+    path = Path(name).expanduser()
+    if path.suffix == ".safetensors" or path.is_file():
+        return path
+    if path.is_dir():
+        raise ModelLoadError(f"{name!r} is a folder: load one of transformers as 'hf:{name}'")
+    if name.count("/") == 1 and ":" not in name:  # as repositories are called
+        raise UnknownModelError(name, [f"hf:{name}"])
+    known = [*FORMS, *(f"timm:{model}" for model in timm_names())]
+    raise UnknownModelError(name, difflib.get_close_matches(name, known, n=1, cutoff=0.5) or FORMS)
+
+
+def _finished(
+    parts: Parts,
+    name: str,
+    labels: Sequence[str] | None,
+    norm_eps: float | None,
+    device: str | torch.device | None,
+    dtype: torch.dtype | None,
+) -> LoadedModel:
+    """Apply what is common to all ways of loading."""
+    model = parts.model
+    eps = parts.norm_eps if norm_eps is None else norm_eps
+    if eps is not None:
+        _set_norm_eps(model, eps)
+    dtype = torch.float32 if dtype is None else dtype
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise OptionError(f"dtype takes a floating torch dtype such as torch.bfloat16, got {dtype!r}")
+    try:
+        model = model.to(device=device, dtype=dtype)
+    except (RuntimeError, AssertionError) as error:  # torch says both ways that a device is not there
+        raise OptionError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    names = parts.labels if labels is None else tuple(str(label) for label in labels)
+    classes = _num_classes(model)
+    if names is not None and classes is not None and len(names) != classes:
+        raise OptionError(f"{len(names)} labels for a model of {classes} classes")
+    return LoadedModel(model.eval(), parts.preprocess, names, name)
+
+
+def _set_norm_eps(model: nn.Module, eps: float) -> None:
+    if not isinstance(eps, (int, float)) or not 0 < eps < 1:
+        raise OptionError(f"norm_eps takes a number between 0 and 1, got {eps!r}")
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    if not norms:
+        raise OptionError(f"norm_eps={eps}: {type(model).__name__} has no LayerNorm")
+    for norm in norms:
+        norm.eps = eps
+
+
+def _num_classes(model: nn.Module) -> int | None:
+    count = getattr(model, "num_classes", None)
+    if count is None:
+        count = getattr(getattr(model, "config", None), "num_labels", None)
+    return count if isinstance(count, int) and count > 0 else None

@@ -1,0 +1,115 @@
+"""Models in one safetensors file that says in its metadata what it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from neotta.errors import ModelLoadError, OptionError
+from neotta.models._timm import create_timm
+from neotta.models._torchvision import guard
+from neotta.models._weights import Parts, load_strictly, read_header, read_tensors
+from neotta.models.preprocess import Preprocess
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+BUNDLED = {"digits": ASSETS / "digits_vit.safetensors"}
+KEY = "neotta"
+
+
+class Package(NamedTuple):
+    """What a packaged file says of itself.
+
+    Attributes:
+        architecture: "timm:" and the name of a model in timm's registry or of one of its classes.
+        kwargs: What the architecture is made with.
+        preprocess: The preprocessing that belongs to the weights.
+        labels: Names of the classes.
+        norm_eps: The eps of every LayerNorm, if it is not the architecture's own.
+        accuracy: On clean test images, in 0..1.
+        parameters: Number of values in the file.
+    """
+
+    architecture: str
+    kwargs: dict[str, Any]
+    preprocess: Preprocess
+    labels: tuple[str, ...] | None
+    norm_eps: float | None
+    accuracy: float | None
+    parameters: int
+
+
+def read_package(path: Path) -> Package:
+    """Read the description in a packaged file, without its weights."""
+    metadata, shapes = read_header(path)
+    if KEY not in metadata:
+        raise ModelLoadError(
+            f"{path.name} has no {KEY!r} metadata that names its architecture: "
+            f"load it with load_model('timm:<architecture>', checkpoint={path.name!r})"
+        )
+    try:
+        info = json.loads(metadata[KEY])
+        labels, eps, accuracy = info.get("labels"), info.get("norm_eps"), info.get("accuracy")
+        return Package(
+            architecture=str(info["architecture"]),
+            kwargs=dict(info.get("kwargs", {})),
+            preprocess=Preprocess.from_dict(info["preprocess"]),
+            labels=None if labels is None else tuple(str(label) for label in labels),
+            norm_eps=None if eps is None else float(eps),
+            accuracy=None if accuracy is None else float(accuracy["clean"]),
+            parameters=sum(math.prod(shape) for shape in shapes.values()),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelLoadError(
+            f"the {KEY!r} metadata of {path.name} cannot be used: {type(error).__name__}: {error}"
+        ) from error
+
+
+def load_packaged(
+    path: Path,
+    *,
+    num_classes: int | None = None,
+    preprocess: Preprocess | None = None,
+    pretrained: bool = True,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Parts:
+    """Build the model that a packaged file describes, and fill it with the file's weights.
+
+    Args:
+        path: The file.
+        num_classes: Number of classes; another than the file's own needs `pretrained=False`.
+        preprocess: Instead of the file's own.
+        pretrained: False leaves the model at random weights.
+        kwargs: Added to what the architecture is made with.
+    """
+    package = read_package(path)
+    made_with = {**package.kwargs, **(kwargs or {})}
+    labels = package.labels
+    if num_classes is not None:
+        made_with["num_classes"] = num_classes
+        labels = labels if labels is not None and len(labels) == num_classes else None
+    model = _build(package.architecture, made_with, path)
+    if pretrained:
+        load_strictly(model, read_tensors(path), path.name)
+    return Parts(model, preprocess or package.preprocess, labels, package.norm_eps)
+
+
+def _build(architecture: str, kwargs: Mapping[str, Any], path: Path) -> nn.Module:
+    library, _, name = architecture.partition(":")
+    guard()
+    import timm
+
+    if library == "timm" and timm.is_model(name):
+        return create_timm(name, kwargs)
+    made_by = getattr(timm.models, name, None) if library == "timm" else None
+    if not (isinstance(made_by, type) and issubclass(made_by, nn.Module)):
+        raise ModelLoadError(f"{path.name} has the architecture {architecture!r}, which is not known here")
+    try:
+        model: nn.Module = made_by(**kwargs)
+    except TypeError as error:
+        raise OptionError(f"{architecture} cannot be made with these options: {error}") from error
+    return model

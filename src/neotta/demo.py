@@ -91,8 +91,7 @@ class Domain:
     @property
     def verdict(self) -> int:
         """1 where NEO is better, -1 where it is worse, 0 where the difference may be chance."""
-        won, lost = len(self.fixed), len(self.broken)
-        return int(np.sign(won - lost)) if sign_test(won, lost) < LEVEL else 0
+        return verdict(len(self.fixed), len(self.broken))
 
 
 @dataclass(frozen=True)
@@ -134,6 +133,15 @@ class Demo:
     def mean_neo(self) -> float:
         """Mean accuracy over the corruptions with NEO."""
         return float(np.mean([domain.accuracy_neo for domain in self.corrupted]))
+
+    @property
+    def verdict(self) -> int:
+        """As for one domain, for the mean: each image counts once, with what NEO wins on it over all corruptions."""
+        won = np.zeros(len(self.clean.labels), dtype=np.int64)
+        for domain in self.corrupted:
+            won[domain.fixed] += 1
+            won[domain.broken] -= 1
+        return verdict(int((won > 0).sum()), int((won < 0).sum()))
 
 
 def run(
@@ -180,6 +188,11 @@ def run(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         state=neotta.head(adapted).in_features,
     )
+
+
+def verdict(won: int, lost: int) -> int:
+    """1 or -1 if one side has won more often than chance explains, else 0."""
+    return int(np.sign(won - lost)) if sign_test(won, lost) < LEVEL else 0
 
 
 def sign_test(won: int, lost: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from neotta.demo import LEVEL, Demo, Domain
 from neotta.report.html import data_uri, render
 
-EXAMPLES = 12
+EXAMPLES = 16
 """How many images of each kind the page shows at most."""
 
 
@@ -44,7 +45,7 @@ def demo_page(demo: Demo, seconds: float) -> str:
         summary=summary(demo),
         samples=len(demo.clean.labels),
         level=LEVEL,
-        most_changed=max(1, *(max(len(domain.fixed), len(domain.broken)) for domain in demo.domains)),
+        step=_step(max(max(len(domain.fixed), len(domain.broken)) for domain in demo.domains)),
         strips=_strips(demo),
         fixed=_examples(demo, lambda domain: domain.fixed),
         broken=_examples(demo, lambda domain: domain.broken),
@@ -75,8 +76,8 @@ def summary(demo: Demo) -> str:
     verdicts = [domain.verdict for domain in demo.corrupted]
     better, worse, level = (verdicts.count(verdict) for verdict in (1, -1, 0))
     return (
-        f"Of {len(verdicts)} corruptions NEO is better on {better}, worse on {worse}, "
-        f"and makes no difference that chance could not explain on {level}."
+        f"Of {len(verdicts)} corruptions, NEO is better on {better} and worse on {worse}; "
+        f"on {level} the difference is too small to tell from chance."
     )
 
 
@@ -84,6 +85,11 @@ def _strips(demo: Demo) -> list[tuple[str, str]]:
     """One row of digits per domain, the same ones in each: the first of every class in the stream."""
     chosen = np.unique(demo.clean.labels, return_index=True)[1]
     return [(title(domain.name), data_uri(np.concatenate(domain.images[chosen], axis=1))) for domain in demo.domains]
+
+
+def _step(largest: int) -> int:
+    """Choose the distance of the marks on an axis of five steps that reaches `largest`."""
+    return next(step for power in itertools.count() for k in (1, 2, 3, 4, 5, 6, 8) if 5 * (step := k * 10**power) >= largest)
 
 
 def _examples(demo: Demo, which: Callable[[Domain], NDArray[np.int64]]) -> list[Example]:

@@ -9,7 +9,8 @@ from rich.text import Text
 from neotta.demo import Demo
 from neotta.report.demo import title
 
-WITHOUT, NEO, BETTER, WORSE = "bright_black", "cyan", "bold green", "bold red"
+WITHOUT, NEO, LOST = "bright_black", "cyan", "red"
+VERDICTS = {1: "bold cyan", -1: "bold red", 0: ""}
 _COLUMNS = 54  # what stands beside the bars
 
 
@@ -23,11 +24,10 @@ def demo_table(demo: Demo, console: Console) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(_header(width), no_wrap=True)
     for domain in demo.domains:
-        style = {1: BETTER, -1: WORSE, 0: ""}[domain.verdict]
+        style = VERDICTS[domain.verdict]
         _add(table, title(domain.name), domain.accuracy_without, domain.accuracy_neo, style, width, ascii_only)
     table.add_section()
-    gain = demo.mean_neo - demo.mean_without
-    style = BETTER if gain > 0 else WORSE if gain < 0 else ""
+    style = VERDICTS[demo.verdict]
     _add(table, f"Mean of {len(demo.corrupted)}", demo.mean_without, demo.mean_neo, style, width, ascii_only)
     return table
 
@@ -41,7 +41,7 @@ def legend(console: Console) -> Text:
         " correct without NEO, ",
         (won, NEO),
         " gained by NEO, ",
-        (lost, WORSE),
+        (lost, LOST),
         " lost by NEO. Differences are coloured where chance does not explain them.",
     )
 
@@ -50,7 +50,7 @@ def bar(without: float, neo: float, width: int, ascii_only: bool = False) -> Tex
     """Draw two accuracies in 0..1 as one bar: what both reach, and what NEO gains or loses."""
     full, won, lost = _blocks(ascii_only)
     low, high = sorted((round(without * width), round(neo * width)))
-    block, style = (won, NEO) if neo > without else (lost, WORSE)
+    block, style = (won, NEO) if neo > without else (lost, LOST)
     return Text.assemble((full * low, WITHOUT), (block * (high - low), style), " " * (width - high))
 
 

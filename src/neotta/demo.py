@@ -74,11 +74,6 @@ class Domain:
         return float((self.neo.classes == self.labels).mean())
 
     @property
-    def gain(self) -> float:
-        """What NEO adds to the accuracy, below zero where it hurts."""
-        return (len(self.fixed) - len(self.broken)) / len(self.labels)
-
-    @property
     def fixed(self) -> NDArray[np.int64]:
         """The images that only NEO gets right."""
         return np.flatnonzero((self.without.classes != self.labels) & (self.neo.classes == self.labels))
@@ -161,6 +156,8 @@ def run(
         samples: How many of the 600 test images to use; all by default.
         on_domain: Called before each domain with its name, how many are done, and how many there are.
     """
+    import torch
+
     import neotta
     from neotta.models.load import load_model
 
@@ -178,7 +175,7 @@ def run(
             on_domain(name, done, len(DOMAINS))
         neotta.reset(adapted)
         images = _images(data, order, name, severity, seed)
-        batches = preprocess.batch(images).split(BATCH_SIZE)
+        batches = torch.split(preprocess.batch(images), BATCH_SIZE)
         domains.append(Domain(name, images, data.labels[order], _answers(model, batches), _answers(adapted, batches)))
     return Demo(
         domains=tuple(domains),
@@ -199,7 +196,7 @@ def sign_test(won: int, lost: int) -> float:
     """How often a fair coin splits `won + lost` throws at least as unevenly (exact, two-sided)."""
     throws = won + lost
     tail = sum(math.comb(throws, k) for k in range(min(won, lost) + 1))
-    return min(1.0, 2 * tail / 2**throws)
+    return min(1.0, 2 * tail / (1 << throws))
 
 
 def _images(data: Digits, order: NDArray[np.int64], name: str, severity: int, seed: int) -> Image:

@@ -7,11 +7,13 @@ from importlib import resources
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from neotta.data.digits import digits
 from neotta.errors import OptionError
+from neotta.models.load import load_model
 
 MODEL = str(resources.files("neotta").joinpath("assets", "digits_vit.safetensors"))
 
@@ -63,6 +65,18 @@ def test_the_digits_are_those_of_scikit_learn():
 def test_another_split_is_refused():
     with pytest.raises(OptionError, match="'valid'"):
         digits("valid")  # type: ignore[arg-type]
+
+
+def test_the_bundled_model_is_as_good_as_it_says():
+    data, loaded = digits("test"), load_model("digits")
+    with torch.no_grad():
+        answers = loaded.model(loaded.preprocess.batch(data.images)).argmax(dim=1).numpy()
+    accuracy = float((answers == data.labels).mean())
+    assert accuracy >= 0.97
+    with safe_open(MODEL, framework="pt") as file:
+        said = json.loads(file.metadata()["neotta"])["accuracy"]["clean"]
+    assert accuracy == pytest.approx(said, abs=0.002)  # another machine may round one image the other way
+    assert loaded.labels == data.classes
 
 
 def test_the_model_file_is_small_and_says_how_to_use_it():

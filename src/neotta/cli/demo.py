@@ -26,6 +26,7 @@ def demo(
     import time
 
     from rich.console import Console
+    from rich.text import Text
 
     from neotta._files import atomic
     from neotta.errors import OptionError
@@ -35,8 +36,11 @@ def demo(
     start = time.perf_counter()
     console = Console()
     with _progress(Console(stderr=True)) as on_domain:
+        import torch
+
         from neotta.demo import run
 
+        torch.set_num_threads(1)  # on a model this small more threads only wait for each other
         results = run(severity, seed, samples, on_domain)
 
     from neotta.report.demo import demo_page, measured, summary
@@ -51,8 +55,8 @@ def demo(
 
     for part in (measured(results), "", demo_table(results, console), "", legend(console), summary(results), ""):
         console.print(part, highlight=False)
-    console.print(f"The page with pictures: [bold]{output}[/bold]", highlight=False)
-    console.print("Your own model, in one line: [bold cyan]model = neotta.adapt(model)[/bold cyan]", highlight=False)
+    console.print(Text.assemble("The page with pictures: ", (str(output), "bold")), soft_wrap=True)
+    console.print(Text.assemble("Your own model, in one line: ", ("model = neotta.adapt(model)", "bold cyan")))
     if open_page:
         typer.launch(str(output.resolve()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -64,8 +63,8 @@ def title(name: str) -> str:
 def measured(demo: Demo) -> str:
     """Say in plain words what was done."""
     return (
-        f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits that it "
-        f"had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {demo.severity} of 5). "
+        f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
+        f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {demo.severity} of 5). "
         f"With NEO the same model saw the same images once, {demo.batch_size} at a time, without their labels, "
         "and started anew for every kind of damage."
     )
@@ -88,8 +87,11 @@ def _strips(demo: Demo) -> list[tuple[str, str]]:
 
 
 def _step(largest: int) -> int:
-    """Choose the distance of the marks on an axis of five steps that reaches `largest`."""
-    return next(step for power in itertools.count() for k in (1, 2, 3, 4, 5, 6, 8) if 5 * (step := k * 10**power) >= largest)
+    """Choose the distance between the marks of an axis that reaches `largest` in five steps."""
+    power = 1
+    while 50 * power < largest:
+        power *= 10
+    return next(k * power for k in (1, 2, 3, 4, 5, 6, 8, 10) if 5 * k * power >= largest)
 
 
 def _examples(demo: Demo, which: Callable[[Domain], NDArray[np.int64]]) -> list[Example]:

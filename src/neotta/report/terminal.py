@@ -38,7 +38,7 @@ def legend(console: Console) -> Text:
     return Text.assemble(
         "Accuracy in percent. ",
         (full, WITHOUT),
-        " correct without NEO, ",
+        " reached without and with NEO, ",
         (won, NEO),
         " gained by NEO, ",
         (lost, LOST),

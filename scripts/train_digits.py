@@ -2,9 +2,13 @@
 
 A small vision transformer, trained in the usual way: cross-entropy, AdamW with weight decay, a learning rate that
 warms up and decays, and mild geometric augmentation (small rotations, translations and scalings). It never sees a
-corrupted image: the shifts it is shown later are new to it. Patches of 4 pixels, because with patches of 8 noise
-and blur hardly hurt on pictures as simple as these; nothing was tuned for NEO. About three minutes on one core; a
-second run on the same machine gives the same file, bit for bit.
+corrupted image: the shifts it is shown later are new to it.
+
+The choices were made on the test images, not on a third part: about ten settings were tried, with accuracies on
+clean and on corrupted images, without and with NEO, in sight. Patches are of 4 pixels because with 8 hardly any
+corruption but fog and contrast hurt, which left little to see; the number of epochs was raised from 80 to 120 for
+the clean accuracy (98.0 % to 98.7 %). So what `neotta demo` shows is an illustration, not a benchmark. About three
+minutes on one core; a second run on the same machine gives the same file, bit for bit.
 
     python scripts/train_digits.py
 """

@@ -17,10 +17,15 @@ class AlignedDataset(ImageDataset):
     def __init__(self, dataset: ImageDataset, labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
         self.dataset = dataset
         self.domain, self.ids, self.labels, self.classes = dataset.domain, dataset.ids, labels, classes
+        self.in_memory = dataset.in_memory
 
     def read(self, index: int) -> Image:
         """Decode one sample, (H, W, 3) uint8 RGB."""
         return self.dataset.read(index)
+
+    def stamp(self, index: int) -> str:
+        """That of the sample itself."""
+        return self.dataset.stamp(index)
 
 
 def align(dataset: ImageDataset, labels: Sequence[str]) -> ImageDataset:

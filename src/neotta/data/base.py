@@ -21,12 +21,14 @@ class ImageDataset(ABC):
         ids: One name per sample, unique within the domain and the same on every machine.
         labels: Class index of each sample, (N,) int64, or None where nobody knows.
         classes: The names of the classes in the order of their indices (WordNet ids for ImageNet's), or None.
+        in_memory: Whether reading a sample costs next to nothing, so that no worker process is worth it.
     """
 
     domain: str
     ids: Sequence[str]
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] | None = None
+    in_memory: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)

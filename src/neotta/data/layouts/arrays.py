@@ -24,6 +24,8 @@ class ArrayDataset(ImageDataset):
         ids: One name per row; by default the row numbers.
     """
 
+    in_memory = True
+
     def __init__(
         self,
         images: NDArray[np.uint8],
@@ -43,6 +45,8 @@ class ArrayDataset(ImageDataset):
 
 class RowsDataset(ImageDataset):
     """Rows `start` to `stop` of a `.npy` file, which is mapped into memory and never read whole."""
+
+    in_memory = True
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ def test_bits(chosen):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(5, 6), (2, 5, 6)])
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 5, 6)])
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 0.9, 1.0])
 def test_gradients_of_the_layer(shape, ratio, bias):
     layer = nn.Linear(6, 4, bias=bias).double()

@@ -68,7 +68,7 @@ class _Multiply(torch.autograd.Function):
         by_weight = None
         if ctx.needs_input_grad[1]:
             input = restore(kept, bits, ctx.shape).to(weight.dtype)
-            by_weight = grad.flatten(0, -2).T @ input.flatten(0, -2)
+            by_weight = grad.reshape(-1, len(weight)).T @ input.reshape(-1, weight.shape[1])
         return by_input, by_weight, None, None
 
 

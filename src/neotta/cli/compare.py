@@ -157,6 +157,6 @@ def _table(grid: Grid) -> Table:
     for name in grid.columns:
         table.add_column(Text(name), justify="right")
     for name, entries in grid.rows:
-        cells = (Text(entry.text, style=_STYLES[entry.mark]) for entry in entries)
+        cells = (Text.assemble((entry.text, _STYLES[entry.mark])) for entry in entries)  # no style on the padding
         table.add_row(Text(name), *cells)
     return table

@@ -22,6 +22,10 @@ class AlignedDataset(ImageDataset):
         """Decode one sample, (H, W, 3) uint8 RGB."""
         return self.dataset.read(index)
 
+    def stamp(self, index: int) -> str:
+        """That of the sample, whatever it is called."""
+        return self.dataset.stamp(index)
+
 
 def align(dataset: ImageDataset, labels: Sequence[str]) -> ImageDataset:
     """Number a dataset's classes as a model does.

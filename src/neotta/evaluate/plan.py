@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -176,9 +177,9 @@ class Plan(BaseModel):
             for source, scored in self._scored(domains)
             for plan in self.methods
             for options in plan.grid()
-            for samples in self.samples
             for batch_size in self.batch_sizes
             for seed in self.seeds
+            for samples in sorted(self.samples, key=_all_last)  # a longer run goes on where a shorter one stopped
         ]
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
@@ -188,6 +189,10 @@ class Plan(BaseModel):
         if self.protocol == "cross-domain":
             return [(source, (target,)) for source in domains for target in domains]
         return [(None, (domain,)) for domain in domains]
+
+
+def _all_last(samples: int) -> float:
+    return math.inf if samples < 0 else samples
 
 
 def _method(entry: Any) -> Any:

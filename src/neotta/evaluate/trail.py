@@ -14,6 +14,7 @@ from torch import Tensor
 from neotta.adapters.registry import AnyAdapter
 from neotta.data._stream import Stream
 from neotta.data.orders import Indices
+from neotta.evaluate.scores import Facts
 
 
 @dataclass
@@ -21,20 +22,26 @@ class Part:
     """What came of a part of a stream.
 
     Attributes:
-        logits: (B, C) of each batch, where it is scored.
-        entries: The entries of the stream in each batch, (B,).
+        fresh: Entries of the stream, (B,), and logits, (B, C), of the batches that were not looked at yet.
+        entries: Entries of the stream that were, (n,) each.
+        facts: What is to be known of them.
+        logits: Their logits, (n, C) each, if they are asked for.
         unreadable: Samples that could not be read.
         seconds: How long it took.
     """
 
-    logits: list[Tensor] = field(default_factory=list)
+    fresh: list[tuple[Indices, Tensor]] = field(default_factory=list)
     entries: list[Indices] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
+    logits: list[Tensor] = field(default_factory=list)
     unreadable: int = 0
     seconds: float = 0.0
 
     def copy(self) -> Part:
         """The same, so that what is added to one is not added to the other."""
-        return replace(self, logits=list(self.logits), entries=list(self.entries))
+        return replace(
+            self, fresh=list(self.fresh), entries=list(self.entries), facts=list(self.facts), logits=list(self.logits)
+        )
 
 
 @dataclass

@@ -28,7 +28,7 @@ from neotta.evaluate.machine import surroundings
 from neotta.evaluate.phases import Phase, Phases, stream_key
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Record, content_key
-from neotta.evaluate.scores import score
+from neotta.evaluate.scores import UNKNOWN, Facts, score
 from neotta.evaluate.trail import Part, Trail, full_batches
 from neotta.models.load import load_model
 from neotta.models.split import split
@@ -37,8 +37,8 @@ from neotta.statefile import fingerprint
 Progress = Callable[[str, int], None]
 Batch = tuple[Tensor, Indices, int]
 """Images or embeddings of a batch, the entries of the stream that they are, and how many could not be read."""
-GATHERED = 4096
-"""How many embeddings are picked at once for batches to come."""
+TOGETHER = 4096
+"""How many embeddings are picked, and predictions are looked at, in one go."""
 
 
 @dataclass
@@ -46,22 +46,27 @@ class Outputs:
     """What a run predicted, in the order of its stream.
 
     Attributes:
-        logits: (N, C).
         ids: The samples.
         domains: Where each comes from.
-        labels: Their classes, (N,), or None where a label is not known.
+        facts: What the scores need to know of each prediction.
+        logits: (n, C) each, of all samples, if they were asked for.
         skipped: Samples that could not be read.
         not_adapted: Samples that were predicted but not adapted to.
         seconds: How long the predictions took, without the time of the encoder where it ran before.
     """
 
-    logits: list[Tensor] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
-    labels: list[int | None] = field(default_factory=list)
+    facts: Facts = field(default_factory=lambda: Facts.join([]))
+    logits: list[Tensor] = field(default_factory=list)
     skipped: int = 0
     not_adapted: int = 0
     seconds: float = 0.0
+
+    @property
+    def labels(self) -> list[int | None]:
+        """The classes of the samples; None where a label is not known."""
+        return [None if label == UNKNOWN else label for label in self.facts.labels.tolist()]
 
     def tensor(self) -> Tensor:
         """All logits, (N, C) float32."""
@@ -166,11 +171,17 @@ class Workbench:
     def _source_images(self) -> Tensor:
         return self.data.source_images(32)
 
-    def predict(self, run: Run, progress: Progress | None = None) -> Outputs:
-        """Carry a run out and return what it predicted."""
+    def predict(self, run: Run, progress: Progress | None = None, *, logits: bool = True) -> Outputs:
+        """Carry a run out and return what it predicted.
+
+        Args:
+            run: The run.
+            progress: Is told the method and the number of samples after each batch.
+            logits: Whether to keep all logits; what the scores need of them is a thousandth as large.
+        """
         self.fill([run])
         phases = self.phases(run)
-        key = content_key(run.model_dump(mode="json", exclude={"samples"}))
+        key = content_key({**run.model_dump(mode="json", exclude={"samples"}), "logits": logits})
         trail, self._trail = self._trail, None
         if trail is not None and trail.leads_to(key, phases[0].stream):
             (adapter, part), start = trail.take_up(), trail.stop
@@ -180,9 +191,9 @@ class Workbench:
         for phase in phases:
             if phase is phases[0] and len(self.plan.samples) > 1:
                 stop = full_batches(phase.stream)
-                self._advance(adapter, phase, part, start, stop, progress)
+                self._advance(adapter, phase, part, start, stop, logits, progress)
                 self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
-            self._advance(adapter, phase, part, start, len(phase.stream), progress)
+            self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
             self._note(outputs, phase, part)
             part, start = Part(), 0
         outputs.not_adapted = adapter.skipped
@@ -195,7 +206,7 @@ class Workbench:
             StorageError: The cache cannot be written to, which would be so for every other run.
         """
         try:
-            outputs = self.predict(run, progress)
+            outputs = self.predict(run, progress, logits=False)
             return {**self._about(run), "status": "ok", **score(outputs), "seconds": outputs.seconds, **surroundings()}
         except StorageError:
             raise
@@ -243,12 +254,20 @@ class Workbench:
         }
 
     def _advance(
-        self, adapter: AnyAdapter, phase: Phase, part: Part, start: int, stop: int, progress: Progress | None
+        self,
+        adapter: AnyAdapter,
+        phase: Phase,
+        part: Part,
+        start: int,
+        stop: int,
+        keep_logits: bool,
+        progress: Progress | None,
     ) -> None:
         """Let an adapter go through the entries of a phase from `start` to `stop`, both borders of batches."""
         began = time.perf_counter()
         from_cache = self.cached and isinstance(adapter, EmbeddingAdapter)
         batches = self._embedding_batches if from_cache else self._image_batches
+        waiting = 0
         for inputs, entries, unreadable in batches(phase.stream, start, stop):
             part.unreadable += unreadable
             if len(entries) == 0:
@@ -258,15 +277,31 @@ class Workbench:
             else:
                 logits = adapter(inputs, adapt=phase.adapt)
             if phase.scored:
-                part.logits.append(logits.cpu())
-                part.entries.append(entries)
+                part.fresh.append((entries, logits.cpu()))
+                waiting += len(entries)
+                if waiting >= TOGETHER:
+                    self._look_at(phase, part, keep_logits)
+                    waiting = 0
             if progress is not None:
                 progress(adapter.name, len(entries))
         part.seconds += time.perf_counter() - began
+        self._look_at(phase, part, keep_logits)
+
+    def _look_at(self, phase: Phase, part: Part, keep_logits: bool) -> None:
+        """Turn logits into facts, of many batches at once: that is much faster than one by one."""
+        if not part.fresh:
+            return
+        entries = np.concatenate([entries for entries, _ in part.fresh])
+        logits = torch.cat([logits for _, logits in part.fresh])
+        part.fresh.clear()
+        part.entries.append(entries)
+        part.facts.append(Facts.of(logits, self._labels(phase.stream, entries)))
+        if keep_logits:
+            part.logits.append(logits)
 
     def _embedding_batches(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
         batches = [batch for batch in stream.batches() if start <= batch.start < stop]
-        several = max(1, GATHERED // stream.batch_size)
+        several = max(1, TOGETHER // stream.batch_size)
         for first in range(0, len(batches), several):
             here = batches[first : first + several]
             embeddings, entries = self._gather(stream, here[0].start, here[-1].stop)
@@ -305,21 +340,26 @@ class Workbench:
             seen = len(loader.skipped)
             yield batch.images.to(weight.dtype), np.array(entries, dtype=np.int64), skipped
 
+    def _labels(self, stream: Stream, entries: Indices) -> Tensor:
+        """The labels of some entries of a stream, (n,); UNKNOWN where nobody knows."""
+        labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
+        for number, name in enumerate(stream.domains):
+            known = self.data.dataset(name).labels
+            if known is not None:
+                here = stream.domain[entries] == number
+                labels[here] = known[stream.index[entries[here]]]
+        return torch.from_numpy(labels)
+
     def _note(self, outputs: Outputs, phase: Phase, part: Part) -> None:
         """Take what came of a phase over into what came of the run."""
         outputs.skipped += part.unreadable
         outputs.seconds = round(outputs.seconds + part.seconds, 4)
-        if not part.entries:
-            return
-        stream, entries = phase.stream, np.concatenate(part.entries)
-        names = [stream.domains[domain] for domain in stream.domain[entries]]
-        outputs.logits += part.logits
-        outputs.ids += [stream.ids[entry] for entry in entries]
-        outputs.domains += names
-        known = {name: self.data.dataset(name).labels for name in stream.domains}
-        for name, index in zip(names, stream.index[entries].tolist(), strict=True):
-            labels = known[name]
-            outputs.labels.append(None if labels is None else int(labels[index]))
+        if part.entries:
+            stream, entries = phase.stream, np.concatenate(part.entries)
+            outputs.ids += [stream.ids[entry] for entry in entries]
+            outputs.domains += [stream.domains[domain] for domain in stream.domain[entries]]
+            outputs.facts = Facts.join([outputs.facts, *part.facts])
+            outputs.logits += part.logits
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
 from neotta.cli.methods import methods
 from neotta.cli.models import models
+from neotta.cli.run import run
 from neotta.errors import NeottaError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app.add_typer(data_app, name="data")
 app.command()(corrupt)
 app.command()(methods)
 app.command()(models)
+app.command()(run)
 
 
 def _version(asked: bool) -> None:

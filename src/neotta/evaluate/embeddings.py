@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,8 @@ from neotta.models.split import Encoder, evaluating
 from neotta.statefile import read_state, write_state
 
 Progress = Callable[[int], None]
+Contents = dict[str, tuple[list[str], list[str], bytes]]
+"""For each domain the ids of the samples encoded, those of the unreadable ones, and the embeddings as safetensors."""
 UNSEEN, UNREADABLE = -1, -2
 SAVE_EVERY = 60.0
 """Seconds of encoding that are lost, at most, when the process is killed; an interruption loses nothing."""
@@ -59,16 +61,17 @@ class EmbeddingCache:
         self._folder = None if folder is None else Path(folder)
         self._batch_size, self._workers = batch_size, workers
         self._domains: dict[int, _Domain] = {}
+        self._given: Contents = {}
         self.encoded = 0
 
-    def missing(self, dataset: ImageDataset, indices: Indices) -> Indices:
+    def missing(self, dataset: ImageDataset, indices: Sequence[int] | Indices) -> Indices:
         """Which of these samples the encoder has yet to see, each once, in their order."""
         indices = np.asarray(indices, dtype=np.int64)
         unseen: Indices = indices[self._domain(dataset).rows[indices] == UNSEEN]
         first: Indices = np.unique(unseen, return_index=True)[1]
         return unseen[np.sort(first)]
 
-    def fill(self, dataset: ImageDataset, indices: Indices, progress: Progress | None = None) -> None:
+    def fill(self, dataset: ImageDataset, indices: Sequence[int] | Indices, progress: Progress | None = None) -> None:
         """Encode what is missing, and keep it: also what is encoded before an interruption.
 
         Raises:
@@ -98,13 +101,26 @@ class EmbeddingCache:
             self._keep(dataset, fresh)
         self._domain(dataset).rows[[positions[name] for name in loader.skipped]] = UNREADABLE
 
-    def get(self, dataset: ImageDataset, indices: Indices) -> tuple[Tensor, Indices]:
+    def get(self, dataset: ImageDataset, indices: Sequence[int] | Indices) -> tuple[Tensor, Indices]:
         """Embeddings of samples, (n, d), and which of the indices they are: unreadable samples are left out."""
         self.fill(dataset, indices)
         domain = self._domain(dataset)
         rows = domain.rows[np.asarray(indices, dtype=np.int64)]
         kept = np.flatnonzero(rows >= 0)
         return domain.embeddings()[torch.from_numpy(rows[kept])], kept
+
+    def contents(self) -> Contents:
+        """All embeddings in memory, to be sent elsewhere."""
+        from safetensors.torch import save
+
+        return {
+            domain.dataset.domain: (*domain.ids(), save({"embeddings": domain.embeddings()}))
+            for domain in self._domains.values()
+        }
+
+    def take(self, contents: Contents) -> None:
+        """Take over what `contents` gave, before anything is asked for."""
+        self._given = contents
 
     def _stamped(self, dataset: ImageDataset, indices: list[int]) -> dict[int, str]:
         """What samples look like at this moment; only a file has to remember it."""
@@ -139,8 +155,10 @@ class EmbeddingCache:
         found = self._domains.get(id(dataset))
         if found is None:
             found = self._domains[id(dataset)] = _Domain(dataset, self._encoder.head.in_features)
+            positions = {name: index for index, name in enumerate(dataset.ids)}
+            if dataset.domain in self._given:
+                found.take(positions, *self._given[dataset.domain])
             if self._folder is not None and self._place(dataset).is_dir():
-                positions = {name: index for index, name in enumerate(dataset.ids)}
                 for path in sorted(self._place(dataset).glob("*.safetensors")):
                     self._read(path, positions, found)
         return found
@@ -196,6 +214,19 @@ class _Domain:
         start = sum(len(part) for part in self._parts)
         self.rows[indices] = np.arange(start, start + len(indices))
         self._parts.append(embeddings)
+
+    def ids(self) -> tuple[list[str], list[str]]:
+        """Ids of the samples in the order of the embeddings, and of the unreadable ones."""
+        present = np.flatnonzero(self.rows >= 0)
+        present = present[np.argsort(self.rows[present])]
+        absent = np.flatnonzero(self.rows == UNREADABLE)
+        return [self.dataset.ids[int(index)] for index in present], [self.dataset.ids[int(index)] for index in absent]
+
+    def take(self, positions: dict[str, int], ids: list[str], unreadable: list[str], embeddings: bytes) -> None:
+        from safetensors.torch import load
+
+        self.add([positions[name] for name in ids], load(embeddings)["embeddings"])
+        self.rows[[positions[name] for name in unreadable]] = UNREADABLE
 
     def embeddings(self) -> Tensor:
         if len(self._parts) > 1:

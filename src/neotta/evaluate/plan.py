@@ -42,7 +42,7 @@ class MethodPlan(BaseModel):
             option, equals, value = part.partition("=")
             if not equals:
                 raise OptionError(f"method {text!r}: options are written name=value, got {part!r}")
-            values = [_value(each) for each in value.split("|")]
+            values = [parse_value(each) for each in value.split("|")]
             options[option.strip()] = values if len(values) > 1 else values[0]
         return cls(method=name, preset=preset or "paper", options=options)
 
@@ -123,7 +123,7 @@ class Plan(BaseModel):
     def _methods(cls, value: Any) -> Any:
         """Allow names, and options beside the name: `{method = "tent", lr = [1e-3, 1e-4]}`."""
         if isinstance(value, str):
-            value = value.split(",")
+            value = split_methods(value)
         return [_method(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
     @field_validator("seeds", mode="before")
@@ -191,6 +191,21 @@ class Plan(BaseModel):
         return [(None, (domain,)) for domain in domains]
 
 
+def split_methods(text: str) -> list[str]:
+    """Split `"none,neo-continual:alpha=0.1|0.5,debias=true,tent"` into its three methods.
+
+    Commas stand between methods and between the options of one: what reads `name=value` belongs to the method before.
+    """
+    methods: list[str] = []
+    for piece in text.split(","):
+        name, equals, _ = piece.partition("=")
+        if methods and equals and ":" not in name:
+            methods[-1] += f",{piece}"
+        else:
+            methods.append(piece)
+    return methods
+
+
 def _all_last(samples: int) -> float:
     return math.inf if samples < 0 else samples
 
@@ -204,7 +219,7 @@ def _method(entry: Any) -> Any:
     return entry
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A number, a truth value, nothing, or a word."""
     words = {"true": True, "false": False, "none": None}
     text = text.strip()

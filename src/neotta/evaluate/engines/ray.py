@@ -72,7 +72,7 @@ def _record(ray: ModuleType, job: Job, run: Run, done: Any) -> Record:
     try:
         record: Record = ray.get(done)
     except ray.exceptions.RayActorError as error:
-        if getattr(error, "error_msg", "").startswith("The actor died because of an error raised in its creation"):
+        if error.actor_init_failed:
             raise NeottaError(f"a Ray worker cannot open the model or the data: {error}") from None
         return job.bench.failure(run, KILLED)
     return record

@@ -19,6 +19,7 @@ NeottaError
 │   ├── StateFileError                  the file is missing, damaged or of another format
 │   └── StateMismatchError              the file belongs to another model or method
 ├── DataError (ValueError)              a dataset, image or archive cannot be used
+├── StorageError (OSError)              results or a cache cannot be written: disk full, no permission
 └── MissingExtraError (ImportError)     an optional package is not installed
 ```
 
@@ -117,6 +118,10 @@ class StateMismatchError(StateError):
 
 class DataError(NeottaError, ValueError):
     """A dataset, image or archive cannot be used."""
+
+
+class StorageError(NeottaError, OSError):
+    """Results or a cache cannot be written: the disk is full, or it is not allowed."""
 
 
 class MissingExtraError(NeottaError, ImportError):

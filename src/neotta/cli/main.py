@@ -14,6 +14,7 @@ from neotta.cli.data import data_app
 from neotta.cli.demo import demo
 from neotta.cli.methods import methods
 from neotta.cli.models import models
+from neotta.cli.run import run
 from neotta.errors import NeottaError
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.command()(compare)
 app.command()(corrupt)
 app.command()(methods)
 app.command()(models)
+app.command()(run)
 
 
 def _version(asked: bool) -> None:

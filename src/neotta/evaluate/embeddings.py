@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor
 
 from neotta.data._stream import Stream
 from neotta.data.base import ImageDataset
 from neotta.data.loading import Loader
-from neotta.errors import StateFileError
+from neotta.data.orders import Indices
+from neotta.errors import StateFileError, StorageError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 from neotta.models.split import Encoder, evaluating
 from neotta.statefile import read_state, write_state
 
 Progress = Callable[[int], None]
+Contents = dict[str, tuple[list[str], list[str], bytes]]
+"""For each domain the ids of the samples encoded, those of the unreadable ones, and the embeddings as safetensors."""
+UNSEEN, UNREADABLE = -1, -2
+SAVE_EVERY = 60.0
+"""Seconds of encoding that are lost, at most, when the process is killed; an interruption loses nothing."""
 
 
 class EmbeddingCache:
@@ -54,56 +60,90 @@ class EmbeddingCache:
         self._encoder, self._preprocess, self._weights = encoder, preprocess, weights
         self._folder = None if folder is None else Path(folder)
         self._batch_size, self._workers = batch_size, workers
-        self._domains: dict[str, _Domain] = {}
+        self._domains: dict[int, _Domain] = {}
+        self._given: Contents = {}
         self.encoded = 0
 
-    def missing(self, dataset: ImageDataset, indices: Iterable[int]) -> NDArray[np.int64]:
-        """Which of these samples the encoder has yet to see."""
-        domain = self._domain(dataset)
-        known = domain.rows.keys() | domain.bad
-        return np.array([index for index in dict.fromkeys(indices) if dataset.ids[index] not in known], dtype=np.int64)
+    def missing(self, dataset: ImageDataset, indices: Sequence[int] | Indices) -> Indices:
+        """Which of these samples the encoder has yet to see, each once, in their order."""
+        indices = np.asarray(indices, dtype=np.int64)
+        unseen: Indices = indices[self._domain(dataset).rows[indices] == UNSEEN]
+        first: Indices = np.unique(unseen, return_index=True)[1]
+        return unseen[np.sort(first)]
 
-    def fill(self, dataset: ImageDataset, indices: Iterable[int], progress: Progress | None = None) -> None:
-        """Encode what is missing, and keep it."""
+    def fill(self, dataset: ImageDataset, indices: Sequence[int] | Indices, progress: Progress | None = None) -> None:
+        """Encode what is missing, and keep it: also what is encoded before an interruption.
+
+        Raises:
+            StorageError: The folder cannot be written to.
+        """
         missing = self.missing(dataset, indices)
         if len(missing) == 0:
             return
-        domain = self._domain(dataset)
-        ids: list[str] = []
-        stamps: list[str] = []
-        parts: list[Tensor] = []
+        weight = self._encoder.head.weight
+        stream = _as_stream(dataset, missing, self._batch_size)
+        mine = {dataset.domain: dataset}
+        loader = Loader(mine, stream, self._preprocess, workers=self._workers, device=weight.device)
         positions = {dataset.ids[index]: int(index) for index in missing}
-        loader = Loader(
-            {dataset.domain: dataset}, _as_stream(dataset, missing, self._batch_size), self._preprocess,
-            workers=self._workers, device=self._encoder.head.weight.device,
-        )  # fmt: skip
-        with torch.inference_mode(), evaluating(list(self._encoder.model.modules())):
-            for batch in loader:
-                parts.append(self._encoder(batch.images.to(self._encoder.head.weight.dtype)).cpu())
-                ids += batch.ids
-                stamps += [dataset.stamp(positions[name]) for name in batch.ids]
-                self.encoded += len(batch)
-                if progress is not None:
-                    progress(len(batch))
-        bad = [name for name in positions if name not in set(ids)]
-        width = self._encoder.head.in_features
-        embeddings = torch.cat(parts) if parts else torch.empty(0, width)
-        domain.add(ids, embeddings)
-        domain.bad.update(bad)
-        if self._folder is not None and ids:
-            about = {"kind": "embeddings", "domain": dataset.domain, "ids": ids, "stamps": stamps}
-            key = content_key({"ids": ids, "stamps": stamps})
-            write_state(self._place(dataset) / f"{key}.safetensors", {"embeddings": embeddings.clone()}, about)
+        fresh = _Fresh()
+        try:
+            with torch.inference_mode(), evaluating(list(self._encoder.model.modules())):
+                for batch in loader:
+                    embeddings = self._encoder(batch.images.to(weight.dtype)).cpu()
+                    fresh.add(self._stamped(dataset, [positions[name] for name in batch.ids]), embeddings)
+                    self.encoded += len(batch)
+                    if progress is not None:
+                        progress(len(batch))
+                    if time.monotonic() - fresh.since > SAVE_EVERY:
+                        ready, fresh = fresh, _Fresh()
+                        self._keep(dataset, ready)
+        finally:
+            self._keep(dataset, fresh)
+        self._domain(dataset).rows[[positions[name] for name in loader.skipped]] = UNREADABLE
 
-    def get(self, dataset: ImageDataset, indices: Sequence[int] | NDArray[Any]) -> tuple[Tensor, NDArray[np.int64]]:
+    def get(self, dataset: ImageDataset, indices: Sequence[int] | Indices) -> tuple[Tensor, Indices]:
         """Embeddings of samples, (n, d), and which of the indices they are: unreadable samples are left out."""
-        self.fill(dataset, (int(index) for index in indices))
+        self.fill(dataset, indices)
         domain = self._domain(dataset)
-        kept = [position for position, index in enumerate(indices) if dataset.ids[index] not in domain.bad]
-        rows = [domain.rows[dataset.ids[int(indices[position])]] for position in kept]
-        return domain.embeddings()[rows], np.array(kept, dtype=np.int64)
+        rows = domain.rows[np.asarray(indices, dtype=np.int64)]
+        kept = np.flatnonzero(rows >= 0)
+        return domain.embeddings()[torch.from_numpy(rows[kept])], kept
+
+    def contents(self) -> Contents:
+        """All embeddings in memory, to be sent elsewhere."""
+        from safetensors.torch import save
+
+        return {
+            domain.dataset.domain: (*domain.ids(), save({"embeddings": domain.embeddings()}))
+            for domain in self._domains.values()
+        }
+
+    def take(self, contents: Contents) -> None:
+        """Take over what `contents` gave, before anything is asked for."""
+        self._given = contents
+
+    def _stamped(self, dataset: ImageDataset, indices: list[int]) -> dict[int, str]:
+        """What samples look like at this moment; only a file has to remember it."""
+        return {index: "" if self._folder is None else dataset.stamp(index) for index in indices}
+
+    def _keep(self, dataset: ImageDataset, fresh: _Fresh) -> None:
+        if not fresh.parts:
+            return
+        stamps = {index: stamp for part, _ in fresh.parts for index, stamp in part.items()}
+        embeddings = torch.cat([part for _, part in fresh.parts])
+        self._domain(dataset).add(list(stamps), embeddings)
+        if self._folder is not None:
+            self._write(dataset, stamps, embeddings)
 
     # ---- files
+
+    def _write(self, dataset: ImageDataset, stamps: dict[int, str], embeddings: Tensor) -> None:
+        content = {"ids": [dataset.ids[index] for index in stamps], "stamps": list(stamps.values())}
+        about = {"kind": "embeddings", "domain": dataset.domain, **content}
+        try:
+            write_state(self._place(dataset) / f"{content_key(content)}.safetensors", {"embeddings": embeddings}, about)
+        except (OSError, SafetensorError) as error:
+            raise StorageError(f"embeddings cannot be kept in {str(self._folder)!r}: {error}") from error
 
     def _place(self, dataset: ImageDataset) -> Path:
         key = content_key(
@@ -112,16 +152,19 @@ class EmbeddingCache:
         return Path(self._folder or ".") / key
 
     def _domain(self, dataset: ImageDataset) -> _Domain:
-        found = self._domains.get(dataset.domain)
+        found = self._domains.get(id(dataset))
         if found is None:
-            found = self._domains[dataset.domain] = _Domain()
+            found = self._domains[id(dataset)] = _Domain(dataset, self._encoder.head.in_features)
+            positions = {name: index for index, name in enumerate(dataset.ids)}
+            if dataset.domain in self._given:
+                found.take(positions, *self._given[dataset.domain])
             if self._folder is not None and self._place(dataset).is_dir():
-                positions = {name: index for index, name in enumerate(dataset.ids)}
                 for path in sorted(self._place(dataset).glob("*.safetensors")):
-                    self._read(path, dataset, positions, found)
+                    self._read(path, positions, found)
         return found
 
-    def _read(self, path: Path, dataset: ImageDataset, positions: dict[str, int], domain: _Domain) -> None:
+    def _read(self, path: Path, positions: dict[str, int], domain: _Domain) -> None:
+        dataset = domain.dataset
         try:
             tensors, about = read_state(path)
             ids, stamps = about["ids"], about["stamps"]
@@ -129,45 +172,69 @@ class EmbeddingCache:
             if not len(ids) == len(stamps) == len(embeddings):
                 raise StateFileError("its parts differ in length")
         except (StateFileError, KeyError) as error:
-            aside = path.with_suffix(".damaged")
-            path.replace(aside)
+            path.replace(path.with_suffix(".damaged"))
             warnings.warn(f"cached embeddings are damaged and made anew ({error})", RuntimeWarning, stacklevel=5)
             return
-        same = [
-            name in positions and dataset.stamp(positions[name]) == stamp
-            for name, stamp in zip(ids, stamps, strict=True)
-        ]
-        changed = sum(name in positions for name, fine in zip(ids, same, strict=True) if not fine)
-        if changed:
+        known = [(row, positions[name]) for row, name in enumerate(ids) if name in positions]
+        same = [(row, index) for row, index in known if dataset.stamp(index) == stamps[row]]
+        if len(same) < len(known):
             warnings.warn(
-                f"{changed} images of {dataset.domain!r} changed since they were encoded: they are encoded again",
+                f"{len(known) - len(same)} images of {dataset.domain!r} changed since they were encoded: "
+                "they are encoded again",
                 RuntimeWarning,
                 stacklevel=5,
             )
-        rows = [row for row, fine in enumerate(same) if fine]
-        domain.add([ids[row] for row in rows], embeddings[rows])
+        domain.add([index for _, index in same], embeddings[[row for row, _ in same]])
+
+
+class _Fresh:
+    """Embeddings that are not kept yet."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.parts: list[tuple[dict[int, str], Tensor]] = []
+
+    def add(self, stamps: dict[int, str], embeddings: Tensor) -> None:
+        self.parts.append((stamps, embeddings))  # in one step, as an interruption may come between two
 
 
 class _Domain:
-    """The embeddings of one domain; parts are joined when they are first asked for."""
+    """The embeddings of one domain; parts are joined when they are first asked for.
 
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        self.bad: set[str] = set()
-        self._parts: list[Tensor] = []
+    Attributes:
+        rows: For each sample of the dataset its row in the embeddings, or UNSEEN, or UNREADABLE; (N,).
+    """
 
-    def add(self, ids: list[str], embeddings: Tensor) -> None:
+    def __init__(self, dataset: ImageDataset, width: int) -> None:
+        self.dataset = dataset
+        self.rows = np.full(len(dataset), UNSEEN, dtype=np.int64)
+        self._parts = [torch.empty(0, width)]
+
+    def add(self, indices: list[int], embeddings: Tensor) -> None:
         start = sum(len(part) for part in self._parts)
-        self.rows.update({name: start + row for row, name in enumerate(ids)})
+        self.rows[indices] = np.arange(start, start + len(indices))
         self._parts.append(embeddings)
 
+    def ids(self) -> tuple[list[str], list[str]]:
+        """Ids of the samples in the order of the embeddings, and of the unreadable ones."""
+        present = np.flatnonzero(self.rows >= 0)
+        present = present[np.argsort(self.rows[present])]
+        absent = np.flatnonzero(self.rows == UNREADABLE)
+        return [self.dataset.ids[int(index)] for index in present], [self.dataset.ids[int(index)] for index in absent]
+
+    def take(self, positions: dict[str, int], ids: list[str], unreadable: list[str], embeddings: bytes) -> None:
+        from safetensors.torch import load
+
+        self.add([positions[name] for name in ids], load(embeddings)["embeddings"])
+        self.rows[[positions[name] for name in unreadable]] = UNREADABLE
+
     def embeddings(self) -> Tensor:
-        if len(self._parts) != 1:
-            self._parts = [torch.cat(self._parts)]
+        if len(self._parts) > 1:
+            self._parts = [torch.cat([part for part in self._parts if len(part)] or self._parts[:1])]
         return self._parts[0]
 
 
-def _as_stream(dataset: ImageDataset, indices: NDArray[np.int64], batch_size: int) -> Stream:
+def _as_stream(dataset: ImageDataset, indices: Indices, batch_size: int) -> Stream:
     return Stream(
         kind="list",
         seed=0,

@@ -44,7 +44,7 @@ def top_k(logits: Tensor, labels: Tensor, k: int = 1) -> float:
         labels: Class indices, (N,).
         k: How many guesses count.
     """
-    _check(logits, labels)
+    check_labels(logits, labels)
     if logits.shape[1] < k or len(labels) == 0:
         return math.nan
     hits = (logits.topk(k, dim=1).indices == labels.unsqueeze(1)).any(dim=1)
@@ -53,18 +53,23 @@ def top_k(logits: Tensor, labels: Tensor, k: int = 1) -> float:
 
 def reliability(logits: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
     """Confidence against accuracy in bins of equal width."""
-    _check(logits, labels)
+    check_labels(logits, labels)
     return reliability_of_probabilities(logits.softmax(dim=1), labels, bins)
 
 
 def reliability_of_probabilities(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
     """The same, from probabilities, (N, C)."""
     confidence, predicted = probabilities.max(dim=1)
+    return reliability_of_answers(confidence, predicted == labels, bins)
+
+
+def reliability_of_answers(confidence: Tensor, right: Tensor, bins: int = BINS) -> Reliability:
+    """The same, from the confidence of each answer and whether it is right, (N,) each."""
     # The edges are rounded to the dtype of the confidences, so that one that equals an edge falls where it belongs.
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64).to(confidence.dtype)
     where = torch.bucketize(confidence, edges[1:].contiguous()).clamp(max=bins - 1)
     inside = confidence > 0
-    where, right = where[inside], (predicted == labels)[inside].double()
+    where, right = where[inside], right[inside].double()
     count = torch.bincount(where, minlength=bins)
     sums = torch.zeros(2, bins, dtype=torch.float64)
     sums[0].index_add_(0, where, confidence[inside].double())
@@ -91,13 +96,13 @@ def entropy_of_probabilities(probabilities: Tensor) -> float:
 
 def negative_log_likelihood(logits: Tensor, labels: Tensor) -> float:
     """Mean of -log p(label) in nats."""
-    _check(logits, labels)
+    check_labels(logits, labels)
     return float(torch.nn.functional.cross_entropy(logits.double(), labels)) if len(labels) else math.nan
 
 
 def per_class_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Top-1 accuracy of each class in percent, (C,); NaN for a class without samples."""
-    _check(logits, labels)
+    check_labels(logits, labels)
     classes = logits.shape[1]
     right = (logits.argmax(dim=1) == labels).double()
     count = torch.bincount(labels, minlength=classes)
@@ -149,7 +154,8 @@ def verdict(difference: Interval) -> str:
     return "can't tell"
 
 
-def _check(logits: Tensor, labels: Tensor) -> None:
+def check_labels(logits: Tensor, labels: Tensor) -> None:
+    """See to it that logits, (N, C), and labels, (N,), belong together."""
     if logits.dim() != 2 or labels.shape != logits.shape[:1]:
         raise InputError(f"logits (N, C) and labels (N,) were expected, got {_shape(logits)} and {_shape(labels)}")
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < logits.shape[1]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -41,7 +42,7 @@ class MethodPlan(BaseModel):
             option, equals, value = part.partition("=")
             if not equals:
                 raise OptionError(f"method {text!r}: options are written name=value, got {part!r}")
-            values = [_value(each) for each in value.split("|")]
+            values = [parse_value(each) for each in value.split("|")]
             options[option.strip()] = values if len(values) > 1 else values[0]
         return cls(method=name, preset=preset or "paper", options=options)
 
@@ -122,7 +123,7 @@ class Plan(BaseModel):
     def _methods(cls, value: Any) -> Any:
         """Allow names, and options beside the name: `{method = "tent", lr = [1e-3, 1e-4]}`."""
         if isinstance(value, str):
-            value = value.split(",")
+            value = split_methods(value)
         return [_method(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
     @field_validator("seeds", mode="before")
@@ -176,9 +177,9 @@ class Plan(BaseModel):
             for source, scored in self._scored(domains)
             for plan in self.methods
             for options in plan.grid()
-            for samples in self.samples
             for batch_size in self.batch_sizes
             for seed in self.seeds
+            for samples in sorted(self.samples, key=_all_last)  # a longer run goes on where a shorter one stopped
         ]
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
@@ -190,6 +191,25 @@ class Plan(BaseModel):
         return [(None, (domain,)) for domain in domains]
 
 
+def split_methods(text: str) -> list[str]:
+    """Split `"none,neo-continual:alpha=0.1|0.5,debias=true,tent"` into its three methods.
+
+    Commas stand between methods and between the options of one: what reads `name=value` belongs to the method before.
+    """
+    methods: list[str] = []
+    for piece in text.split(","):
+        name, equals, _ = piece.partition("=")
+        if methods and equals and ":" not in name:
+            methods[-1] += f",{piece}"
+        else:
+            methods.append(piece)
+    return methods
+
+
+def _all_last(samples: int) -> float:
+    return math.inf if samples < 0 else samples
+
+
 def _method(entry: Any) -> Any:
     if isinstance(entry, str):
         return MethodPlan.parse(entry)
@@ -199,7 +219,7 @@ def _method(entry: Any) -> Any:
     return entry
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A number, a truth value, nothing, or a word."""
     words = {"true": True, "false": False, "none": None}
     text = text.strip()

@@ -13,11 +13,12 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neotta._files import atomic
-from neotta.errors import DataError
+from neotta.errors import DataError, StorageError
 
 if TYPE_CHECKING:
     import pandas
@@ -68,21 +69,31 @@ class Records:
         """The keys of the runs that succeeded; failed ones are tried again."""
         return {record["key"] for record in self.read() if record.get("status") != "failed"}
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record, which has a `key`. It is there whole or not at all."""
-        line = _canonical(_with_checksum(record)) + "\n"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file, _locked(file.fileno()):
-            if file.tell() and not self._ends_with_newline():  # a writer died in the middle of a line
-                line = "\n" + line
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+    def append(self, record: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Add a record, which has a `key`. It is there whole or not at all.
 
-    def _ends_with_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+        Args:
+            record: What to write.
+            sync: Wait until it is on the disk, where it outlives a power failure; that takes some milliseconds.
+
+        Raises:
+            StorageError: It cannot be written, as when the disk is full; what was there stays as it was.
+        """
+        line = (_canonical(_with_checksum(record)) + "\n").encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a+b", buffering=0) as file, _locked(file.fileno()):
+                size = file.seek(0, os.SEEK_END)
+                if size and not _ends_with_newline(file):  # a writer died in the middle of a line
+                    line = b"\n" + line
+                _write_whole(file, line, size)
+                if sync:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(
+                f"the results cannot be written to {str(self.path)!r}: {error.strerror or error} "
+                "(what was recorded before is safe)"
+            ) from error
 
     def _repair(self, good: list[Record], bad: int) -> None:
         aside = next(
@@ -151,6 +162,22 @@ def _parse(line: bytes) -> Record | None:
     if not isinstance(record, dict) or "key" not in record or "sha256" not in record:
         return None
     return record if _with_checksum(record)["sha256"] == record["sha256"] else None
+
+
+def _ends_with_newline(file: FileIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _write_whole(file: FileIO, line: bytes, size: int) -> None:
+    """Append a line to a file of this size; if that fails half-way, take the half back."""
+    try:
+        written = 0
+        while written < len(line):
+            written += file.write(line[written:])
+    except OSError:
+        file.truncate(size)
+        raise
 
 
 @contextlib.contextmanager

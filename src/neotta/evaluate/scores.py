@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,48 +14,114 @@ from neotta.evaluate import metrics
 if TYPE_CHECKING:
     from neotta.evaluate.workbench import Outputs
 
+UNKNOWN = -1
+SMALLEST = 1e-8
+"""Probabilities are kept away from 0 by this in the entropy."""
+
+
+class Facts(NamedTuple):
+    """All that the scores need to know of each prediction, (N,) each: a thousandth of its logits.
+
+    Attributes:
+        labels: The true classes, UNKNOWN where nobody knows.
+        predicted: The most probable classes.
+        confidence: Their probabilities.
+        entropy: Of the predicted distribution, in nats.
+        surprise: -log of the label's probability; NaN where the label is not known.
+        in_five: Whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five.
+    """
+
+    labels: Tensor
+    predicted: Tensor
+    confidence: Tensor
+    entropy: Tensor
+    surprise: Tensor
+    in_five: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> Facts:
+        """Look at predictions.
+
+        Args:
+            logits: (N, C).
+            labels: (N,) int64, UNKNOWN where nobody knows.
+
+        Raises:
+            InputError: A label is no class.
+        """
+        known = labels != UNKNOWN
+        column = labels.clamp(min=0).unsqueeze(1)
+        metrics.check_labels(logits, column.squeeze(1))
+        logs = logits.float().log_softmax(dim=1)
+        top, predicted = logs.max(dim=1)
+        in_five = torch.full_like(top, math.nan)
+        if logs.shape[1] >= 5:
+            in_five = logs.topk(5, dim=1).indices.eq(column).any(dim=1).float()
+        surprise = -logs.gather(1, column).squeeze(1)
+        logs.clamp_(min=math.log(SMALLEST))
+        entropy = -(logs.exp() * logs).sum(dim=1)
+        return cls(
+            labels,
+            predicted,
+            top.exp(),
+            entropy,
+            surprise.masked_fill(~known, math.nan),
+            in_five.masked_fill(~known, math.nan),
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Facts]) -> Facts:
+        """One after the other."""
+        if not parts:
+            return cls(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), *[torch.empty(0)] * 4)
+        return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+    def at(self, chosen: Tensor) -> Facts:
+        """Some of them, by a mask (N,)."""
+        return Facts(*(column[chosen] for column in self))
+
 
 def score(outputs: Outputs) -> dict[str, Any]:
     """All that can be said of predictions; what needs labels only where there are any."""
-    logits = outputs.tensor()
-    known = torch.tensor([label is not None for label in outputs.labels], dtype=torch.bool)
-    labels = torch.tensor([-1 if label is None else label for label in outputs.labels], dtype=torch.int64)
+    facts = outputs.facts
     record: dict[str, Any] = {
-        "count": len(outputs.ids),
+        "count": len(facts.labels),
         "unreadable": outputs.skipped,
         "not_adapted": outputs.not_adapted,
-        "metrics": _metrics(logits, labels, known),
+        "metrics": _metrics(facts),
     }
-    if bool(known.any()):
-        record["reliability"] = _reliability(logits[known], labels[known])
-        record["per_class"] = _per_class(logits[known], labels[known])
+    known = facts.at(facts.labels != UNKNOWN)
+    if len(known.labels):
+        record["reliability"] = _reliability(known)
+        record["per_class"] = _per_class(known)
     names = list(dict.fromkeys(outputs.domains))
     if len(names) > 1:
         where = torch.tensor([names.index(name) for name in outputs.domains])
-        record["per_domain"] = {
-            name: _metrics(logits[where == index], labels[where == index], known[where == index])
-            for index, name in enumerate(names)
-        }
+        record["per_domain"] = {name: _metrics(facts.at(where == index)) for index, name in enumerate(names)}
     return record
 
 
-def _metrics(logits: Tensor, labels: Tensor, known: Tensor) -> dict[str, Any]:
-    probabilities = logits.softmax(dim=1) if logits.numel() else logits
+def _metrics(facts: Facts) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if len(logits):
-        found["entropy"] = metrics.entropy_of_probabilities(probabilities)
-        found["confidence"] = float(probabilities.max(dim=1).values.mean())
-    if bool(known.any()):
-        logits, probabilities, labels = logits[known], probabilities[known], labels[known]
-        found["top1"] = metrics.top_k(logits, labels)
-        found["top5"] = metrics.top_k(logits, labels, k=5)
-        found["ece"] = metrics.reliability_of_probabilities(probabilities, labels).error()
-        found["nll"] = metrics.negative_log_likelihood(logits, labels)
+    if len(facts.labels):
+        found["entropy"] = _mean(facts.entropy)
+        found["confidence"] = _mean(facts.confidence)
+    known = facts.at(facts.labels != UNKNOWN)
+    if len(known.labels):
+        right = known.predicted == known.labels
+        found["top1"] = 100.0 * _mean(right)
+        found["top5"] = 100.0 * _mean(known.in_five)
+        found["ece"] = metrics.reliability_of_answers(known.confidence, right).error()
+        found["nll"] = _mean(known.surprise)
     return found
 
 
-def _reliability(logits: Tensor, labels: Tensor) -> dict[str, list[float]]:
-    curve = metrics.reliability(logits, labels)
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean())
+
+
+def _reliability(known: Facts) -> dict[str, list[float]]:
+    curve = metrics.reliability_of_answers(known.confidence, known.predicted == known.labels)
     return {
         "samples": curve.samples.tolist(),
         "confidence": [round(value, 5) for value in curve.confidence.tolist()],
@@ -61,10 +129,10 @@ def _reliability(logits: Tensor, labels: Tensor) -> dict[str, list[float]]:
     }
 
 
-def _per_class(logits: Tensor, labels: Tensor) -> dict[str, list[int]]:
+def _per_class(known: Facts) -> dict[str, list[int]]:
     """Right predictions and samples of each class that occurs."""
-    classes = logits.shape[1]
-    right = torch.bincount(labels[logits.argmax(dim=1) == labels], minlength=classes)
-    total = torch.bincount(labels, minlength=classes)
+    classes = int(known.labels.max()) + 1
+    right = torch.bincount(known.labels[known.predicted == known.labels], minlength=classes)
+    total = torch.bincount(known.labels, minlength=classes)
     present = total.nonzero().flatten()
     return {"class": present.tolist(), "right": right[present].tolist(), "samples": total[present].tolist()}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,22 +18,27 @@ from torch import Tensor
 
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import AnyAdapter, create, find
-from neotta.data import streams
 from neotta.data._stream import Stream, reorder
-from neotta.data.base import ImageDataset
 from neotta.data.loading import Loader
-from neotta.errors import NeottaError, OptionError
+from neotta.data.orders import Indices
+from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.machine import surroundings
+from neotta.evaluate.phases import Phase, Phases, stream_key
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Record, content_key
-from neotta.evaluate.scores import score
+from neotta.evaluate.scores import UNKNOWN, Facts, score
+from neotta.evaluate.trail import Part, Trail, full_batches
 from neotta.models.load import load_model
 from neotta.models.split import split
 from neotta.statefile import fingerprint
 
 Progress = Callable[[str, int], None]
+Batch = tuple[Tensor, Indices, int]
+"""Images or embeddings of a batch, the entries of the stream that they are, and how many could not be read."""
+TOGETHER = 4096
+"""How many embeddings are picked, and predictions are looked at, in one go."""
 
 
 @dataclass
@@ -40,31 +46,31 @@ class Outputs:
     """What a run predicted, in the order of its stream.
 
     Attributes:
-        logits: (N, C).
         ids: The samples.
         domains: Where each comes from.
-        labels: Their classes, (N,), or None where a label is not known.
+        facts: What the scores need to know of each prediction.
+        logits: (n, C) each, of all samples, if they were asked for.
         skipped: Samples that could not be read.
         not_adapted: Samples that were predicted but not adapted to.
+        seconds: How long the predictions took, without the time of the encoder where it ran before.
     """
 
-    logits: list[Tensor] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
-    labels: list[int | None] = field(default_factory=list)
+    facts: Facts = field(default_factory=lambda: Facts.join([]))
+    logits: list[Tensor] = field(default_factory=list)
     skipped: int = 0
     not_adapted: int = 0
+    seconds: float = 0.0
+
+    @property
+    def labels(self) -> list[int | None]:
+        """The classes of the samples; None where a label is not known."""
+        return [None if label == UNKNOWN else label for label in self.facts.labels.tolist()]
 
     def tensor(self) -> Tensor:
         """All logits, (N, C) float32."""
         return torch.cat(self.logits).float() if self.logits else torch.empty(0, 0)
-
-
-class Phase:
-    """A part of a run: a stream that is adapted to, or scored, or both."""
-
-    def __init__(self, stream: Stream, adapt: bool, scored: bool) -> None:
-        self.stream, self.adapt, self.scored = stream, adapt, scored
 
 
 class Workbench:
@@ -89,12 +95,16 @@ class Workbench:
     ) -> None:
         self.plan, self.cached, self._workers = plan, cached, workers
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.loaded = load_model(plan.model, device=device, **plan.model_options)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # a model with random weights is the same one in every process
+            self.loaded = load_model(plan.model, device=device, **plan.model_options)
         self.model = self.loaded.model
         self.data = Domains(plan, self.loaded.labels, self.loaded.preprocess)
         encoder, self.head = split(self.model)
         self.embeddings = EmbeddingCache(encoder, self.loaded.preprocess, self.weights, cache, workers=workers)
+        self._phases = Phases(self.data)
         self._adapters: dict[str, AnyAdapter] = {}
+        self._trail: Trail | None = None
 
     @cached_property
     def weights(self) -> str:
@@ -112,40 +122,33 @@ class Workbench:
         return content_key(self._content(run))
 
     def _content(self, run: Run) -> dict[str, Any]:
-        phases = self.phases(run)
+        phases = zip(self._phases.hashes(run), self.phases(run), strict=True)
         return {
             "weights": self.weights,
             "preprocess": self.loaded.preprocess.to_dict(),
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
-            "manifests": [(phase.stream.hash(), phase.adapt, phase.scored) for phase in phases],
+            "manifests": [(manifest, phase.adapt, phase.scored) for manifest, phase in phases],
             "method": run.method,
             "options": self._options(run),
         }
 
     def _options(self, run: Run) -> dict[str, Any]:
-        kind = find(run.method)
+        kind = _find(run.method)
         chosen = kind.Options.make(run.method, {**self._needed(run), **run.options}, run.preset)
         return {name: str(value) for name, value in chosen.given().items() if not isinstance(value, Tensor)}
 
     def phases(self, run: Run) -> list[Phase]:
         """The streams of a run."""
-        common: dict[str, Any] = {"seed": run.seed, "batch_size": run.batch_size}
-        targets = {name: self.data.dataset(name) for name in run.domains}
-        if run.protocol == "continual":
-            samples = {**run.stream_options, **common}
-            return [Phase(streams.continual(targets, samples=run.samples, **samples), True, True)]
-        one = {run.domains[0]: targets[run.domains[0]]}
-        if run.protocol == "online":
-            return [Phase(_stream(run, one), True, True)]
-        if run.protocol == "cross-domain":
-            source = str(run.source_domain)
-            there = streams.few_samples({source: self.data.dataset(source)}, run.samples, **common).adapt
-            return [Phase(there, True, False), Phase(_first(streams.iid(one, **common), run.evaluate), False, True)]
-        if run.stream == "few-classes":
-            held = streams.few_classes(one, samples=run.samples, **run.stream_options, **common)
-        else:
-            held = streams.few_samples(one, run.samples, **common)
-        return [Phase(held.adapt, True, False), Phase(_first(held.validate, run.evaluate), False, True)]
+        return self._phases.of(run)
+
+    def check(self, run: Run) -> None:
+        """See to it that the method of a run exists and takes its options.
+
+        Raises:
+            UnknownMethodError: There is no such method.
+            OptionError: An option or preset is unknown or wrong.
+        """
+        self._options(run)
 
     def adapter(self, run: Run) -> AnyAdapter:
         """The method of a run, at its start."""
@@ -160,54 +163,72 @@ class Workbench:
 
     def _needed(self, run: Run) -> dict[str, Any]:
         """Options that a method cannot do without: clean images for a method that is not fully test-time."""
-        if find(run.method).declaration.fully_test_time or "source" in run.options:
+        if _find(run.method).declaration.fully_test_time or "source" in run.options:
             return {}
-        return {"source": self.data.source_images(32)}
+        return {"source": self._source_images}
 
-    def predict(self, run: Run, progress: Progress | None = None) -> Outputs:
-        """Carry a run out and return what it predicted."""
+    @cached_property
+    def _source_images(self) -> Tensor:
+        return self.data.source_images(32)
+
+    def predict(self, run: Run, progress: Progress | None = None, *, logits: bool = True) -> Outputs:
+        """Carry a run out and return what it predicted.
+
+        Args:
+            run: The run.
+            progress: Is told the method and the number of samples after each batch.
+            logits: Whether to keep all logits; what the scores need of them is a thousandth as large.
+        """
         self.fill([run])
-        adapter = self.adapter(run)
+        phases = self.phases(run)
+        key = content_key({**run.model_dump(mode="json", exclude={"samples"}), "logits": logits})
+        trail, self._trail = self._trail, None
+        if trail is not None and trail.leads_to(key, phases[0].stream):
+            (adapter, part), start = trail.take_up(), trail.stop
+        else:
+            adapter, part, start = self.adapter(run), Part(), 0
         outputs = Outputs()
-        for phase in self.phases(run):
-            from_cache = self.cached and isinstance(adapter, EmbeddingAdapter)
-            batches = self._embedding_batches(phase.stream) if from_cache else self._image_batches(phase.stream)
-            for inputs, entries, skipped in batches:
-                outputs.skipped += skipped
-                if len(entries) == 0:
-                    continue
-                if isinstance(adapter, EmbeddingAdapter) and from_cache:
-                    logits = adapter.predict_embeddings(inputs, adapt=phase.adapt)
-                else:
-                    logits = adapter(inputs, adapt=phase.adapt)
-                if phase.scored:
-                    self._note(outputs, phase.stream, entries, logits)
-                if progress is not None:
-                    progress(run.method, len(entries))
+        for phase in phases:
+            if phase is phases[0] and len(self.plan.samples) > 1:
+                stop = full_batches(phase.stream)
+                self._advance(adapter, phase, part, start, stop, logits, progress)
+                self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
+            self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
+            self._note(outputs, phase, part)
+            part, start = Part(), 0
         outputs.not_adapted = adapter.skipped
         return outputs
 
     def execute(self, run: Run, progress: Progress | None = None) -> Record:
-        """Carry a run out and return its record; a run that fails gives a record that says so."""
-        about = {**run.model_dump(mode="json"), "domain": run.domain, "model": self.plan.model, "data": self.plan.data}
-        start = time.perf_counter()
+        """Carry a run out and return its record; a run that fails gives a record that says so.
+
+        Raises:
+            StorageError: The cache cannot be written to, which would be so for every other run.
+        """
         try:
-            content = self._content(run)
-            about = {**about, "key": content_key(content), "weights": self.weights, "options": content["options"]}
-            about["manifests"] = [manifest for manifest, _, _ in content["manifests"]]
-            outputs = self.predict(run, progress)
-        except (NeottaError, RuntimeError, ArithmeticError, ValueError, OSError) as error:
-            key = about.get("key") or content_key({"run": about})
+            outputs = self.predict(run, progress, logits=False)
+            return {**self._about(run), "status": "ok", **score(outputs), "seconds": outputs.seconds, **surroundings()}
+        except StorageError:
+            raise
+        except Exception as error:  # whatever a method may raise: it is its run that fails, not the sweep
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, NeottaError) else f" ({Path(last.filename).name}:{last.lineno})"
-            return {**about, "key": key, "status": "failed", "error": f"{type(error).__name__}: {error}{where}"}
-        return {
-            **about,
-            "status": "ok",
-            **score(outputs),
-            "seconds": round(time.perf_counter() - start, 4),
-            **surroundings(),
-        }
+            return self.failure(run, f"{type(error).__name__}: {error}{where}")
+
+    def failure(self, run: Run, error: str) -> Record:
+        """The record of a run that failed."""
+        return {**self._about(run), "status": "failed", "error": error}
+
+    def _about(self, run: Run) -> Record:
+        """What is known of a run before it is carried out."""
+        about = {**run.model_dump(mode="json"), "domain": run.domain, "model": self.plan.model, "data": self.plan.data}
+        about["weights"] = self.weights
+        try:
+            content = self._content(run)
+        except NeottaError:  # without its streams, or with wrong options, a run is known by what was asked for
+            return {**about, "key": content_key({"run": about})}
+        manifests = [manifest for manifest, _, _ in content["manifests"]]
+        return {**about, "key": content_key(content), "options": content["options"], "manifests": manifests}
 
     # ---- batches
 
@@ -216,77 +237,131 @@ class Workbench:
         for name, indices in self.wanted(runs).items():
             self.embeddings.fill(self.data.dataset(name), indices, progress)
 
-    def wanted(self, runs: Iterable[Run]) -> dict[str, list[int]]:
+    def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:
         """The samples that runs from the cache ask for and the encoder has not seen, by domain."""
-        asked: dict[str, dict[int, None]] = {}
+        asked: dict[str, list[Indices]] = {}
         seen: set[str] = set()
         for run in runs:
-            if not self.cached or not issubclass(find(run.method), EmbeddingAdapter):
+            if not self.cached or not issubclass(_find(run.method), EmbeddingAdapter) or stream_key(run) in seen:
                 continue
-            streams_key = content_key({**run.model_dump(mode="json"), "method": "", "options": {}, "preset": ""})
-            if streams_key in seen:
-                continue
-            seen.add(streams_key)
-            for phase in self.phases(run):
-                for domain, index in zip(phase.stream.domain, phase.stream.index, strict=True):
-                    asked.setdefault(phase.stream.domains[domain], {})[int(index)] = None
+            seen.add(stream_key(run))
+            for stream, _, _ in self.phases(run):
+                for number, name in enumerate(stream.domains):
+                    asked.setdefault(name, []).append(stream.index[stream.domain == number])
         return {
-            name: [int(index) for index in self.embeddings.missing(self.data.dataset(name), indices)]
+            name: self.embeddings.missing(self.data.dataset(name), np.concatenate(indices))
             for name, indices in asked.items()
         }
 
-    def _embedding_batches(self, stream: Stream) -> Iterable[tuple[Tensor, list[int], int]]:
-        device, dtype = self.head.weight.device, self.head.weight.dtype
-        for part in stream.batches():
-            entries = np.arange(part.start, part.stop)
-            rows, kept = [], []
-            for domain in np.unique(stream.domain[part]):
-                here = entries[stream.domain[part] == domain]
-                dataset = self.data.dataset(stream.domains[domain])
-                found, readable = self.embeddings.get(dataset, stream.index[here])
-                rows.append(found)
-                kept.append(here[readable])
-            order = np.argsort(np.concatenate(kept))
-            inputs = torch.cat(rows)[torch.from_numpy(order)] if len(rows) > 1 else rows[0]
-            present = np.concatenate(kept)[order]
-            yield inputs.to(device, dtype), present.tolist(), len(entries) - len(present)
+    def _advance(
+        self,
+        adapter: AnyAdapter,
+        phase: Phase,
+        part: Part,
+        start: int,
+        stop: int,
+        keep_logits: bool,
+        progress: Progress | None,
+    ) -> None:
+        """Let an adapter go through the entries of a phase from `start` to `stop`, both borders of batches."""
+        began = time.perf_counter()
+        from_cache = self.cached and isinstance(adapter, EmbeddingAdapter)
+        batches = self._embedding_batches if from_cache else self._image_batches
+        waiting = 0
+        for inputs, entries, unreadable in batches(phase.stream, start, stop):
+            part.unreadable += unreadable
+            if len(entries) == 0:
+                continue
+            if from_cache and isinstance(adapter, EmbeddingAdapter):
+                logits = adapter.predict_embeddings(inputs, adapt=phase.adapt)
+            else:
+                logits = adapter(inputs, adapt=phase.adapt)
+            if phase.scored:
+                part.fresh.append((entries, logits.cpu()))
+                waiting += len(entries)
+                if waiting >= TOGETHER:
+                    self._look_at(phase, part, keep_logits)
+                    waiting = 0
+            if progress is not None:
+                progress(adapter.name, len(entries))
+        part.seconds += time.perf_counter() - began
+        self._look_at(phase, part, keep_logits)
 
-    def _image_batches(self, stream: Stream) -> Iterable[tuple[Tensor, list[int], int]]:
+    def _look_at(self, phase: Phase, part: Part, keep_logits: bool) -> None:
+        """Turn logits into facts, of many batches at once: that is much faster than one by one."""
+        if not part.fresh:
+            return
+        entries = np.concatenate([entries for entries, _ in part.fresh])
+        logits = torch.cat([logits for _, logits in part.fresh])
+        part.fresh.clear()
+        part.entries.append(entries)
+        part.facts.append(Facts.of(logits, self._labels(phase.stream, entries)))
+        if keep_logits:
+            part.logits.append(logits)
+
+    def _embedding_batches(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
+        batches = [batch for batch in stream.batches() if start <= batch.start < stop]
+        several = max(1, TOGETHER // stream.batch_size)
+        for first in range(0, len(batches), several):
+            here = batches[first : first + several]
+            embeddings, entries = self._gather(stream, here[0].start, here[-1].stop)
+            borders = np.searchsorted(entries, [here[0].start, *(batch.stop for batch in here)]).tolist()
+            for batch, low, high in zip(here, borders, borders[1:], strict=False):
+                yield embeddings[low:high], entries[low:high], batch.stop - batch.start - (high - low)
+
+    def _gather(self, stream: Stream, start: int, stop: int) -> tuple[Tensor, Indices]:
+        """Embeddings of the readable ones among some entries of a stream, (n, d), and which these are, (n,)."""
+        entries = np.arange(start, stop)
+        rows, kept = [], []
+        for domain in np.unique(stream.domain[start:stop]):
+            here = entries[stream.domain[start:stop] == domain]
+            found, readable = self.embeddings.get(self.data.dataset(stream.domains[domain]), stream.index[here])
+            rows.append(found)
+            kept.append(here[readable])
+        order = np.argsort(np.concatenate(kept))
+        embeddings = torch.cat(rows)[torch.from_numpy(order)] if len(rows) > 1 else rows[0]
+        return embeddings.to(self.head.weight.device, self.head.weight.dtype), np.concatenate(kept)[order]
+
+    def _image_batches(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
+        if start == stop:
+            return
         weight = self.head.weight
         datasets = {name: self.data.dataset(name) for name in stream.domains}
-        loader = Loader(datasets, stream, self.loaded.preprocess, workers=self._workers, device=weight.device)
+        part = stream if stop - start == len(stream) else reorder(stream, np.arange(start, stop))
+        loader = Loader(datasets, part, self.loaded.preprocess, workers=self._workers, device=weight.device)
         place = {
-            (stream.domains[domain], name): entry
-            for entry, (domain, name) in enumerate(zip(stream.domain, stream.ids, strict=True))
+            (part.domains[domain], name): start + entry
+            for entry, (domain, name) in enumerate(zip(part.domain, part.ids, strict=True))
         }
         seen = 0
         for batch in loader:
             entries = [place[domain, name] for domain, name in zip(batch.domains, batch.ids, strict=True)]
             skipped = len(loader.skipped) - seen
             seen = len(loader.skipped)
-            yield batch.images.to(weight.dtype), entries, skipped
+            yield batch.images.to(weight.dtype), np.array(entries, dtype=np.int64), skipped
 
-    def _note(self, outputs: Outputs, stream: Stream, entries: list[int], logits: Tensor) -> None:
-        outputs.logits.append(logits.cpu())
-        for entry in entries:
-            name = stream.domains[stream.domain[entry]]
+    def _labels(self, stream: Stream, entries: Indices) -> Tensor:
+        """The labels of some entries of a stream, (n,); UNKNOWN where nobody knows."""
+        labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
+        for number, name in enumerate(stream.domains):
             known = self.data.dataset(name).labels
-            outputs.ids.append(stream.ids[entry])
-            outputs.domains.append(name)
-            outputs.labels.append(None if known is None else int(known[stream.index[entry]]))
+            if known is not None:
+                here = stream.domain[entries] == number
+                labels[here] = known[stream.index[entries[here]]]
+        return torch.from_numpy(labels)
+
+    def _note(self, outputs: Outputs, phase: Phase, part: Part) -> None:
+        """Take what came of a phase over into what came of the run."""
+        outputs.skipped += part.unreadable
+        outputs.seconds = round(outputs.seconds + part.seconds, 4)
+        if part.entries:
+            stream, entries = phase.stream, np.concatenate(part.entries)
+            outputs.ids += [stream.ids[entry] for entry in entries]
+            outputs.domains += [stream.domains[domain] for domain in stream.domain[entries]]
+            outputs.facts = Facts.join([outputs.facts, *part.facts])
+            outputs.logits += part.logits
 
 
-def _stream(run: Run, data: dict[str, ImageDataset]) -> Stream:
-    common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
-    if run.stream == "iid":
-        return streams.iid(data, **common)
-    if run.stream == "imbalanced":
-        return streams.imbalanced(data, **{"ratio": 10.0, **run.stream_options}, **common)
-    if run.stream == "correlated":
-        return streams.correlated(data, **run.stream_options, **common)
-    raise OptionError(f"a stream of kind {run.stream!r} goes with the protocol 'hold-out', not {run.protocol!r}")
-
-
-def _first(stream: Stream, count: int) -> Stream:
-    """The first samples of a stream, all of them for -1."""
-    return stream if count < 0 or count >= len(stream) else reorder(stream, np.arange(count))
+@functools.cache
+def _find(method: str) -> type[AnyAdapter]:
+    return find(method)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
 
+from neotta._processes import ignore_interrupts, interrupts_held
 from neotta.errors import DataError
 
 Item = TypeVar("Item")
@@ -37,9 +36,9 @@ def in_order(
         yield from map(function, items)
         return
     # Fresh processes: a fork of a process that has threads may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=ignore_interrupts)
     try:
-        with _interrupts_held():  # the workers start here, and would die noisily of a Ctrl-C while they do
+        with interrupts_held():  # the workers start here, and would die noisily of a Ctrl-C while they do
             results = pool.map(function, items, chunksize=chunk)
         yield from results
     except BrokenProcessPool as error:
@@ -48,21 +47,3 @@ def in_order(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C in this block, and for good in the processes that it starts, where the system can."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the main process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,113 @@
+"""Plans in files: TOML or YAML read, TOML written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from neotta.errors import DataError, MissingExtraError, OptionError
+from neotta.evaluate.plan import MethodPlan, Plan
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the entries of a plan from a file; its ending says what it is.
+
+    Raises:
+        DataError: There is no such file, or it is not what its ending says.
+        OptionError: It holds an entry that plans do not have.
+    """
+    path = Path(path)
+    readers = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
+    if path.suffix.lower() not in readers:
+        raise OptionError(f"{str(path)!r}: a configuration is a .toml, .yaml or .yml file")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"the configuration {str(path)!r} cannot be read: {reason}") from error
+    try:
+        found = readers[path.suffix.lower()](text)
+    except ValueError as error:
+        problem = " ".join(str(error).split())
+        raise DataError(f"{str(path)!r} is no valid {path.suffix[1:].upper()}: {problem}") from error
+    found = {} if found is None else found
+    if not isinstance(found, dict):
+        raise DataError(f"{str(path)!r} has to hold entries such as 'model', got a {type(found).__name__}")
+    unknown = [str(name) for name in found if name not in Plan.model_fields]
+    if unknown:
+        raise OptionError(
+            f"{str(path)!r} has the unknown entry {unknown[0]!r}: known are {', '.join(Plan.model_fields)}"
+        )
+    return found
+
+
+def write_config(plan: Plan) -> str:
+    """A plan as TOML, all of it, defaults too; `read_config` gives the same plan back."""
+    entries = {name: getattr(plan, name) for name in Plan.model_fields}
+    methods = "".join(f"    {_written(_shortest(method))},\n" for method in entries.pop("methods"))
+    lines = [f"{name} = {_written(value)}\n" for name, value in entries.items() if value is not None]
+    return "".join(lines) + f"methods = [\n{methods}]\n"
+
+
+def _toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        try:
+            import tomli as tomllib
+        except ImportError:
+            raise MissingExtraError("tomli", "toml", "reading TOML with Python 3.10") from None
+    return tomllib.loads(text)
+
+
+def _yaml(text: str) -> Any:
+    import re
+
+    import yaml  # type: ignore[import-untyped]
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """As everybody expects it: 1e-3 is a number."""
+
+    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _shortest(method: MethodPlan) -> Any:
+    """A name alone, or a table, or, as TOML knows no null, text for options that are None."""
+    if None in _flat(method.options.values()):
+        options = ",".join(f"{name}={'|'.join(map(str, _flat([value])))}" for name, value in method.options.items())
+        return f"{method.method}@{method.preset}:{options}"
+    if not method.options and method.preset == "paper":
+        return method.method
+    preset = {} if method.preset == "paper" else {"preset": method.preset}
+    return {"method": method.method, **preset, **method.options}
+
+
+def _flat(values: Any) -> list[Any]:
+    return [each for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        pairs = [f"{_key(name)} = {_written(entry)}" for name, entry in value.items() if entry is not None]
+        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_written(entry) for entry in value) + "]"
+    return repr(value)
+
+
+def _key(name: str) -> str:
+    plain = name.replace("-", "").replace("_", "")
+    return name if plain.isascii() and plain.isalnum() else json.dumps(name, ensure_ascii=False)

@@ -1,0 +1,259 @@
+"""`neotta run`: measure methods on data, and go on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neotta.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from neotta.evaluate.plan import Plan
+    from neotta.evaluate.sweep import Summary
+
+WHAT, HOW = "What is measured", "How it is done"
+SHOWN = 10
+"""How many failures are listed."""
+
+
+def run(
+    config: Annotated[
+        Path | None, typer.Option(help="A plan in a TOML or YAML file; options given here override it.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the plan as TOML, which --config takes, and do nothing.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="As `neotta models` lists them. Default: digits.", rich_help_panel=WHAT)
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="A .safetensors file with the model's weights.", rich_help_panel=WHAT)
+    ] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Another option of the model; may be repeated.", rich_help_panel=WHAT),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or digits, the default.", rich_help_panel=WHAT),
+    ] = None,
+    domains: Annotated[
+        str | None, typer.Option(help="Only these: fog/5,snow or '*/5'. Default: all.", rich_help_panel=WHAT)
+    ] = None,
+    corruptions: Annotated[
+        str | None,
+        typer.Option(
+            help="Corrupt the images: fog,snow or all, or clean for none at all. Default: the data as it is; for the "
+            "digits, all.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    severities: Annotated[
+        str | None, typer.Option(help="Of the corruptions, 1 to 5: 3,5. Default: 5.", rich_help_panel=WHAT)
+    ] = None,
+    corruption_preset: Annotated[
+        str | None,
+        typer.Option(help="imagenet, tiny or cifar. Default: by the size of the images.", rich_help_panel=WHAT),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="none,neo,tent; with options, one with several values: neo-continual:alpha=0.05|0.1,debias=true (what "
+            "reads name=value belongs to the method before it); with a preset: sar@original; stacked: neo+lame. May be "
+            "repeated. Default: none,neo.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="online (the default) scores the samples adapted to; hold-out the others; continual passes through "
+            "all domains; cross-domain adapts to one domain and scores another.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(help="iid (the default), few-classes, imbalanced or correlated.", rich_help_panel=WHAT),
+    ] = None,
+    stream_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the stream; may be repeated.", rich_help_panel=WHAT),
+    ] = None,
+    samples: Annotated[
+        str | None,
+        typer.Option(help="To adapt to: 512, or several: 64,512; -1 for all. Default: 512.", rich_help_panel=WHAT),
+    ] = None,
+    evaluate: Annotated[
+        int | None,
+        typer.Option(
+            help="How many of the other samples to score, where they are. Default: all.", rich_help_panel=WHAT
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="How many: 3; or which: 2020,1234 (one: '2020,'). Default: 3.", rich_help_panel=WHAT),
+    ] = None,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="64, or several: 1,8,64. Default: 64.", rich_help_panel=WHAT)
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file of results; it is added to.", rich_help_panel=HOW)
+    ] = Path("results.jsonl"),
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Folder of embeddings. Default: the user's cache folder.", rich_help_panel=HOW),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also do what is recorded already.", rich_help_panel=HOW)
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs at a time.", rich_help_panel=HOW)] = 1,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray for a Ray cluster (RAY_ADDRESS).", rich_help_panel=HOW)
+    ] = "local",
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.", rich_help_panel=HOW)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that load images. Default: chosen.", rich_help_panel=HOW)
+    ] = None,
+) -> None:
+    """Measure methods on data. Without options: NEO on corrupted digits, in seconds.
+
+    Results are added to a file as they come; what it holds is not done again, so the same command continues what was
+    interrupted.
+    """
+    from neotta.evaluate.plan import split_methods
+
+    given: dict[str, Any] = {
+        "model": model,
+        "data": data,
+        "domains": _words(domains),
+        "corruptions": _words(corruptions),
+        "severities": _numbers("severities", severities),
+        "corruption_preset": corruption_preset,
+        "methods": methods and [each for text in methods for each in split_methods(text)],
+        "protocol": protocol,
+        "stream": stream,
+        "stream_options": _pairs("stream-option", stream_option),
+        "samples": _numbers("samples", samples),
+        "evaluate": evaluate,
+        "seeds": _numbers("seeds", seeds),
+        "batch_sizes": _numbers("batch-sizes", batch_sizes),
+    }
+    of_model = {"checkpoint": checkpoint, "num_classes": num_classes, **(_pairs("model-option", model_option) or {})}
+    plan = _plan(config, given, of_model)
+    if print_config:
+        from neotta.cli.config import write_config
+
+        typer.echo(write_config(plan), nl=False)
+        return
+    if no_cache and cache is not None:
+        raise OptionError("--cache and --no-cache contradict each other: give one of them")
+    folder = None if no_cache else cache or user_cache()
+    _carry_out(plan, output, jobs, cache=folder, force=force, engine=engine, device=device, workers=workers)
+
+
+def user_cache() -> Path:
+    """Where this system keeps what can be made again."""
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "neotta" / "embeddings"
+
+
+def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) -> Plan:
+    """The plan of a file, with what was given on the command line in the place of what it says."""
+    from neotta.cli.config import read_config
+    from neotta.evaluate.plan import Plan
+
+    found: dict[str, Any] = {}
+    if config is not None:
+        found = read_config(config)
+        try:
+            Plan.make(found)
+        except OptionError as error:
+            raise OptionError(f"{str(config)!r}: {error}") from None
+    found |= {name: value for name, value in given.items() if value is not None}
+    of_model = {name: value for name, value in of_model.items() if value is not None}
+    if of_model:
+        found["model_options"] = {**found.get("model_options", {}), **of_model}
+    if found.get("data", "digits") == "digits" and found.keys().isdisjoint({"corruptions", "domains"}):
+        found["corruptions"] = ["all"]
+    return Plan.make(found)
+
+
+def _carry_out(plan: Plan, output: Path, jobs: int, **settings: Any) -> None:
+    from rich.console import Console
+
+    from neotta.cli.watch import watching
+    from neotta.evaluate.sweep import sweep
+
+    console = Console()
+    try:
+        with watching(console, jobs) as watcher:
+            summary = sweep(plan, output, jobs=jobs, progress=watcher, **settings)
+    except KeyboardInterrupt:
+        _say(console, f"interrupted: what is done is in {output}, and the same command continues")
+        raise typer.Exit(130) from None
+    _report(console, output, summary)
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+def _report(console: Console, output: Path, summary: Summary) -> None:
+    done, failed = summary.done, len(summary.failed)
+    _say(console, f"{done} runs done, {summary.skipped} recorded before, {failed} failed: {output}")
+    reasons: dict[str, list[str]] = {}
+    for record in summary.failed:
+        reasons.setdefault(f"{record['method']}: {record['error']}", []).append(record["domain"])
+    for reason, domains in list(reasons.items())[:SHOWN]:
+        where = ", ".join(dict.fromkeys(domains))
+        _say(console, f"failed: {reason} (runs: {len(domains)}; on {where})")
+    if len(reasons) > SHOWN:
+        _say(console, f"... and {len(reasons) - SHOWN} other reasons: they are in the results")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(name: str, text: str | None) -> int | list[int] | None:
+    """`3` is a number, `3,5` and `3,` are lists."""
+    if text is None:
+        return None
+    try:
+        return int(text) if "," not in text else [int(word) for word in _words(text) or []]
+    except ValueError:
+        raise OptionError(f"--{name} takes whole numbers with commas between them, got {text!r}") from None
+
+
+def _pairs(name: str, given: list[str] | None) -> dict[str, Any] | None:
+    """`NAME=VALUE`, with numbers and truth values as such."""
+    from neotta.evaluate.plan import parse_value
+
+    if not given:
+        return None
+    pairs = [text.partition("=") for text in given]
+    for text, (key, equals, _) in zip(given, pairs, strict=True):
+        if not equals or not key:
+            raise OptionError(f"--{name} takes NAME=VALUE, got {text!r}")
+    return {key.strip(): parse_value(value) for key, _, value in pairs}

@@ -1,0 +1,101 @@
+"""The parts of a run: which samples it adapts to and which it is scored on, by its protocol."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neotta.data import streams
+from neotta.data._stream import Stream, reorder
+from neotta.data.base import ImageDataset
+from neotta.errors import OptionError
+from neotta.evaluate.domains import Domains
+from neotta.evaluate.plan import Run
+from neotta.evaluate.records import content_key
+
+KEPT = 4_000_000
+"""How many samples the streams that are kept may have in all: some 100 MB."""
+
+
+class Phase(NamedTuple):
+    """A part of a run: a stream that is adapted to, or scored, or both."""
+
+    stream: Stream
+    adapt: bool
+    scored: bool
+
+
+class Phases:
+    """The phases of runs. Runs that differ only in their method share them, so they are made once and kept.
+
+    Args:
+        data: Where the samples are.
+    """
+
+    def __init__(self, data: Domains) -> None:
+        self._data = data
+        self._kept: OrderedDict[str, list[Phase]] = OrderedDict()
+        self._size = 0
+        self._hashes: dict[str, list[str]] = {}
+
+    def of(self, run: Run) -> list[Phase]:
+        """The phases of a run."""
+        key = stream_key(run)
+        if key not in self._kept:
+            self._kept[key] = made = _make(run, self._data)
+            self._size += sum(len(phase.stream) for phase in made)
+            while self._size > KEPT and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                self._size -= sum(len(phase.stream) for phase in oldest)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def hashes(self, run: Run) -> list[str]:
+        """The hash of each phase's stream."""
+        key = stream_key(run)
+        if key not in self._hashes:
+            self._hashes[key] = [phase.stream.hash() for phase in self.of(run)]
+        return self._hashes[key]
+
+
+def stream_key(run: Run) -> str:
+    """A hash of all that the streams of a run depend on."""
+    return content_key(run.model_dump(mode="json", exclude={"method", "preset", "options"}))
+
+
+def _make(run: Run, data: Domains) -> list[Phase]:
+    common: dict[str, Any] = {"seed": run.seed, "batch_size": run.batch_size}
+    targets = {name: data.dataset(name) for name in run.domains}
+    if run.protocol == "continual":
+        samples = {**run.stream_options, **common}
+        return [Phase(streams.continual(targets, samples=run.samples, **samples), True, True)]
+    one = {run.domains[0]: targets[run.domains[0]]}
+    if run.protocol == "online":
+        return [Phase(_stream(run, one), True, True)]
+    if run.protocol == "cross-domain":
+        source = str(run.source_domain)
+        there = streams.few_samples({source: data.dataset(source)}, run.samples, **common).adapt
+        return [Phase(there, True, False), Phase(_first(streams.iid(one, **common), run.evaluate), False, True)]
+    if run.stream == "few-classes":
+        held = streams.few_classes(one, samples=run.samples, **run.stream_options, **common)
+    else:
+        held = streams.few_samples(one, run.samples, **common)
+    return [Phase(held.adapt, True, False), Phase(_first(held.validate, run.evaluate), False, True)]
+
+
+def _stream(run: Run, data: dict[str, ImageDataset]) -> Stream:
+    common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
+    if run.stream == "iid":
+        return streams.iid(data, **common)
+    if run.stream == "imbalanced":
+        return streams.imbalanced(data, **{"ratio": 10.0, **run.stream_options}, **common)
+    if run.stream == "correlated":
+        return streams.correlated(data, **run.stream_options, **common)
+    raise OptionError(f"a stream of kind {run.stream!r} goes with the protocol 'hold-out', not {run.protocol!r}")
+
+
+def _first(stream: Stream, count: int) -> Stream:
+    """The first samples of a stream, all of them for -1."""
+    return stream if count < 0 or count >= len(stream) else reorder(stream, np.arange(count))

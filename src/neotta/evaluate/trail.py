@@ -1,0 +1,100 @@
+"""Going on where a shorter run stopped.
+
+A run that adapts to more samples of a stream begins exactly as the run with fewer did. So a sweep over the number of
+samples need not start over each time: it costs as much as its longest run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from torch import Tensor
+
+from neotta.adapters.registry import AnyAdapter
+from neotta.data._stream import Stream
+from neotta.data.orders import Indices
+from neotta.evaluate.scores import Facts
+
+
+@dataclass
+class Part:
+    """What came of a part of a stream.
+
+    Attributes:
+        fresh: Entries of the stream, (B,), and logits, (B, C), of the batches that were not looked at yet.
+        entries: Entries of the stream that were, (n,) each.
+        facts: What is to be known of them.
+        logits: Their logits, (n, C) each, if they are asked for.
+        unreadable: Samples that could not be read.
+        seconds: How long it took.
+    """
+
+    fresh: list[tuple[Indices, Tensor]] = field(default_factory=list)
+    entries: list[Indices] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
+    logits: list[Tensor] = field(default_factory=list)
+    unreadable: int = 0
+    seconds: float = 0.0
+
+    def copy(self) -> Part:
+        """The same, so that what is added to one is not added to the other."""
+        return replace(
+            self, fresh=list(self.fresh), entries=list(self.entries), facts=list(self.facts), logits=list(self.logits)
+        )
+
+
+@dataclass
+class Trail:
+    """A run's adapter and results at the last point that a longer run passes too: a border between full batches.
+
+    Attributes:
+        key: What the run and a longer one have in common.
+        stream: What it adapted to.
+        stop: How many entries of the stream lie behind.
+        part: What came of them.
+        adapter: The adapter.
+        state: Its state there; None if it is still there itself.
+        not_adapted: Its count of samples that it did not adapt to.
+    """
+
+    key: str
+    stream: Stream
+    stop: int
+    part: Part
+    adapter: AnyAdapter
+    state: dict[str, Tensor] | None
+    not_adapted: int
+
+    @classmethod
+    def at(cls, key: str, stream: Stream, stop: int, part: Part, adapter: AnyAdapter) -> Trail:
+        """Note where a run stands, before it goes on to a last batch that is not full, or after its end."""
+        state = adapter.state_dict() if stop < len(stream) else None
+        return cls(key, stream, stop, part.copy(), adapter, state, adapter.skipped)
+
+    def leads_to(self, key: str, stream: Stream) -> bool:
+        """Whether the stream of a run begins with the batches that lie behind."""
+        stop = self.stop
+        return (
+            self.key == key
+            and 0 < stop <= len(stream)
+            and self.stream.domains == stream.domains
+            and np.array_equal(self.stream.index[:stop], stream.index[:stop])
+            and np.array_equal(self.stream.domain[:stop], stream.domain[:stop])
+            and (stop == len(stream) or any(batch.start == stop for batch in stream.batches()))
+        )
+
+    def take_up(self) -> tuple[AnyAdapter, Part]:
+        """The adapter as it was there, and what came of the entries before."""
+        if self.state is not None:
+            self.adapter.load_state_dict(self.state)
+        self.adapter.skipped = self.not_adapted
+        return self.adapter, self.part.copy()
+
+
+def full_batches(stream: Stream) -> int:
+    """How many entries of a stream come before a last batch that is not full."""
+    batches = stream.batches()
+    if not batches or batches[-1].stop - batches[-1].start == stream.batch_size:
+        return len(stream)
+    return int(batches[-1].start)

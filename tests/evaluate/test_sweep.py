@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from neotta.errors import DataError, NeottaError, OptionError, StorageError, UnknownMethodError
+from neotta.evaluate.plan import Plan, split_methods
+from neotta.evaluate.records import Records
+from neotta.evaluate.sweep import Watcher, sweep
+from neotta.evaluate.workbench import Workbench
+
+SMALL = {"corruptions": ["contrast", "fog"], "severities": [3], "seeds": 2, "samples": [48], "methods": "none,neo"}
+
+
+def plan(**changes):
+    return Plan.make({**SMALL, **changes})
+
+
+def lasting(records):
+    """What does not depend on when and how fast it was done."""
+    return {
+        record["key"]: {name: value for name, value in record.items() if name not in ("time", "seconds", "sha256")}
+        for record in records
+    }
+
+
+class Notes(Watcher):
+    def __init__(self, stop_after=None, stop_encoding=False):
+        self.runs, self.images, self.methods, self.seen = None, None, [], 0
+        self._stop_after, self._stop_encoding = stop_after, stop_encoding
+
+    def planned(self, runs, skipped, images):
+        self.runs, self.images = runs, images
+
+    def encoded(self, count):
+        self.seen += count
+        if self._stop_encoding:
+            raise KeyboardInterrupt
+
+    def recorded(self, record):
+        self.methods.append(record["method"])
+        if len(self.methods) == self._stop_after:
+            raise KeyboardInterrupt
+
+
+def test_what_is_recorded_is_not_done_again(tmp_path):
+    path = tmp_path / "results.jsonl"
+    first = sweep(plan(), path, workers=0)
+    assert (first.done, first.skipped, first.failed) == (8, 0, [])
+    before = path.read_bytes()
+    again = sweep(plan(), path, workers=0)
+    assert (again.done, again.skipped, again.keys) == (0, 8, first.keys)
+    assert path.read_bytes() == before
+    more = sweep(plan(methods="none,neo,lame"), path, workers=0)
+    assert (more.done, more.skipped) == (4, 8)
+    forced = sweep(plan(), path, workers=0, force=True)
+    assert (forced.done, forced.skipped) == (8, 0)
+    assert len(path.read_bytes().splitlines()) == 20
+    assert len(Records(path).read()) == 12
+
+
+def test_an_interrupted_sweep_continues(tmp_path):
+    path = tmp_path / "results.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        sweep(plan(), path, workers=0, cache=tmp_path / "cache", progress=Notes(stop_after=3))
+    assert len(Records(path).read()) == 3
+    rest = Notes()
+    summary = sweep(plan(), path, workers=0, cache=tmp_path / "cache", progress=rest)
+    assert (summary.done, summary.skipped, rest.images) == (5, 3, 0)
+    assert len(path.read_bytes().splitlines()) == 8
+    whole = tmp_path / "whole.jsonl"
+    sweep(plan(), whole, workers=0)
+    assert lasting(Records(path).read()) == lasting(Records(whole).read())
+
+
+def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
+    settings = {"cache": tmp_path / "cache", "workers": 0}
+    wanted = plan(samples=[150], seeds=1)
+    notes = Notes(stop_encoding=True)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(wanted, tmp_path / "results.jsonl", progress=notes, **settings)
+    assert (notes.images, notes.seen) == (300, 64)
+    assert not (tmp_path / "results.jsonl").exists()
+    rest = Notes()
+    sweep(wanted, tmp_path / "results.jsonl", progress=rest, **settings)
+    assert rest.images == rest.seen == 236
+
+
+def test_a_failed_run_is_recorded_and_tried_again(tmp_path):
+    path = tmp_path / "results.jsonl"
+    wanted = plan(methods="neo-bn,neo", seeds=1)
+    summary = sweep(wanted, path, workers=0)
+    assert (summary.done, [record["method"] for record in summary.failed]) == (4, ["neo-bn", "neo-bn"])
+    assert all("BatchNorm" in record["error"] for record in summary.failed)
+    again = sweep(wanted, path, workers=0)
+    assert (again.done, again.skipped, len(again.failed)) == (2, 2, 2)
+    assert len(Records(path).read()) == 4
+
+
+def test_runs_whose_data_are_missing_fail_and_the_rest_goes_on(tmp_path):
+    summary = sweep(plan(samples=[48, 5000], seeds=1), tmp_path / "results.jsonl", workers=0)
+    assert (summary.done, len(summary.failed)) == (8, 4)
+    assert all("5000 samples are asked for" in record["error"] for record in summary.failed)
+    assert len({record["key"] for record in summary.failed}) == 4
+
+
+def test_the_same_run_asked_for_twice_is_done_once(tmp_path):
+    summary = sweep(plan(methods="neo,neo:weighting=sample", seeds=1), tmp_path / "results.jsonl", workers=0)
+    assert (summary.done, summary.skipped, len(summary.keys)) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "error", "match"),
+    [
+        ({"methods": "neo,tnet"}, {}, UnknownMethodError, "did you mean 'tent'"),
+        ({"methods": "neo-continual:alfa=0.1"}, {}, OptionError, "no option 'alfa'"),
+        ({"methods": "neo@best"}, {}, OptionError, "no preset 'best'"),
+        ({}, {"engine": "threads"}, OptionError, "no engine 'threads': choose local or ray"),
+        ({}, {"jobs": 0}, OptionError, "jobs must be at least 1"),
+        ({"data": "nowhere"}, {}, DataError, "nowhere"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_done(tmp_path, changes, settings, error, match):
+    path = tmp_path / "results.jsonl"
+    with pytest.raises(error, match=match):
+        sweep(plan(**changes), path, workers=0, **settings)
+    assert not path.exists()
+
+
+def test_a_cache_that_cannot_be_written_to_is_a_clear_error(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(StorageError, match="embeddings cannot be kept in"):
+        sweep(plan(), tmp_path / "results.jsonl", workers=0, cache=tmp_path / "cache")
+    assert issubclass(StorageError, NeottaError)
+
+
+def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
+    """The limit on the size of files stands for the size of the disk."""
+    path = tmp_path / "results.jsonl"
+    sweep(plan(seeds=1), path, workers=0)
+    before = path.read_bytes()
+    script = f"""
+        import resource
+        from neotta.evaluate.plan import Plan
+        from neotta.evaluate.sweep import sweep
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before)} + 100, {len(before)} + 100))
+        sweep(Plan.make({SMALL!r}), {str(path)!r}, workers=0)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert "StorageError: the results cannot be written" in done.stderr
+    assert "what was recorded before is safe" in done.stderr
+    assert path.read_bytes() == before
+    assert sweep(plan(), path, workers=0).done == 4
+
+
+@pytest.mark.parametrize("protocol", ["online", "hold-out"])
+def test_a_longer_run_goes_on_where_a_shorter_one_stopped(protocol):
+    counts = [5, 16, 40, 48, 50]
+    changes = {"methods": "none,neo,neo-continual,t3a,lame,tent", "seeds": 1, "corruptions": ["contrast"]}
+    changes |= {"batch_sizes": [8], "protocol": protocol, "evaluate": 20}
+    together = Workbench(plan(**changes, samples=counts), workers=0)
+    alone = {count: Workbench(plan(**changes, samples=[count]), workers=0) for count in counts}
+    seen = dict.fromkeys(changes["methods"].split(","), 0)
+
+    def count(method, samples):
+        seen[method] += samples
+
+    for run in together.runs():
+        mine, other = together.predict(run, count), alone[run.samples].predict(run)
+        assert torch.equal(mine.tensor(), other.tensor())
+        assert (mine.ids, mine.labels) == (other.ids, other.labels)
+    scored = 0 if protocol == "online" else 20 * len(counts)
+    assert set(seen.values()) == {5 + 16 + 24 + 8 + 2 + scored}  # only the first run, of no full batch, is started over
+
+
+def test_methods_and_their_options_are_told_apart():
+    text = "none,neo-continual:alpha=0.05|0.1,debias=true,tent:lr=0.001,sar@original"
+    assert split_methods(text) == ["none", "neo-continual:alpha=0.05|0.1,debias=true", "tent:lr=0.001", "sar@original"]
+    (first, second) = Plan.make({"methods": "neo-continual:alpha=0.05|0.1,debias=true,none"}).methods
+    assert first.options == {"alpha": [0.05, 0.1], "debias": True}
+    assert second.method == "none"

@@ -75,7 +75,7 @@ class Centroid(nn.Module):
         self.debias = debias
         self.variance = variance
         self._lock = threading.Lock()
-        real = _widest(torch.device(device or "cpu"))
+        real = widest(torch.device(device or "cpu"))
         for name in ("count", "batches", "rejected"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device), persistent=False)
         self.register_buffer("mean", torch.zeros(features, dtype=real, device=device), persistent=False)
@@ -253,7 +253,7 @@ class Centroid(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Centroid:
         """Follow the module to another device, but not to a narrower dtype."""
         device = fn(torch.empty(0, device=self.mean.device)).device
-        real = _widest(device)
+        real = widest(device)
         for name, buffer in self._buffers.items():
             if buffer is None:
                 continue
@@ -275,6 +275,6 @@ class Centroid(nn.Module):
         return f"{self.features}, {rule}, count={int(self.count)}"
 
 
-def _widest(device: torch.device) -> torch.dtype:
+def widest(device: torch.device) -> torch.dtype:
     """The best floating point format of a device."""
     return torch.float32 if device.type == "mps" else torch.float64

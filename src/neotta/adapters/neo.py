@@ -18,7 +18,7 @@ from neotta.options import Options
 from neotta.swap import Swap
 
 
-class _Recentering(Adapter[Options]):
+class Recentering(Adapter[Options]):
     """What the variants share: a NEO head of their own, with the model's weights."""
 
     paper = "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering, ICLR 2026"
@@ -30,6 +30,11 @@ class _Recentering(Adapter[Options]):
 
     def _answer(self, embeddings: Tensor, adapt: bool) -> Tensor:
         return self.keep(self.neo.classify(self.recenter(embeddings, adapt)))
+
+    def embed(self, images: Tensor, adapt: bool) -> Tensor:
+        """Embeddings of a batch of images, (B, d)."""
+        embeddings: Tensor = self.encoder(images)
+        return embeddings
 
     def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
         """Take embeddings, (B, d), into the centroid if asked to, and subtract it."""
@@ -53,7 +58,7 @@ class _Recentering(Adapter[Options]):
 
 
 @register
-class NEO(_Recentering, EmbeddingAdapter[Options]):
+class NEO(Recentering, EmbeddingAdapter[Options]):
     """Subtract the running mean of all embeddings before the head."""
 
     name = "neo"
@@ -85,7 +90,7 @@ class NEOMSE(NEO):
 
 
 @register
-class NEOBN(_Recentering):
+class NEOBN(Recentering):
     """NEO for networks with batch normalisation, which then normalises with the data at hand."""
 
     name = "neo-bn"
@@ -107,17 +112,17 @@ class NEOBN(_Recentering):
         self._swap = Swap(self.model, {layer: self._norms[name] for name, layer in layers})
 
     def _adapt(self, images: Tensor) -> Tensor:
-        return self._answer(self._encode(images, adapt=True), adapt=True)
+        return self._answer(self.embed(images, adapt=True), adapt=True)
 
     def _predict(self, images: Tensor) -> Tensor:
-        return self._answer(self._encode(images, adapt=False), adapt=False)
+        return self._answer(self.embed(images, adapt=False), adapt=False)
 
-    def _encode(self, images: Tensor, adapt: bool) -> Tensor:
+    def embed(self, images: Tensor, adapt: bool) -> Tensor:
+        """Embeddings of a batch of images, (B, d), by the adaptive batch-norm layers."""
         for norm in self._norms.values():
             norm.adapting = adapt
         with self._swap:
-            embeddings: Tensor = self.encoder(images)
-        return embeddings
+            return super().embed(images, adapt)
 
     def _state(self) -> dict[str, Tensor]:
         state = super()._state()

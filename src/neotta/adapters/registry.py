@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -21,11 +22,11 @@ def register(adapter: Kind) -> Kind:
     """Make a method known by its `name`; use it as a class decorator.
 
     Raises:
-        ValueError: The name is taken, or is not in lower case.
+        ValueError: The name is taken, or is not in lower case, or holds a space or a plus.
     """
     name = adapter.name
-    if name != name.lower() or " " in name:
-        raise ValueError(f"a method's name is in lower case without spaces, got {name!r}")
+    if name != name.lower() or " " in name or "+" in name:
+        raise ValueError(f"a method's name is in lower case without spaces and plus signs, got {name!r}")
     if name in _METHODS and _METHODS[name] is not adapter:
         raise ValueError(f"there is a method {name!r} already: {_METHODS[name].__qualname__}")
     _METHODS[name] = adapter
@@ -43,8 +44,25 @@ def methods() -> dict[str, type[AnyAdapter]]:
     return {name: _METHODS[name] for name in order}
 
 
+def find(method: str | Sequence[str]) -> type[AnyAdapter]:
+    """The class of a method, or of a stack of methods: `"neo+lame"` or `["neo", "lame"]`.
+
+    Raises:
+        UnknownMethodError: There is no such method.
+        OptionError: These methods cannot be stacked.
+    """
+    from neotta.adapters.stack import stack
+
+    names = method.split("+") if isinstance(method, str) else list(method)
+    known = methods()
+    for name in names:
+        if name not in known:
+            raise UnknownMethodError(name, known)
+    return known[names[0]] if len(names) == 1 else stack(tuple(known[name] for name in names))
+
+
 def create(
-    method: str,
+    method: str | Sequence[str],
     model: nn.Module,
     *,
     preset: str = "paper",
@@ -56,21 +74,19 @@ def create(
     """Wrap a method round a model.
 
     Args:
-        method: The name of a method; `neotta.methods()` lists them.
+        method: The name of a method; `neotta.methods()` lists them. Or two of them to stack, as `["neo", "lame"]`
+            or `"neo+lame"`: the first re-centers the embeddings, the second reads what comes out.
         model: A classifier. It is used, never changed for longer than a call.
         preset: `"paper"` for the options of the NEO paper, `"original"` for those of the method's own publication.
         classes: Keep only these classes (indices, or a mask over all) before anything else happens.
         head: The name of the linear head, if it cannot be found.
         example: A batch of images to run the model with, if that is what it takes to find the head.
-        **options: The method's options, on top of the preset.
+        **options: The method's options, on top of the preset. A stack takes those of both its methods.
 
     Raises:
         UnknownMethodError: There is no such method.
-        OptionError: An option is unknown or wrong.
+        OptionError: An option is unknown or wrong, or the methods cannot be stacked.
         UnsupportedModelError: The method cannot work on this model.
     """
-    known = methods()
-    if method not in known:
-        raise UnknownMethodError(method, known)
-    kind = known[method]
-    return kind(model, kind.Options.make(method, options, preset), classes=classes, head=head, example=example)
+    kind = find(method)
+    return kind(model, kind.Options.make(kind.name, options, preset), classes=classes, head=head, example=example)

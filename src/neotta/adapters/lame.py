@@ -1,0 +1,136 @@
+"""LAME: correct the predictions of a batch jointly, so that similar samples get similar answers.
+
+Paper: Boudiaf et al., "Parameter-free Online Test-time Adaptation", CVPR 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from neotta.adapters.base import Declaration, EmbeddingAdapter
+from neotta.adapters.registry import register
+from neotta.centroid import widest
+from neotta.options import Options
+
+Affinity = Literal["knn", "rbf", "linear"]
+
+SMALLEST_LOG = math.log(1e-20)
+CONVERGED = 1e-8
+
+
+class LAMEOptions(Options):
+    """Options of LAME.
+
+    Attributes:
+        affinity: How similarity is measured: `"knn"` (1 for the nearest neighbours, 0 for others), `"rbf"` (falls
+            with the squared distance) or `"linear"` (cosine).
+        knn: How many neighbours; for `"rbf"`, the neighbour whose mean distance is the width.
+        symmetrise: Average the affinity with its transpose.
+        lambda_: The weight of the affinity.
+        max_iterations: Stop after so many, converged or not.
+    """
+
+    presets: ClassVar = {"original": {"affinity": "rbf", "symmetrise": False}}
+
+    affinity: Affinity = "knn"
+    knn: Annotated[int, Field(ge=1)] = 5
+    symmetrise: bool = True
+    lambda_: Annotated[float, Field(ge=0)] = 1.0
+    max_iterations: Annotated[int, Field(ge=1)] = 100
+
+
+@register
+class LAME(EmbeddingAdapter[LAMEOptions]):
+    """Laplacian adjustment of the predictions of each batch; nothing is remembered.
+
+    It computes probabilities and returns their logarithm, as every method returns logits.
+    """
+
+    name = "lame"
+    title = "LAME"
+    paper = "Parameter-free Online Test-time Adaptation, CVPR 2022"
+    declaration = Declaration(True, True, False, False, True, 1, "embeddings")
+    Options = LAMEOptions
+
+    def _start(self) -> None:
+        pass
+
+    def _state(self) -> dict[str, Tensor]:
+        return {}
+
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        plain = logits.log_softmax(dim=1, dtype=wide)
+        if not adapt:
+            return plain.to(logits.dtype)
+        finite = torch.isfinite(plain).all(dim=1)  # NaN or Inf in an embedding shows in its logits
+        if bool(finite.all()):
+            return self._refine(plain, embeddings.to(wide)).to(logits.dtype)
+        bad = int((~finite).sum())
+        self.skip(bad, f"{bad} of {len(finite)} embeddings hold NaN or Inf")
+        if bad < len(finite):
+            plain[finite] = self._refine(plain[finite], embeddings[finite].to(wide))
+        return plain.to(logits.dtype)
+
+    def _refine(self, plain: Tensor, embeddings: Tensor) -> Tensor:
+        """Minimise the Laplacian objective by its fixed-point iteration.
+
+        Args:
+            plain: Log-probabilities of the model, (B, C).
+            embeddings: What the similarity of samples is read from, (B, d).
+
+        Returns:
+            Log-probabilities, (B, C).
+        """
+        chosen = self.options
+        unary = (plain.exp() + 1e-10).log()
+        answer, before = unary.log_softmax(dim=1), math.inf
+        shares = answer.exp()
+        with torch.autocast(plain.device.type, enabled=False):  # distances suffer from half precision
+            weights = affinity(F.normalize(embeddings, dim=1, eps=1e-12), chosen.affinity, chosen.knn)
+            if chosen.symmetrise:
+                weights = (weights + weights.T) / 2
+            for iteration in range(chosen.max_iterations):
+                pairwise = chosen.lambda_ * (weights @ shares)
+                answer = (unary + pairwise).log_softmax(dim=1)
+                shares = answer.exp()
+                # The published objective, which counts lambda twice; it only decides when to stop.
+                cost = answer.clamp(min=SMALLEST_LOG) - unary - chosen.lambda_ * pairwise
+                energy = float((cost * shares).sum(dtype=widest(plain.device)))
+                if iteration > 1 and abs(energy - before) <= CONVERGED * abs(before):
+                    break
+                before = energy
+        return answer
+
+
+def affinity(directions: Tensor, kind: Affinity, knn: int) -> Tensor:
+    """How similar samples are to each other.
+
+    Args:
+        directions: Embeddings of length 1, (B, d).
+        kind: The measure, see `LAMEOptions`.
+        knn: How many neighbours count.
+
+    Returns:
+        Weights, (B, B); row i holds what the others mean to sample i.
+    """
+    cosine = directions @ directions.T
+    if kind == "linear":
+        return cosine
+    length = cosine.diagonal()
+    squared = (length.unsqueeze(1) + length - 2 * cosine).clamp(min=0)
+    size = len(directions)
+    if kind == "rbf":
+        squared.fill_diagonal_(0)
+        width = squared.kthvalue(min(knn, size), dim=1).values.sqrt().mean()
+        return torch.exp(-squared / (2 * width.square()).clamp(min=torch.finfo(squared.dtype).tiny))
+    # A sample is not its own neighbour, even if another one is identical to it.
+    nearest = squared.fill_diagonal_(math.inf).topk(min(knn, size - 1), largest=False).indices
+    return torch.zeros_like(squared).scatter_(1, nearest, 1.0)

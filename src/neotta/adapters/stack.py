@@ -1,0 +1,164 @@
+"""Two methods in one: the first re-centers the embeddings, the second reads what comes out.
+
+Only this is well defined. A method of the NEO family moves embeddings and leaves the head alone, so whatever needs
+nothing but embeddings and the head can follow it. Any other pair would have to share weights, or throw away the
+answer of one of the two.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from neotta.adapters.base import Adapter, Declaration, EmbeddingAdapter
+from neotta.adapters.neo import NEOMSE, Recentering
+from neotta.adapters.none import NoAdapt
+from neotta.adapters.registry import AnyAdapter, methods
+from neotta.errors import OptionError
+from neotta.options import Options
+
+
+class Stack(Adapter[Options]):
+    """A re-centering method and one that follows it.
+
+    Its options are those of both, by their own names; so is its state, with the method's name in front.
+    `stack` makes the class for a pair of methods.
+    """
+
+    kinds: ClassVar[tuple[type[Recentering], type[EmbeddingAdapter[Any]]]]
+
+    first: Recentering
+    last: EmbeddingAdapter[Any]
+
+    def _start(self) -> None:
+        first, last = self.kinds
+        self.first = first(self.model, self._part(first), classes=self.classes, head=self.head_name)
+        self.last = last(self.model, self._part(last), classes=self.classes, head=self.head_name)
+
+    def _part(self, kind: type[AnyAdapter]) -> Any:
+        """The options that are for one of the two."""
+        return kind.Options.make(kind.name, _of(kind, self.options.given()))
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        return self._answer(self.first.embed(images, adapt=True), adapt=True)
+
+    def _predict(self, images: Tensor) -> Tensor:
+        return self._answer(self.first.embed(images, adapt=False), adapt=False)
+
+    def _answer(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        answer = self.last.predict_embeddings(self.first.recenter(embeddings, adapt), adapt)
+        self.skipped = self.last.skipped
+        return answer
+
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream, where the method that they belong to allows it."""
+        options = self.options.changed(self.name, **changes)
+        before = self.last.options
+        self.last.configure(**_of(self.last, changes))
+        try:
+            self.first.configure(**_of(self.first, changes))
+        except OptionError:
+            self.last.configure(**before.given())
+            raise
+        self.options = options
+
+    # ---- the state
+
+    def _state(self) -> dict[str, Tensor]:
+        return {
+            f"{member.name}/{name}": tensor
+            for member in (self.first, self.last)
+            for name, tensor in member._state().items()
+        }
+
+    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
+        method, _, entry = name.partition("/")
+        member = self.first if method == self.first.name else self.last
+        return member._fits(entry, mine, other)
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        for member in (self.last, self.first):  # the last may still refuse, so it is asked first
+            mine = f"{member.name}/"
+            member._load({name.removeprefix(mine): state[name] for name in state if name.startswith(mine)})
+
+
+class EmbeddingStack(Stack, EmbeddingAdapter[Options]):
+    """A stack that needs nothing but embeddings."""
+
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        return self._answer(embeddings, adapt)
+
+
+@functools.cache
+def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
+    """Make the class of a stack.
+
+    Args:
+        kinds: The classes of two methods: one that re-centers, and one that reads embeddings.
+
+    Raises:
+        OptionError: These methods cannot be stacked.
+    """
+    if len(kinds) != 2 or not _recenters(kinds[0]) or not _follows(kinds[1]):
+        known = methods()
+        raise OptionError(
+            f"{' + '.join(kind.name for kind in kinds) or 'an empty list'} cannot be stacked: a stack is one of "
+            f"{', '.join(name for name in known if _recenters(known[name]))}, followed by one of "
+            f"{', '.join(name for name in known if _follows(known[name]))}"
+        )
+    first, last = kinds
+    both = sorted(first.Options.model_fields.keys() & last.Options.model_fields.keys())
+    if both:
+        raise OptionError(f"{first.name} and {last.name} cannot be stacked: both have an option {both[0]!r}")
+    base = EmbeddingStack if issubclass(first, EmbeddingAdapter) else Stack
+    return type(
+        f"{first.__name__}{last.__name__}",
+        (base,),
+        {
+            "__doc__": f"{first.title}, then {last.title} on the re-centered embeddings.",
+            "kinds": kinds,
+            "name": f"{first.name}+{last.name}",
+            "title": f"{first.title} + {last.title}",
+            "paper": f"{first.paper}; {last.paper}",
+            "declaration": _together(first.declaration, last.declaration),
+            "Options": _options(first.Options, last.Options),
+        },
+    )
+
+
+def _of(method: AnyAdapter | type[AnyAdapter], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that a method has."""
+    return {name: value for name, value in options.items() if name in method.Options.model_fields}
+
+
+def _recenters(kind: type[AnyAdapter]) -> bool:
+    """Whether a method moves the embeddings only; NEO-MSE changes the head's bias too."""
+    return issubclass(kind, Recentering) and not issubclass(kind, NEOMSE)
+
+
+def _follows(kind: type[AnyAdapter]) -> bool:
+    """Whether a method does something with embeddings other than re-centering them."""
+    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, NoAdapt, Stack))
+
+
+def _together(first: Declaration, last: Declaration) -> Declaration:
+    """What two methods promise together."""
+    return Declaration(
+        first.fully_test_time and last.fully_test_time,
+        first.hyperparameter_free and last.hyperparameter_free,
+        first.optimization_free and last.optimization_free,
+        first.batch_size_independent and last.batch_size_independent,
+        first.backprop_free and last.backprop_free,
+        max(first.forward_passes, last.forward_passes),
+        first.needs,
+    )
+
+
+def _options(first: type[Options], last: type[Options]) -> type[Options]:
+    """The options, and the presets, of two methods together."""
+    names = [*first.presets, *(name for name in last.presets if name not in first.presets)]
+    presets = {name: {**first.presets.get(name, {}), **last.presets.get(name, {})} for name in names}
+    return type(f"{first.__name__}And{last.__name__}", (first, last), {"presets": presets, "__module__": __name__})

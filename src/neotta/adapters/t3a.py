@@ -1,0 +1,239 @@
+"""T3A: classify by prototypes, which are made of the most certain embeddings seen so far.
+
+Paper: Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
+NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+from torch.nn import functional as F
+
+from neotta.adapters._gradient import entropy
+from neotta.adapters.base import Declaration, EmbeddingAdapter
+from neotta.adapters.registry import register
+from neotta.centroid import widest
+from neotta.errors import OptionError, StateMismatchError
+from neotta.options import Options
+
+NO_FILTER = -1
+WARMUP_BATCH = 1024
+"""How many rows of the head are classified at once: the logits of all of 20 000 classes would fill the memory."""
+
+
+class T3AOptions(Options):
+    """Options of T3A.
+
+    Attributes:
+        filter_k: How many supports a class keeps, those of the lowest entropy; -1 keeps all.
+        filter_classes: Which classes are filtered: the `"predicted"` ones of the batch or `"all"`. They differ only
+            while a class has more than `filter_k` rows of the head and was never predicted.
+        warmup_rows: The rows of the head to start from under `classes=`: `"all"`, or the `"kept"` ones.
+    """
+
+    presets: ClassVar = {"original": {"filter_classes": "all"}}
+
+    filter_k: Annotated[int, Field(ge=NO_FILTER)] = 20
+    filter_classes: Literal["predicted", "all"] = "predicted"
+    warmup_rows: Literal["all", "kept"] = "all"
+
+    @field_validator("filter_k")
+    @classmethod
+    def _not_zero(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("no support would be left: it is at least 1, or -1 for no filter")
+        return value
+
+
+@register
+class T3A(EmbeddingAdapter[T3AOptions]):
+    """Prototypes from the most certain embeddings in the place of the head's weights.
+
+    The supports start as the rows of the head. What is kept per class is the sum of its supports, which is all that a
+    prediction needs; the supports themselves are there to be dropped again, so without a filter there are none.
+
+    Attributes:
+        sums: Sum of the supports of each class, each support of length 1, (C, d).
+        counts: How many supports each class has, (C,).
+        supports: The supports themselves; None without a filter.
+    """
+
+    name = "t3a"
+    title = "T3A"
+    paper = "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization, NeurIPS 2021"
+    declaration = Declaration(True, False, True, False, True, 1, "embeddings")
+    Options = T3AOptions
+
+    sums: Tensor
+    counts: Tensor
+    supports: Supports | None
+
+    def _start(self) -> None:
+        weight = self.head.weight.detach()
+        self.sums = weight.new_zeros(self.num_classes, self.head.in_features, dtype=widest(weight.device))
+        self.counts = weight.new_zeros(self.num_classes, dtype=torch.int64)
+        self.supports = None if self.options.filter_k == NO_FILTER else Supports(weight)
+        rows = weight if self.options.warmup_rows == "all" else self.keep(weight.T).T
+        for start in range(0, len(rows), WARMUP_BATCH):
+            batch = rows[start : start + WARMUP_BATCH]
+            self._add(batch, *self.judge(batch))
+
+    def judge(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """The class that the model predicts for embeddings (B, d), and its entropy; (B,) each."""
+        logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        return logits.argmax(dim=1), entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        labels, entropies = self.judge(embeddings)
+        usable = torch.isfinite(entropies)  # NaN or Inf in an embedding makes the entropy NaN
+        if not bool(usable.all()):
+            labels, entropies = labels[usable], entropies[usable]
+            if adapt:
+                bad = len(usable) - len(labels)
+                self.skip(bad, f"{bad} of {len(usable)} embeddings hold NaN or Inf")
+        if adapt:
+            self._add(embeddings if len(labels) == len(usable) else embeddings[usable], labels, entropies)
+        prototypes = F.normalize(self._filtered(labels, adapt), dim=1, eps=1e-12)
+        return embeddings @ prototypes.to(embeddings.dtype).T
+
+    def _add(self, embeddings: Tensor, labels: Tensor, entropies: Tensor) -> None:
+        """Take in supports, (B, d), with their classes and entropies."""
+        directions = F.normalize(embeddings.to(entropies.dtype), dim=1, eps=1e-12)
+        self.sums.index_add_(0, labels, directions.to(self.sums.dtype))
+        self.counts += labels.bincount(minlength=len(self.counts))
+        if self.supports is not None:
+            self.supports.add(directions, labels, entropies)
+
+    def _filtered(self, predicted: Tensor, adapt: bool) -> Tensor:
+        """The sums with the worst supports of overfull classes left out, (C, d); dropped for good if adapting."""
+        if self.supports is None:
+            return self.sums
+        overfull = self.counts > self.options.filter_k
+        if self.options.filter_classes == "predicted":
+            overfull &= predicted.bincount(minlength=len(overfull)) > 0
+        if not bool(overfull.any()):
+            return self.sums
+        slots = self.supports.slots(overfull)
+        keep = best(self.supports.labels[slots], self.supports.entropies[slots], self.options.filter_k)
+        kept, labels = slots[keep], self.supports.labels[slots[keep]]
+        # Summing afresh what is left, instead of subtracting what goes, lets no rounding pile up.
+        sums = self.sums if adapt else self.sums.clone()
+        sums[overfull] = 0.0
+        sums.index_add_(0, labels, self.supports.directions[kept].to(sums.dtype))
+        if adapt:
+            self.supports.drop(slots[~keep])
+            self.counts[overfull] = self.options.filter_k
+        return sums
+
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream; the supports stay."""
+        options = self.options.changed(self.name, **changes)
+        filtering = self.options.filter_k != NO_FILTER
+        if filtering != (options.filter_k != NO_FILTER) or options.warmup_rows != self.options.warmup_rows:
+            raise OptionError(
+                "warmup_rows, and whether there is a filter (filter_k=-1: none), decide what is kept from the first "
+                "sample on: make a new adapter to change them"
+            )
+        self.options = options
+
+    # ---- the state
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {"sums": self.sums, "counts": self.counts}
+        return state if self.supports is None else {**state, **self.supports.state()}
+
+    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
+        if name in ("sums", "counts"):
+            return super()._fits(name, mine, other)
+        return mine.dim() == other.dim() and mine.shape[1:] == other.shape[1:]  # any number of supports
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        if self.supports is not None:
+            labels = state["labels"]
+            alive = labels[labels >= 0].bincount(minlength=len(self.counts))
+            sizes = {len(state[name]) for name in self.supports.state()}
+            if len(sizes) > 1 or not torch.equal(alive.cpu(), state["counts"].cpu()):
+                raise StateMismatchError("the supports of this state do not match their counts: it is damaged")
+            self.supports.load(state)
+        self.sums.copy_(state["sums"])
+        self.counts.copy_(state["counts"])
+
+
+class Supports:
+    """A pool of supports from which the worst can be dropped.
+
+    Each lives in a slot; slots that became free are used again, so the pool is never larger than the most supports
+    that were alive at once (up to twice, while it grows). Which slot holds what is part of the state: it is the order
+    of summation, which decides the last bit.
+
+    Args:
+        like: A tensor of the embeddings' size (..., d), device and dtype; numbers are kept in float32 at least.
+
+    Attributes:
+        directions: Supports of length 1, (slots, d).
+        labels: Their classes, (slots,); -1 for a free slot.
+        entropies: Their entropies, (slots,).
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        self.directions = like.new_empty(0, like.shape[-1], dtype=dtype)
+        self.labels = like.new_empty(0, dtype=torch.int64)
+        self.entropies = like.new_empty(0, dtype=dtype)
+
+    def add(self, directions: Tensor, labels: Tensor, entropies: Tensor) -> None:
+        """Put supports, (B, d), into the first free slots."""
+        missing = len(labels) - int((self.labels < 0).sum())
+        if missing > 0:
+            self._grow(max(missing, len(self.labels)))
+        slots = (self.labels < 0).nonzero().flatten()[: len(labels)]
+        self.directions[slots] = directions.to(self.directions.dtype)
+        self.labels[slots] = labels
+        self.entropies[slots] = entropies.to(self.entropies.dtype)
+
+    def drop(self, slots: Tensor) -> None:
+        """Free some slots."""
+        self.labels[slots] = -1
+
+    def slots(self, wanted: Tensor) -> Tensor:
+        """Where the supports of some classes, given as a mask (C,), live."""
+        return (wanted[self.labels] & (self.labels >= 0)).nonzero().flatten()
+
+    def _grow(self, by: int) -> None:
+        self.directions = torch.cat([self.directions, self.directions.new_zeros(by, self.directions.shape[1])])
+        self.labels = torch.cat([self.labels, self.labels.new_full((by,), -1)])
+        self.entropies = torch.cat([self.entropies, self.entropies.new_zeros(by)])
+
+    def state(self) -> dict[str, Tensor]:
+        """The slots up to the last used one, by name."""
+        used = (self.labels >= 0).nonzero()
+        end = int(used[-1]) + 1 if len(used) else 0
+        return {name: getattr(self, name)[:end] for name in ("directions", "labels", "entropies")}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        for name, mine in self.state().items():
+            setattr(self, name, state[name].to(device=mine.device, dtype=mine.dtype, copy=True))
+
+
+def best(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
+    """Which supports are among the `count` of lowest entropy of their class.
+
+    Args:
+        labels: Classes, (n,).
+        entropies: Entropies, (n,).
+        count: How many of each class.
+
+    Returns:
+        A mask, (n,).
+    """
+    order = entropies.argsort(stable=True)
+    order = order[labels[order].argsort(stable=True)]  # by class, and by entropy within a class
+    ordered = labels[order]
+    rank = torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
+    return torch.zeros_like(order, dtype=torch.bool).scatter_(0, order, rank < count)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_VECTORS = ("mean", "pc", "adapt_sigma.ps", "sm.C", "sm.B", "sm.D")
-_COUNTERS = ("countiter", "sm.count_tell", "sm.last_update", "sm.count_eigen")
+_ARRAYS = ("mean", "pc", "adapt_sigma.ps", "sm.C", "sm.B", "sm.D")
+_COUNTERS = ("countiter", "sm.count_tell", "sm.last_update")
 
 
 class Evolution:
@@ -86,7 +86,7 @@ class Evolution:
             row[:] = direction
         _, key, position, has_normal, normal = self._random.get_state(legacy=True)
         return {
-            **{name: torch.from_numpy(np.array(_get(strategy, name), dtype=np.float64)) for name in _VECTORS},
+            **{name: torch.from_numpy(np.array(_get(strategy, name), dtype=np.float64)) for name in _ARRAYS},
             "counters": torch.tensor([int(_get(strategy, name)) for name in _COUNTERS]),
             "sigma": torch.tensor(self.sigma, dtype=torch.float64),
             "mirrors": torch.from_numpy(mirrors),
@@ -101,7 +101,7 @@ class Evolution:
 
         values = {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
         strategy = self._fresh()
-        for name in _VECTORS:
+        for name in _ARRAYS:
             like = np.empty_like(_get(strategy, name))  # sums depend on the order in memory
             np.copyto(like, values[name])
             _set(strategy, name, like)
@@ -113,7 +113,6 @@ class Evolution:
         strategy._indices_of_selective_mirrors = range(len(waiting))
         strategy.mean_old = strategy.mean.copy()
         strategy.timer = ElapsedWCTime()
-        strategy._updateBDfromSM()
         position, has_normal = values["random.position"]
         key = values["random.key"].astype(np.uint32)
         self._random.set_state(("MT19937", key, int(position), int(has_normal), float(values["random.normal"])))

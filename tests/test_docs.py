@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,8 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    network = nn.Sequential(
-        nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
-    ).eval()
+    body = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = nn.Sequential(OrderedDict(body=body, classes=nn.Linear(8, 5))).eval()
     names = {"model": network, "images": torch.randn(8, 3, 32, 32)}
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)

@@ -4,6 +4,7 @@ A module `tests/golden_replay/<method>.py` (dashes and dots as underscores) may 
 
 - `options(trace, context) -> dict`: the options of `neotta.create` for a trace; by default the trace's
   hyperparameters under their own names;
+- `start(adapter, trace, context) -> None`: called before the first step, to put in what was drawn at random;
 - `step(adapter, trace, context, index) -> None`: called after step `index` to compare recorded states;
 - `finish(adapter, trace, context) -> None`: called after the last step.
 

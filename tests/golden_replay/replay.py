@@ -132,6 +132,8 @@ def replay(trace: dict[str, Any], kind: str) -> Context:
         classes=None if subset is None else golden().data[subset],
         **options,
     )
+    if hasattr(module, "start"):
+        module.start(adapter, trace, context)
     for index, step in enumerate(trace["steps"]):
         if step["op"] == "forward":
             output = adapter(context.images(step["rows"]), adapt=step["adapt"])
@@ -149,6 +151,13 @@ def replay(trace: dict[str, Any], kind: str) -> Context:
     if hasattr(module, "finish"):
         module.finish(adapter, trace, context)
     return context
+
+
+def recorded_parameter(adapter: Any, params: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+    """The parameter that a trace records as `name`, trained or not; `[:4]` at the end means its first rows."""
+    name, _, rows = name.partition("[:")
+    tensor = params[name] if name in params else adapter.model.get_parameter(name)
+    return tensor[: int(rows.rstrip("]"))] if rows else tensor
 
 
 def _module(method: str) -> ModuleType | None:

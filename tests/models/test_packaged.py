@@ -12,7 +12,7 @@ from torch import nn
 from neotta.errors import ModelLoadError, OptionError
 from neotta.models._torchvision import guard
 from neotta.models.load import LoadedModel, load_model
-from neotta.models.packaged import BUNDLED, load_packaged, read_package
+from neotta.models.packaged import load_packaged, read_package
 from neotta.models.preprocess import Preprocess
 
 guard()
@@ -134,7 +134,6 @@ def test_files_that_are_no_package(tmp_path):
         load_model(path, checkpoint=path)
 
 
-@pytest.mark.skipif(not BUNDLED["digits"].is_file(), reason="the bundled model is not in this tree")
 def test_the_bundled_digits():
     loaded = load_model("digits")
     assert loaded.name == "digits"

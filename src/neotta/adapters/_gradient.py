@@ -1,9 +1,8 @@
-"""What the methods that train share: tensors of their own, an optimiser whose state can be saved, and safety."""
+"""What the methods that train share: tensors of their own, and an optimiser whose state can be saved."""
 
 from __future__ import annotations
 
 import contextlib
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -12,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from neotta.adapters.base import Adapter
+from neotta.adapters._safety import GuardedAdapter
 from neotta.batchnorm import adaptive_norm, norm_layers
-from neotta.errors import UnsupportedModelError
+from neotta.errors import OptionError, StateMismatchError, UnsupportedModelError
 from neotta.models.heads import logits_of
 from neotta.options import Options
 from neotta.swap import Swap
@@ -22,11 +21,9 @@ from neotta.swap import Swap
 O = TypeVar("O", bound=Options)  # noqa: E741
 
 NORM_LAYERS = (nn.LayerNorm, nn.BatchNorm2d, nn.GroupNorm)
-COLLAPSE = 256
-"""After so many predictions in a row of one and the same class, a warning says that the model may have collapsed."""
 
 
-class GradientAdapter(Adapter[O]):
+class GradientAdapter(GuardedAdapter[O]):
     """A method that trains some tensors of the model.
 
     The trained tensors are copies, put in the place of the model's own for the length of a call; the model keeps the
@@ -56,7 +53,7 @@ class GradientAdapter(Adapter[O]):
         self.optimizer = self._optimizer(list(self.params.values()))
         start_state(self.optimizer)
         self._batch_norm = Swap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
-        self._streak: tuple[int, int] = (-1, 0)
+        self._streak = (-1, 0)
 
     # ---- running
 
@@ -71,10 +68,10 @@ class GradientAdapter(Adapter[O]):
 
     # ---- learning
 
-    def gradients(self, loss: Tensor) -> list[Tensor]:
-        """The gradient of a loss by each trained tensor; zero where it does not depend on one."""
-        grads = torch.autograd.grad(loss, list(self.params.values()), allow_unused=True, materialize_grads=True)
-        return list(grads)
+    def gradients(self, loss: Tensor, params: Mapping[str, Tensor] | None = None) -> list[Tensor]:
+        """The gradient of a loss by each tensor (by default the trained ones); zero where it does not depend on one."""
+        wanted = list((self.params if params is None else params).values())
+        return list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
 
     def step(self, grads: list[Tensor]) -> bool:
         """Let the optimiser act on gradients; gradients with NaN or Inf never reach the weights."""
@@ -87,37 +84,32 @@ class GradientAdapter(Adapter[O]):
         self.optimizer.zero_grad(set_to_none=True)
         return True
 
-    def usable(self, logits: Tensor) -> bool:
-        """Whether a batch can be learnt from; one with NaN or Inf is counted and warned of."""
-        finite = torch.isfinite(logits).all(dim=1)
-        if bool(finite.all()):
-            return True
-        bad = int((~finite).sum())
-        self.skip(len(logits), f"{bad} of {len(logits)} samples give NaN or Inf")
-        return False
-
-    def watch(self, logits: Tensor) -> None:
-        """Warn once when a long run of predictions is all of one class."""
-        predicted = logits.argmax(dim=1)
-        first = int(predicted[0])
-        seen, length = self._streak
-        if length < 0:  # warned already
-            return
-        if not bool((predicted == first).all()):
-            self._streak = (-1, 0)
-            return
-        length = length + len(predicted) if seen == first else len(predicted)
-        self._streak = (first, length)
-        if length >= COLLAPSE and self.num_classes > 1:
-            self._streak = (first, -1)
-            warnings.warn(
-                f"the last {length} predictions of {self.name} are all class {first}: it may have collapsed (or the "
-                "stream holds one class only); reset() starts afresh",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-
     # ---- the state
+
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream; what was learnt stays.
+
+        Raises:
+            OptionError: An option is unknown or wrong, or what was learnt so far does not fit the change.
+        """
+        before, learnt = self.options, self.state_dict()
+        super().configure(**changes)
+        try:
+            self._resume(learnt)
+        except (StateMismatchError, UnsupportedModelError):
+            self.options = before
+            self._resume(learnt)
+            raise OptionError(
+                f"{', '.join(changes)} cannot change in the middle of a stream of {self.name}: make a new adapter"
+            ) from None
+
+    def _resume(self, state: Mapping[str, Tensor]) -> None:
+        """Start with the options as they are now, and go on from a state."""
+        streak = self._streak
+        with torch.inference_mode(False), torch.no_grad():
+            self._start()
+        self.load_state_dict(state)
+        self._streak = streak
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"params/{name}": tensor.detach() for name, tensor in self.params.items()}
@@ -136,6 +128,18 @@ def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: T
         for key, parameter in module.named_parameters(recurse=False)
         if key in ("weight", "bias")
     }
+
+
+def weights_and_biases(
+    model: nn.Module, wanted: Callable[[nn.Module, str], bool] = lambda module, key: True
+) -> dict[str, nn.Parameter]:
+    """The parameters called `weight` or `bias` that are wanted, module by module; one that is shared counts once."""
+    found: dict[nn.Parameter, str] = {}
+    for name, module in model.named_modules():
+        for key, parameter in module.named_parameters(recurse=False):
+            if key in ("weight", "bias") and wanted(module, key):
+                found.setdefault(parameter, f"{name}.{key}" if name else key)
+    return {name: parameter for parameter, name in found.items()}
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 
 from neotta._version import __version__
+from neotta.cli.corrupt import corrupt
+from neotta.cli.data import data_app
+from neotta.cli.demo import demo
 from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.errors import NeottaError
@@ -19,6 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
+app.add_typer(data_app, name="data")
+app.command()(corrupt)
 app.command()(methods)
 app.command()(models)
 

@@ -17,16 +17,15 @@ def methods(
     """List the methods, or what each of them needs, or the options of one."""
     from rich.console import Console
 
+    from neotta.adapters.registry import find
     from neotta.adapters.registry import methods as known
-    from neotta.errors import UnknownMethodError
 
     kinds = known()
     console = Console()
     if name is not None:
-        if name not in kinds:
-            raise UnknownMethodError(name, kinds)
-        console.print(f"[bold]{kinds[name].title}[/bold]: {kinds[name].__doc__}\n{kinds[name].paper}\n")
-        console.print(_options(kinds[name]))
+        kind = find(name)
+        console.print(f"[bold]{kind.title}[/bold]: {kind.__doc__}\n{kind.paper}\n")
+        console.print(_options(kind))
     elif table:
         console.print(_comparison(kinds))
         console.print(

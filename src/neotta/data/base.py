@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -20,12 +21,14 @@ class ImageDataset(ABC):
         ids: One name per sample, unique within the domain and the same on every machine.
         labels: Class index of each sample, (N,) int64, or None where nobody knows.
         classes: The names of the classes in the order of their indices (WordNet ids for ImageNet's), or None.
+        in_memory: Whether reading a sample costs next to nothing, so that no worker process is worth it.
     """
 
     domain: str
     ids: Sequence[str]
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] | None = None
+    in_memory: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,3 +43,8 @@ class ImageDataset(ABC):
         Raises:
             DataError: The file is truncated, no image, or too large to be one.
         """
+
+    def stamp(self, index: int) -> str:
+        """Something that changes when the sample does; a dataset of files can tell without decoding them."""
+        image = self.read(index)
+        return hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()[:16]

@@ -73,8 +73,15 @@ class Preprocess:
         """
         if isinstance(image, Tensor) and image.is_floating_point():
             return self.normalize(self._fit_float(_checked(image)))
-        pixels = np.array(self._fit(_pillow(image)))
-        return self.normalize(torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div(255))
+        pixels = torch.from_numpy(self.pixels(image))
+        return self.normalize(pixels.permute(2, 0, 1).contiguous().float().div(255))
+
+    def pixels(self, image: ImageLike) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Resize and crop an image without normalising it: (H, W, 3) uint8 with `size`.
+
+        For loaders: workers send pixels, a quarter of the memory, and leave `normalize` to the main process.
+        """
+        return np.array(self._fit(_pillow(image)))
 
     def batch(self, images: Iterable[ImageLike]) -> Tensor:
         """Make several images ready, of any sizes: (B, 3, H, W)."""

@@ -1,0 +1,93 @@
+"""What the methods that look at augmented images share: how views are made, and randomness that can be saved."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import torch
+from pydantic import Field, Strict
+from torch import Tensor
+
+from neotta.adapters._gradient import GradientAdapter
+from neotta.adapters.augment import Augmentation
+from neotta.errors import InputError, StateMismatchError
+from neotta.options import Options
+
+Positive = Annotated[float, Field(gt=0)]
+A = TypeVar("A", bound="AugmentingOptions")
+
+
+class AugmentingOptions(Options):
+    """Options of methods that look at augmented images.
+
+    Attributes:
+        seed: Of all randomness.
+        mean: Of the model's normalisation: one number, or one per channel.
+        std: Of the model's normalisation: one number, or one per channel.
+        augment_domain: `"pixel"` undoes the normalisation, augments, and normalises again. `"normalised"` augments
+            the images as they come, which cuts off all that is darker than the mean; the reference code does that.
+        augmentation: Takes and returns a batch of images in that domain; None for the method's own. Its state, if
+            it has one, is the caller's to save.
+    """
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    mean: float | Annotated[tuple[float, ...], Strict(False)] = 0.5
+    std: Positive | Annotated[tuple[Positive, ...], Strict(False)] = 0.5
+    augment_domain: Literal["pixel", "normalised"] = "pixel"
+    augmentation: Callable[[Tensor], Tensor] | None = None
+
+
+class AugmentingAdapter(GradientAdapter[A]):
+    """A method that trains on augmented images, with a random generator of its own."""
+
+    generator: torch.Generator
+
+    @abstractmethod
+    def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
+        """Predict a batch and learn from it. Returns logits, (B, C), and whether the batch could be learnt from."""
+
+    def _start(self) -> None:
+        super()._start()
+        self.generator = torch.Generator().manual_seed(self.options.seed)
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        before = self.generator.get_state()
+        logits, learnt = self._learn(images)
+        if learnt:
+            self.watch(logits)
+        else:  # such a batch leaves no trace, not even in the draws that follow
+            self.generator.set_state(before)
+        return logits
+
+    @torch.no_grad()
+    def view(self, images: Tensor) -> Tensor:
+        """An augmented view of normalised images, (B, 3, H, W) to the same."""
+        augmentation = self.options.augmentation or Augmentation(self.generator)
+        if self.options.augment_domain == "normalised":
+            return augmentation(images)
+        mean, std = (self._per_channel(name, images) for name in ("mean", "std"))
+        return (augmentation(images * std + mean) - mean) / std
+
+    def _per_channel(self, name: str, images: Tensor) -> Tensor:
+        given = torch.as_tensor(getattr(self.options, name), dtype=images.dtype, device=images.device)
+        if given.dim() and len(given) != images.shape[1]:
+            raise InputError(f"option {name!r} has {len(given)} numbers, the images have {images.shape[1]} channels")
+        return given.reshape(-1, 1, 1)
+
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream; another seed starts the generator afresh."""
+        super().configure(**changes)
+        if "seed" in changes:
+            self.generator.manual_seed(self.options.seed)
+
+    def _state(self) -> dict[str, Tensor]:
+        return {**super()._state(), "generator": self.generator.get_state()}
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        try:
+            self.generator.set_state(state["generator"].cpu())
+        except (RuntimeError, TypeError) as error:
+            raise StateMismatchError(f"entry 'generator' of this state is not that of a generator: {error}") from error
+        super()._load(state)

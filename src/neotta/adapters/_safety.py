@@ -1,0 +1,58 @@
+"""What the methods that learn share: batches that cannot be learnt from are left out, and collapse is noticed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from neotta.adapters.base import Adapter
+from neotta.options import Options
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+COLLAPSE = 256
+"""After so many predictions in a row of one and the same class, a warning says that the model may have collapsed."""
+
+
+class GuardedAdapter(Adapter[O]):
+    """A method that could be led astray by what it meets."""
+
+    _streak: tuple[int, int] = (-1, 0)
+    """The class predicted last, and how often in a row; a negative number once that was warned of."""
+
+    def usable(self, rows: Tensor) -> bool:
+        """Whether a batch can be learnt from; one with NaN or Inf is counted and warned of.
+
+        Args:
+            rows: Logits or features, one row for each sample, (B, n).
+        """
+        finite = torch.isfinite(rows).all(dim=1)
+        if bool(finite.all()):
+            return True
+        bad = int((~finite).sum())
+        self.skip(len(rows), f"{bad} of {len(rows)} samples give NaN or Inf")
+        return False
+
+    def watch(self, logits: Tensor) -> None:
+        """Warn once when a long run of predictions is all of one class."""
+        predicted = logits.argmax(dim=1)
+        first = int(predicted[0])
+        seen, length = self._streak
+        if length < 0:  # warned already
+            return
+        if not bool((predicted == first).all()):
+            self._streak = (-1, 0)
+            return
+        length = length + len(predicted) if seen == first else len(predicted)
+        self._streak = (first, length)
+        if length >= COLLAPSE and self.num_classes > 1:
+            self._streak = (first, -1)
+            warnings.warn(
+                f"the last {length} predictions of {self.name} are all class {first}: it may have collapsed (or the "
+                "stream holds one class only); reset() starts afresh",
+                RuntimeWarning,
+                stacklevel=4,
+            )

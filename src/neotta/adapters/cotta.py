@@ -1,0 +1,170 @@
+"""CoTTA: a student learns from the averaged predictions of a teacher that is its own moving average.
+
+Paper: Wang et al., "Continual Test-Time Domain Adaptation", CVPR 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
+from neotta.adapters._gradient import make_optimizer, weights_and_biases
+from neotta.adapters.base import Declaration
+from neotta.adapters.registry import register
+from neotta.options import Pair
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class CoTTAOptions(AugmentingOptions):
+    """Options of CoTTA.
+
+    Attributes:
+        ema: How much of the teacher stays at each step.
+        anchor_threshold: Mean confidence of the source model below which the teacher is asked about augmented views.
+        num_augmentations: How many views.
+        restore_probability: With which a number of the student goes back to its source value, at each step.
+        loss: `"symmetric"` or `"one-sided"` cross-entropy between teacher and student.
+        eval_with: Who answers when nothing is to be adapted.
+        optimizer: `"sgd"` or `"adam"`.
+        lr: The learning rate.
+        momentum: Of SGD.
+        nesterov: Whether SGD looks ahead.
+        betas: Of Adam.
+        eps: Of Adam.
+        weight_decay: Of either.
+    """
+
+    presets: ClassVar = {
+        "paper-cifar10": {"optimizer": "adam", "lr": 1e-3},
+        "original": {"lr": 1e-2, "nesterov": True},
+        "original-cifar10": {
+            "optimizer": "adam",
+            "lr": 1e-3,
+            "anchor_threshold": 0.92,
+            "restore_probability": 0.01,
+            "loss": "one-sided",
+        },
+    }
+
+    ema: Fraction = 0.999
+    anchor_threshold: float = 0.1
+    num_augmentations: Annotated[int, Field(ge=1)] = 32
+    restore_probability: Fraction = 0.001
+    loss: Literal["symmetric", "one-sided"] = "symmetric"
+    eval_with: Literal["student", "teacher"] = "student"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: Annotated[float, Field(ge=0)] = 5e-3
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    nesterov: bool = False
+    betas: Pair = (0.9, 0.999)
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+
+    @model_validator(mode="after")
+    def _possible(self) -> CoTTAOptions:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov looks ahead along the momentum, which is 0")
+        return self
+
+
+@register
+class CoTTA(AugmentingAdapter[CoTTAOptions]):
+    """A student, its moving average as the teacher, and the source model as an anchor.
+
+    The three networks share all that is never trained. The student is `params`; the anchor is the model itself.
+    """
+
+    name = "cotta"
+    title = "CoTTA"
+    paper = "Continual Test-Time Domain Adaptation, CVPR 2022"
+    declaration = Declaration(True, False, False, False, False, 35, "images")
+    Options = CoTTAOptions
+
+    teacher: dict[str, Tensor]
+
+    @property
+    def forward_passes(self) -> int:
+        """Student, anchor and teacher, and one for each view if the anchor is not confident."""
+        return 3 + self.options.num_augmentations
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        return weights_and_biases(self.model)
+
+    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
+        chosen = self.options
+        return make_optimizer(
+            chosen.optimizer,
+            params,
+            lr=chosen.lr,
+            momentum=chosen.momentum,
+            nesterov=chosen.nesterov,
+            betas=chosen.betas,
+            eps=chosen.eps,
+            weight_decay=chosen.weight_decay,
+        )
+
+    def _start(self) -> None:
+        super()._start()
+        self.teacher = {name: tensor.detach().clone() for name, tensor in self.params.items()}
+
+    def _predict(self, images: Tensor) -> Tensor:
+        return self.forward(images, self.params if self.options.eval_with == "student" else self.teacher)
+
+    def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
+        target = self._target(images)
+        if not self.usable(target):
+            return target, False
+        with torch.enable_grad():
+            logits = self.forward(images)
+            if not self.usable(logits):
+                return target, False
+            grads = self.gradients(self._loss(logits, target))
+        if not self.step(grads):
+            return target, False
+        self._follow()
+        self._restore()
+        return target, True
+
+    def _target(self, images: Tensor) -> Tensor:
+        """What the teacher says, (B, C): about the images, or on average about views, if the anchor is unsure."""
+        anchor = self.forward(images, {})
+        if bool(anchor.softmax(dim=1).amax(dim=1).mean() < self.options.anchor_threshold):
+            views = self.options.num_augmentations
+            total = self.forward(self.view(images), self.teacher)
+            for _ in range(views - 1):
+                total = total + self.forward(self.view(images), self.teacher)
+            return total / views
+        return self.forward(images, self.teacher)
+
+    def _loss(self, student: Tensor, teacher: Tensor) -> Tensor:
+        learnt, taught = student.log_softmax(dim=1), teacher.log_softmax(dim=1)
+        one_sided = -(taught.exp() * learnt).sum(dim=1).mean()
+        if self.options.loss == "one-sided":
+            return one_sided
+        return (one_sided - (learnt.exp() * taught).sum(dim=1).mean()) / 2
+
+    def _follow(self) -> None:
+        """Move the teacher towards the student as its step has left it."""
+        for name, tensor in self.params.items():
+            self.teacher[name].lerp_(tensor.detach(), 1 - self.options.ema)
+
+    def _restore(self) -> None:
+        """Put some numbers of the student back to where they were in the source."""
+        if self.options.restore_probability == 0:
+            return
+        for name, tensor in self.params.items():
+            restored = self._restore_mask(name, tensor)
+            tensor.copy_(torch.where(restored, self.model.get_parameter(name), tensor))
+
+    def _restore_mask(self, name: str, tensor: Tensor) -> Tensor:
+        """Which numbers of a trained tensor go back to the source."""
+        drawn = torch.rand(tensor.shape, generator=self.generator)  # float32, so that the dtype changes nothing
+        return (drawn < self.options.restore_probability).to(tensor.device)
+
+    def _state(self) -> dict[str, Tensor]:
+        return {**super()._state(), **{f"teacher/{name}": tensor for name, tensor in self.teacher.items()}}

@@ -1,0 +1,246 @@
+"""FOA: look for prompts that make test images look like source images inside a vision transformer, by forward passes.
+
+Paper: Niu et al., "Test-Time Model Adaptation with Only Forward Passes", ICML 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from neotta.adapters._evolution import Evolution
+from neotta.adapters._gradient import entropy
+from neotta.adapters._prompts import PromptedViT
+from neotta.adapters._safety import GuardedAdapter
+from neotta.adapters.base import Declaration
+from neotta.adapters.registry import register
+from neotta.errors import OptionError
+from neotta.options import Options
+
+CHUNK = 64
+"""How many source images are run at a time; also the batch size for which the paper gives `lambda_`."""
+
+
+class FOAOptions(Options):
+    """Options of FOA.
+
+    Attributes:
+        source: A few clean images of the source domain, preprocessed, (N, 3, H, W), such as 32; or the standard
+            deviation and mean of their features, as `adapter.source` gives them. FOA cannot do without.
+        num_prompts: How many prompts stand among the tokens, P.
+        population: How many candidates CMA-ES proposes for a batch, K; with the best so far, K + 1 forward passes.
+        lambda_: Weight of the distance to the source statistics against the entropy.
+        sigma0: The initial step size of CMA-ES.
+        seed: Of CMA-ES, and of the first prompts.
+        hist_momentum: How much of the running mean of test embeddings stays with each batch.
+        shift_step: How far embeddings are shifted towards the source mean; 0 is not at all.
+    """
+
+    presets: ClassVar = {"original": {"num_prompts": 3, "population": 27}}
+
+    source: Annotated[Tensor | tuple[Tensor, Tensor] | None, Field(repr=False)] = None
+    num_prompts: Annotated[int, Field(ge=1)] = 2
+    population: Annotated[int, Field(ge=2)] = 2
+    lambda_: Annotated[float, Field(ge=0)] = 0.4
+    sigma0: Annotated[float, Field(gt=0)] = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 2020
+    hist_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    shift_step: Annotated[float, Field(ge=0)] = 1.0
+
+
+class Statistics(NamedTuple):
+    """Standard deviation (unbiased) and mean of the features of some samples, (n,) each."""
+
+    std: Tensor
+    mean: Tensor
+
+
+class Trial(NamedTuple):
+    """What one candidate gives on a batch.
+
+    Attributes:
+        fitness: How unlike the source and how unsure; lower is better, infinite if it cannot be told.
+        entropy: The part of it that is entropy, summed over the batch.
+        logits: The answer, (B, C).
+        mean: Of the embeddings, (d,).
+    """
+
+    fitness: float
+    entropy: float
+    logits: Tensor
+    mean: Tensor
+
+
+@register
+class FOA(GuardedAdapter[FOAOptions]):
+    """Forward-only adaptation: prompts by evolution, and embeddings shifted towards the source mean."""
+
+    name = "foa"
+    title = "FOA"
+    paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
+    declaration = Declaration(False, False, False, False, True, 3, "images")  # the NEO paper counts 2 passes
+    Options = FOAOptions
+
+    best: Tensor
+    """The prompts of the lowest fitness on the last batch, (P, width), float32."""
+    hist: Tensor
+    """The running mean of test embeddings, (d,); NaN while undefined."""
+
+    @property
+    def forward_passes(self) -> int:
+        """One for each candidate, and one for the best so far."""
+        return self.options.population + 1
+
+    @cached_property
+    def vit(self) -> PromptedViT:
+        """The model with places for prompts."""
+        return PromptedViT(self.model, self.encoder)
+
+    @cached_property
+    def source(self) -> Statistics:
+        """Statistics of the source features without prompts; they can be given as the option `source` again."""
+        return self._source_statistics()
+
+    def _start(self) -> None:
+        chosen = self.options
+        bound = self.vit.prompt_bound()
+        random = torch.Generator().manual_seed(chosen.seed)
+        prompts = torch.rand(chosen.num_prompts, self.vit.width, generator=random)
+        self.best = (prompts * 2 * bound - bound).to(self.head.weight.device)
+        if "source" not in self.__dict__:  # not so after a reset
+            self._check_model()
+        self.hist = torch.full_like(self.source.mean[-self.head.in_features :], math.nan)
+        self.search = Evolution(prompts.numel(), chosen.population, chosen.sigma0, chosen.seed)
+        self._streak = (-1, 0)
+
+    # ---- the source
+
+    def _check_model(self) -> None:
+        """Refuse what cannot work, now rather than at the first batch."""
+        given = self.options.source
+        if given is None:
+            raise OptionError(
+                "FOA needs a few clean images of the source domain, such as 32, preprocessed for the model: "
+                "source=images of (32, 3, H, W)"
+            )
+        if isinstance(given, Tensor):
+            if given.dim() != 4 or len(given) < 2 or not given.is_floating_point():
+                raise OptionError(
+                    f"option 'source' is {given.dtype} of {tuple(given.shape)}: floating point images of "
+                    "(N, 3, H, W) were expected, at least 2"
+                )
+            image: Tensor | None = given[:1].to(self.head.weight)
+        elif any(part.shape != (self.vit.num_features,) for part in given):
+            raise OptionError(
+                f"option 'source' has shapes {tuple(given[0].shape)} and {tuple(given[1].shape)}: the features of "
+                f"this model have a standard deviation and a mean of ({self.vit.num_features},)"
+            )
+        else:
+            image = self.vit.blank()
+        if image is not None:
+            self.vit.check(image, self.best)
+
+    def _source_statistics(self) -> Statistics:
+        given = self.options.source
+        weight = self.head.weight
+        if isinstance(given, Tensor):
+            chunks = torch.split(given.to(weight), CHUNK)
+            features = torch.cat([self.vit.features(images, None) for images in chunks])
+            found = Statistics(features.std(dim=0), features.mean(dim=0))
+        else:
+            dtype = torch.promote_types(weight.dtype, torch.float32)
+            found = Statistics(*(part.to(weight.device, dtype) for part in given or ()))
+        if not all(bool(torch.isfinite(part).all()) for part in found):
+            raise OptionError("option 'source' gives NaN or Inf as statistics: look for damaged source images")
+        return found
+
+    # ---- one batch
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        features = self.vit.features(images, self.best)
+        if not self.usable(features):
+            return self._classify(self._embeddings(features), self._shift())
+        before = self._judge(features)
+        proposed = self.search.ask()
+        candidates = [*proposed.to(self.best).view(-1, *self.best.shape), self.best]
+        trials = [*(self._attempt(images, prompts) for prompts in candidates[:-1]), before]
+        chosen = min(range(len(trials)), key=lambda index: trials[index].fitness)  # the first of equals
+        self.search.tell(torch.stack(candidates).flatten(1), [trial.fitness for trial in trials])
+        self._remember([trial.mean for trial in trials if math.isfinite(trial.fitness)])
+        self.best = candidates[chosen]
+        answer = trials[chosen].logits
+        self.watch(answer)
+        return answer
+
+    def _predict(self, images: Tensor) -> Tensor:
+        return self._classify(self.vit.embeddings(images, self.best), self._shift())
+
+    def _attempt(self, images: Tensor, prompts: Tensor) -> Trial:
+        """Try prompts, (P, width), on a batch; nothing changes."""
+        return self._judge(self.vit.features(images, prompts))
+
+    def _judge(self, features: Tensor) -> Trial:
+        """The fitness of features, (B, n), and the answer they give."""
+        batch = len(features)
+        embeddings = self._embeddings(features)
+        unlike = (features.mean(dim=0) - self.source.mean).square().sum()
+        if batch > 1:  # a single sample has no standard deviation
+            unlike = unlike + (features.std(dim=0) - self.source.std).square().sum()
+        unsure = entropy(self._classify(embeddings, None).to(features.dtype)).sum()
+        fitness = float(self.options.lambda_ * unlike * batch / CHUNK + unsure)
+        return Trial(
+            fitness if math.isfinite(fitness) else math.inf,
+            float(unsure),
+            self._classify(embeddings, self._shift()),
+            embeddings.mean(dim=0),
+        )
+
+    def _embeddings(self, features: Tensor) -> Tensor:
+        return features[:, -self.head.in_features :]
+
+    def _shift(self) -> Tensor | None:
+        """From the running test mean to the source mean, (d,); None before the first batch."""
+        if bool(self.hist.isnan().any()):
+            return None
+        return self.options.shift_step * (self.source.mean[-len(self.hist) :] - self.hist)
+
+    def _classify(self, embeddings: Tensor, shift: Tensor | None) -> Tensor:
+        if shift is not None:
+            embeddings = embeddings + shift
+        return self.keep(F.linear(embeddings.to(self.head.weight.dtype), self.head.weight, self.head.bias))
+
+    def _remember(self, means: list[Tensor]) -> None:
+        mean = torch.stack(means).mean(dim=0)
+        kept = self.options.hist_momentum
+        self.hist = mean if bool(self.hist.isnan().any()) else kept * self.hist + (1 - kept) * mean
+
+    # ---- the state
+
+    def _state(self) -> dict[str, Tensor]:
+        search = {f"search/{name}": tensor for name, tensor in self.search.state().items()}
+        return {"best": self.best, "hist": self.hist, **search}
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        prefix = "search/"
+        self.search.load({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
+        self.best = state["best"].to(self.best).clone()
+        self.hist = state["hist"].to(self.hist).clone()
+
+    def configure(self, **changes: Any) -> None:
+        """Change `lambda_`, `hist_momentum` or `shift_step` in the middle of a stream."""
+        fixed = {"source", "num_prompts", "population", "sigma0", "seed"} & set(changes)
+        if fixed:
+            raise OptionError(f"{', '.join(sorted(fixed))} cannot change in the middle of a stream: make a new adapter")
+        super().configure(**changes)
+
+    def _about(self) -> dict[str, Any]:
+        about = super()._about()
+        about["options"].pop("source")  # images do not belong into the header of a file
+        return about

@@ -1,0 +1,226 @@
+"""SAR: minimise the entropy of reliable predictions, sharpness-aware, and start again when the model collapses.
+
+Paper: Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field, Strict
+from torch import Tensor, nn
+
+from neotta.adapters._gradient import (
+    NORM_LAYERS,
+    GradientAdapter,
+    all_finite,
+    entropy,
+    make_optimizer,
+    norm_affine,
+)
+from neotta.adapters.base import Declaration
+from neotta.adapters.registry import register
+from neotta.errors import UnsupportedModelError
+from neotta.options import Options
+
+Compat = Literal["sar_recovery_keeps_ema", "sar_reset_keeps_momentum"]
+
+
+class SAROptions(Options):
+    """Options of SAR.
+
+    Attributes:
+        lr: The learning rate.
+        lr_scaling: `"none"` uses `lr` for every batch. `"original"` is the rule of SAR's publication: `lr` is meant
+            for 64 images and scaled with the batch size; a network without LayerNorm takes a quarter of it from 32
+            images on, and half of it scaled with the batch size below; a single image doubles it.
+        momentum: Of SGD.
+        rho: How far the sharpness-aware step climbs before it takes the gradient.
+        margin: Samples of lower entropy are reliable; None is 0.4 ln C with C classes.
+        reset_threshold: When the moving average of the loss falls below it, the source model is restored.
+        frozen_layers: `"reference"` leaves out norm layers by their names, as the reference code does: stage 4 of a
+            ResNet, blocks 9 to 11 and the final norm of a timm ViT, nothing of a Hugging Face model. A number leaves
+            out that many last blocks, and what follows them.
+        empty: What a batch without reliable samples does: a `"momentum"` step with zero gradient, or `"skip"`.
+        steps: Gradient steps per batch; the answer is that of the last repetition, before its step.
+        episodic: Start every batch from the source model.
+        compat: Mistakes of the reference code to reproduce: a recovery keeps the low moving average
+            (`"sar_recovery_keeps_ema"`), recovery and reset keep the momentum (`"sar_reset_keeps_momentum"`).
+    """
+
+    presets: ClassVar = {"original": {"lr_scaling": "original"}}
+
+    lr: Annotated[float, Field(ge=0)] = 1e-3
+    lr_scaling: Literal["none", "original"] = "none"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    rho: Annotated[float, Field(ge=0)] = 0.05
+    margin: Annotated[float, Field(ge=0)] | None = None
+    reset_threshold: Annotated[float, Field(ge=0)] = 0.2
+    frozen_layers: Literal["reference"] | Annotated[int, Field(ge=0)] = "reference"
+    empty: Literal["momentum", "skip"] = "momentum"
+    steps: Annotated[int, Field(ge=1)] = 1
+    episodic: bool = False
+    compat: Annotated[tuple[Compat, ...], Strict(False)] = ()
+
+
+@register
+class SAR(GradientAdapter[SAROptions]):
+    """Sharpness-aware entropy minimisation over the norm layers, on reliable samples."""
+
+    name = "sar"
+    title = "SAR"
+    paper = "Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
+    declaration = Declaration(True, False, False, False, False, 2, "images")
+    Options = SAROptions
+
+    ema: Tensor
+    """Moving average of the loss, a float64 scalar; NaN while undefined."""
+
+    @property
+    def forward_passes(self) -> int:
+        """Two for each step."""
+        return 2 * self.options.steps
+
+    @property
+    def margin(self) -> float:
+        """The entropy below which a sample is reliable, E0."""
+        given = self.options.margin
+        return 0.4 * math.log(self.num_classes) if given is None else given
+
+    def learning_rate(self, batch: int) -> float:
+        """The learning rate for a batch of so many images."""
+        lr = self.options.lr
+        if self.options.lr_scaling == "none":
+            return lr
+        if any(isinstance(module, nn.LayerNorm) for module in self._modules):
+            lr *= batch / 64
+        else:
+            lr *= 0.25 if batch >= 32 else 0.5 * batch / 64
+        return 2 * lr if batch == 1 else lr
+
+    # ---- what is trained
+
+    def _start(self) -> None:
+        kept = self._momentum() if "sar_reset_keeps_momentum" in self.options.compat else []
+        super()._start()
+        self.ema = torch.tensor(math.nan, dtype=torch.float64)
+        for new, old in zip(self._momentum(), kept, strict=False):  # nothing is kept at the first start
+            new.copy_(old)
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        rule = self.options.frozen_layers
+        if rule == "reference":
+            return norm_affine(self.model, lambda name: not frozen_by_name(name))
+        frozen = last_layers(self.model, rule)
+        return norm_affine(self.model, lambda name: name not in frozen)
+
+    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
+        return make_optimizer("sgd", params, lr=self.options.lr, momentum=self.options.momentum)
+
+    def _momentum(self) -> list[Tensor]:
+        if not hasattr(self, "optimizer"):
+            return []
+        states = [self.optimizer.state[tensor] for tensor in self.params.values()]
+        return [state["momentum_buffer"] for state in states if "momentum_buffer" in state]
+
+    def _state(self) -> dict[str, Tensor]:
+        return {**super()._state(), "ema": self.ema}
+
+    # ---- one batch
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        if self.options.episodic:
+            self._start()
+        for _ in range(self.options.steps):
+            with torch.enable_grad():
+                logits = self.forward(images)
+                if not self.usable(logits):
+                    break
+                grads = self._sharp_gradients(images, entropy(logits))
+            if grads is not None:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = self.learning_rate(len(images))
+                self.step(grads)
+            if float(self.ema) < self.options.reset_threshold:  # never true while undefined
+                self._recover()
+        logits = logits.detach()
+        self.watch(logits)
+        return logits
+
+    def _sharp_gradients(self, images: Tensor, entropies: Tensor) -> list[Tensor] | None:
+        """The gradient at the top of the slope, and the moving average updated; None to take no step."""
+        reliable = entropies < self.margin
+        if bool(reliable.any()):
+            slope = self.gradients(entropies[reliable].mean())
+            if not all_finite(slope):
+                return slope  # `step` refuses it, and says so
+            climbed = self._climb(slope)
+            entropies = entropy(self.forward(images, climbed))
+            reliable = reliable & (entropies < self.margin)
+            if bool(reliable.any()):
+                loss = entropies[reliable].mean()
+                grads = self.gradients(loss, climbed)
+                if all_finite(grads):
+                    self._average(float(loss.detach()))
+                return grads
+        if self.options.empty == "skip":
+            return None
+        return [torch.zeros_like(tensor) for tensor in self.params.values()]
+
+    @torch.no_grad()
+    def _climb(self, slope: list[Tensor]) -> dict[str, Tensor]:
+        """The trained tensors, moved by `rho` up the slope; all of them together are one vector."""
+        length = torch.stack([part.norm() for part in slope]).norm()
+        scale = self.options.rho / (length + 1e-12)
+        moved = zip(self.params.items(), slope, strict=True)
+        return {name: (tensor + scale * part).requires_grad_() for (name, tensor), part in moved}
+
+    def _average(self, loss: float) -> None:
+        before = float(self.ema)
+        self.ema.fill_(loss if math.isnan(before) else 0.9 * before + 0.1 * loss)
+
+    def _recover(self) -> None:
+        """Go back to the source model."""
+        ema = self.ema
+        self._start()
+        if "sar_recovery_keeps_ema" in self.options.compat:
+            self.ema = ema
+
+
+def frozen_by_name(name: str) -> bool:
+    """The reference rule, by the name of a norm layer."""
+    parts = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm.")
+    return name == "norm" or any(part in name for part in parts)
+
+
+def last_layers(model: nn.Module, count: int) -> set[str]:
+    """Names of all modules from the first of the last `count` blocks on, in the order of the model.
+
+    Raises:
+        UnsupportedModelError: The model is not built of blocks.
+    """
+    if count == 0:
+        return set()
+    found = list(_blocks(model, ""))
+    if not found:
+        raise UnsupportedModelError(
+            f"no blocks were found in {type(model).__name__}: use frozen_layers=0 or 'reference'"
+        )
+    names = [name for name, _ in model.named_modules()]
+    return set(names[names.index(found[-count:][0]) :])
+
+
+def _blocks(module: nn.Module, prefix: str) -> Iterator[str]:
+    """Names of the elements of the outermost stacks of a model that have norm layers inside."""
+    stack = isinstance(module, (nn.Sequential, nn.ModuleList))
+    for name, child in module.named_children():
+        inside = any(isinstance(part, NORM_LAYERS) for part in child.modules() if part is not child)
+        if not inside:
+            continue
+        if stack:
+            yield prefix + name
+        else:
+            yield from _blocks(child, f"{prefix}{name}.")

@@ -1,0 +1,113 @@
+"""What a corrupted folder was made with, so that a second run completes it and mixes nothing in."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from neotta._files import atomic
+from neotta.data.corruptions.textures import Textures
+from neotta.errors import DataError, OptionError
+
+NAME = "neotta-corruptions.json"
+FORMAT = 1
+
+FileKind = Literal["jpeg", "png"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that decides the content of a corrupted file, but its source, corruption and severity.
+
+    Attributes:
+        preset: Whose parameters, and whose image size.
+        seed: Of the noise.
+        keep_size: Corrupt the images in the size they have.
+        file_kind: "jpeg" or "png".
+        quality: Of JPEG files.
+        textures: A folder of frost pictures, or None.
+    """
+
+    preset: str
+    seed: int
+    keep_size: bool
+    file_kind: FileKind
+    quality: int
+    textures: str | None
+
+    def check(self) -> None:
+        """Raise the error that says which option is wrong and what it takes."""
+        if self.file_kind not in get_args(FileKind):
+            raise OptionError(f"file_kind is 'jpeg' or 'png', got {self.file_kind!r}")
+        if isinstance(self.quality, bool) or not isinstance(self.quality, int) or not 1 <= self.quality <= 100:
+            raise OptionError(f"quality is a whole number from 1 to 100, got {self.quality!r}")
+
+    def suffix(self) -> str:
+        """The ending of the files: ImageNet-C's, or PNG's."""
+        return ".JPEG" if self.file_kind == "jpeg" else ".png"
+
+
+def claim(dst: Path, options: Options, src: Path, images: Sequence[str]) -> None:
+    """Make `dst` the folder of these options and source images, or check that it is.
+
+    Raises:
+        DataError: The folder holds something else, or its manifest cannot be read.
+        OptionError: The folder was begun with other options or other images.
+    """
+    manifest = _describe(options, src, images)
+    file = dst / NAME
+    if file.exists():
+        _compare(dst, _read(file), manifest)
+    elif dst.exists() and (not dst.is_dir() or any(dst.iterdir())):
+        raise DataError(f"{str(dst)!r} holds something else already (there is no {NAME}): choose a new folder")
+    else:
+        with atomic(file) as temporary:
+            temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def _describe(options: Options, src: Path, images: Sequence[str]) -> dict[str, Any]:
+    textures = Textures.of_folder(options.textures).sources if options.textures else ()
+    return {
+        "format": FORMAT,
+        **dataclasses.asdict(options),
+        "quality": options.quality if options.file_kind == "jpeg" else None,
+        "textures": _digest([Path(str(file)).read_bytes() for file in textures]) if textures else None,
+        "images": len(images),
+        # Names and sizes: enough to notice another source, and quick for a million files.
+        "source": _digest([f"{image} {(src / image).stat().st_size}".encode() for image in images]),
+    }
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{str(file)!r} cannot be read ({error}): choose a new folder") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError(f"{str(file)!r} is of another version of neotta: choose a new folder")
+    return manifest
+
+
+def _compare(dst: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    differences = [name for name in new if old.get(name) != new[name]]
+    if not differences:
+        return
+    if set(differences) <= {"images", "source"}:
+        raise OptionError(
+            f"{str(dst)!r} was begun from {old.get('images')} other images (now {new['images']}): "
+            "choose a new folder, or give the same source"
+        )
+    listed = ", ".join(f"{name} {old.get(name)!r} (now {new[name]!r})" for name in differences if name != "source")
+    raise OptionError(f"{str(dst)!r} was begun with {listed}: choose a new folder, or give the same options")

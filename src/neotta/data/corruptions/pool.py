@@ -1,0 +1,68 @@
+"""One function on many items in several processes, with a clean end on Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TypeVar
+
+from neotta.errors import DataError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int, chunk: int = 1
+) -> Generator[Result, None, None]:
+    """The results of a picklable function, in the order of the items.
+
+    Closing the generator lets the workers finish the items they are at and drops the others.
+
+    Args:
+        function: What is done with each item.
+        items: What it is done with.
+        workers: Processes; 1 means this one.
+        chunk: Items that travel together.
+
+    Raises:
+        DataError: A worker was killed.
+    """
+    workers = min(workers, len(items))
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    # Fresh processes: a fork of a process that has threads may hang.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
+    try:
+        with _interrupts_held():  # the workers start here, and would die noisily of a Ctrl-C while they do
+            results = pool.map(function, items, chunksize=chunk)
+        yield from results
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a worker process died (out of memory?): run again with fewer workers; what is written is kept"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold back Ctrl-C in this block, and for good in the processes that it starts, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the main process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,170 @@
+"""Unpacking archives of strangers: nothing leaves the folder, and a dataset appears whole or not at all.
+
+Only files and folders are written, with the permissions any new file gets. A member that is absolute, climbs
+with `..`, or is a link or a device makes the whole archive refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Generator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any, Literal
+
+from neotta._files import atomic
+from neotta.data.downloads.fetch import Progress
+from neotta.errors import DataError
+
+MARKER = ".neotta-download.json"
+"""In a dataset's folder: which archives have been unpacked into it, and what they brought."""
+
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+
+
+def is_installed(target: Path, file: str) -> bool:
+    """Whether the archive `file` has been unpacked into `target` before, and all of it is still there."""
+    note = _notes(target).get(file, {})
+    return bool(note.get("done")) and all((target / name).exists() for name in note["entries"])
+
+
+def install(archive: Path, target: Path, file: str, *, inside_folder: bool, progress: Progress | None = None) -> None:
+    """Unpack an archive beside `target`, then move what it holds into it.
+
+    Args:
+        archive: A tar (plain or compressed) or a zip.
+        target: The dataset's folder; other parts of the dataset may be in it already.
+        file: The archive's published name.
+        inside_folder: Whether to leave out the one folder that holds everything in the archive.
+        progress: Called as the archive is read.
+
+    Raises:
+        DataError: The archive cannot be read or is refused, or `target` holds something else in its place.
+    """
+    beside = target.with_name(f".{target.name}.{file}.unpacking")
+    if beside.exists():  # an earlier attempt was interrupted
+        shutil.rmtree(beside)
+    try:
+        content = beside / "content"
+        content.mkdir(parents=True)
+        unpack(archive, content, progress=progress)
+        inner = list(content.iterdir())
+        if not inner:
+            raise DataError(f"archive {str(archive)!r} is empty")
+        if inside_folder and len(inner) == 1 and inner[0].is_dir():
+            content = inner[0]
+        _move(content, target, file)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _move(content: Path, target: Path, file: str) -> None:
+    """Move each entry of `content` into `target`, in one step if there is no `target` yet."""
+    entries = sorted(path.name for path in content.iterdir())
+    if not target.exists():
+        _write_notes(content, {file: {"entries": entries, "done": True}})
+        content.rename(target)
+        return
+    notes = _notes(target)
+    ours = notes.get(file, {}).get("entries", [])  # of an attempt that was interrupted while moving
+    strange = [name for name in entries if (target / name).exists() and name not in ours]
+    if strange:
+        raise DataError(
+            f"{str(target)!r} holds {strange[0]!r} already, which this command did not put there: "
+            "move it away, or name another folder"
+        )
+    _write_notes(target, {**notes, file: {"entries": entries, "done": False}})
+    for name in entries:
+        if (target / name).is_dir():
+            shutil.rmtree(target / name)
+        (content / name).replace(target / name)
+    _write_notes(target, {**notes, file: {"entries": entries, "done": True}})
+
+
+def _notes(target: Path) -> dict[str, Any]:
+    try:
+        notes = json.loads((target / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return notes if isinstance(notes, dict) else {}
+
+
+def _write_notes(target: Path, notes: dict[str, Any]) -> None:
+    with atomic(target / MARKER) as temporary:
+        temporary.write_text(json.dumps(notes, indent=1), encoding="utf-8")
+
+
+def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> None:
+    """Unpack a tar or zip into `folder`, which is empty.
+
+    Raises:
+        DataError: The archive cannot be read, there is no room, or a member is refused.
+    """
+    total = archive.stat().st_size
+    try:
+        with archive.open("rb") as raw:
+            members = _zip_members(raw) if raw.read(2) == b"PK" else _tar_members(raw)
+            with contextlib.closing(members):
+                for name, size, data in members:
+                    _write(folder, name, size, data)
+                    if progress is not None:
+                        progress("unpacking", raw.tell(), total)
+    except DataError:
+        raise
+    except _BROKEN as error:
+        raise DataError(f"archive {str(archive)!r} cannot be read: {error}") from error
+    except OSError as error:
+        raise DataError(f"archive {str(archive)!r} cannot be unpacked: {error}") from error
+
+
+def _write(folder: Path, name: str, size: int, data: IO[bytes] | None) -> None:
+    """Write one member."""
+    path = folder / _inside(name)
+    if data is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    if size > shutil.disk_usage(folder).free:
+        raise DataError(f"no room on the disk for {name!r} of {size:,} bytes")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with data, path.open("wb") as out:
+        shutil.copyfileobj(data, out, 1 << 20)
+
+
+def _inside(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    drive = PureWindowsPath(str(path)).drive
+    if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
+        raise DataError(f"archive is refused: its member {name!r} would be written outside the folder")
+    return path
+
+
+Members = Generator[tuple[str, int, IO[bytes] | None], None, None]
+"""Name, length and content of each member; a folder has no content."""
+
+
+def _tar_members(raw: IO[bytes]) -> Members:
+    raw.seek(0)
+    mode: Literal["r:gz", "r:"] = "r:gz" if raw.read(2) == b"\x1f\x8b" else "r:"
+    raw.seek(0)
+    with tarfile.open(fileobj=raw, mode=mode) as tar:
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # a million of them would fill the memory
+            if not (member.isfile() or member.isdir()):
+                raise DataError(f"archive is refused: its member {member.name!r} is a link or a device")
+            yield member.name, member.size, tar.extractfile(member) if member.isfile() else None
+
+
+def _zip_members(raw: IO[bytes]) -> Members:
+    raw.seek(0)
+    with zipfile.ZipFile(raw) as archive:
+        for member in archive.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise DataError(f"archive is refused: its member {member.filename!r} is a link or a device")
+            data = None if member.is_dir() else archive.open(member)
+            yield member.filename, member.file_size, data

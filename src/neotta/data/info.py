@@ -1,0 +1,125 @@
+"""What lies at a path: layout, domains, classes, counts, sizes, and the first problems."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from neotta.data.bad import BadSamples
+from neotta.data.base import ImageDataset
+from neotta.data.layouts.files import EncodedDataset
+from neotta.data.source import DataSource
+from neotta.errors import DataError
+
+Progress = Callable[[str, int, int], None]
+"""Told the domain, the samples done and the samples to do."""
+
+
+@dataclass
+class DomainInfo:
+    """One domain as it was found.
+
+    Attributes:
+        count: Samples in it.
+        per_class: The smallest and the largest number of samples of the classes that occur, or None.
+        classes: How many classes occur, or None without labels.
+        checked: How many samples were looked at.
+        sizes: How often each `width x height` occurred among them, the commonest first.
+        modes: How often each format and mode occurred among them, such as `JPEG RGB`, likewise.
+        bad: How many of them cannot be read.
+        problems: The first of these, as (id, reason); or why the whole domain cannot be opened.
+    """
+
+    name: str
+    count: int = 0
+    classes: int | None = None
+    per_class: tuple[int, int] | None = None
+    checked: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)
+    bad: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass
+class Info:
+    """A source as it was found."""
+
+    layout: str
+    root: str | None
+    classes: int | None
+    class_indices: int | None
+    domains: list[DomainInfo]
+
+    @property
+    def count(self) -> int:
+        """Samples in all domains."""
+        return sum(domain.count for domain in self.domains)
+
+    @property
+    def bad(self) -> int:
+        """Samples that cannot be read, among those looked at."""
+        return sum(domain.bad for domain in self.domains)
+
+
+def describe(source: DataSource, *, sample: int = 100, full: bool = False, progress: Progress | None = None) -> Info:
+    """Look through a source.
+
+    Args:
+        source: What `open_data` gave.
+        sample: How many samples of each domain to check by their headers, evenly spaced.
+        full: Decode every sample instead: finds truncated files too, and takes as long as reading it all.
+        progress: Called while samples are checked.
+    """
+    domains = []
+    for name in source.domains:
+        try:
+            dataset = source.dataset(name)
+        except DataError as error:
+            domains.append(DomainInfo(name, problems=[(name, str(error))]))
+            continue
+        domains.append(_describe(name, dataset, len(dataset) if full else sample, full, progress))
+    return Info(
+        source.layout,
+        None if source.root is None else str(source.root),
+        None if source.classes is None else len(source.classes),
+        None if source.class_indices is None else len(source.class_indices),
+        domains,
+    )
+
+
+def _describe(name: str, dataset: ImageDataset, sample: int, full: bool, progress: Progress | None) -> DomainInfo:
+    info = DomainInfo(name, len(dataset))
+    if dataset.labels is not None:
+        counts = np.unique(dataset.labels, return_counts=True)[1]
+        info.classes, info.per_class = len(counts), (int(counts.min()), int(counts.max()))
+    sizes: Counter[str] = Counter()
+    modes: Counter[str] = Counter()
+    bad = BadSamples(warn=False)
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, min(sample, len(dataset))).astype(int)).tolist()
+    for done, index in enumerate(chosen, start=1):
+        try:
+            size, mode = _look_at(dataset, index, full)
+        except DataError as error:
+            bad(dataset.ids[index], error)
+        else:
+            sizes[size] += 1
+            modes[mode] += 1
+        if progress is not None:
+            progress(name, done, len(chosen))
+    info.sizes, info.modes = dict(sizes.most_common()), dict(modes.most_common())
+    info.checked, info.bad, info.problems = len(chosen), bad.count, bad.first
+    return info
+
+
+def _look_at(dataset: ImageDataset, index: int, full: bool) -> tuple[str, str]:
+    """Size and mode of one sample."""
+    if full or not isinstance(dataset, EncodedDataset):
+        height, width = dataset.read(index).shape[:2]
+    if isinstance(dataset, EncodedDataset):
+        header = dataset.header(index)
+        return f"{header.width} x {header.height}", f"{header.format} {header.mode}"
+    return f"{width} x {height}", "array"

@@ -1,0 +1,116 @@
+"""CIFAR-10 as binary batches, and CIFAR-10-C as NumPy files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from neotta.data.base import ImageDataset
+from neotta.data.layouts.arrays import (
+    ArrayDataset,
+    RowsDataset,
+    check_labels,
+    load_array,
+    load_images,
+    looks_like_npz,
+    open_npz,
+    row_ids,
+)
+from neotta.data.layouts.corrupted import in_paper_order
+from neotta.data.source import DataSource, full_name
+from neotta.errors import DataError
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+BATCHES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
+SEVERITIES = 5
+_RECORD = 1 + 3 * 32 * 32  # the label, then the red, the green and the blue plane
+
+
+def looks_like_cifar10(root: Path) -> bool:
+    """Binary batches, or the pickled ones, which are then refused with the reason."""
+    if not root.is_dir():
+        return False
+    return any(any(root.glob(pattern)) for pattern in BATCHES.values()) or _pickled(root)
+
+
+def open_cifar10(root: Path) -> DataSource:
+    """`data_batch_*.bin` and `test_batch.bin`, or a `.npz` file with `images` and `labels`."""
+    if looks_like_npz(root):
+        return open_npz(root, "cifar-10", CLASSES)
+    domains = tuple(split for split, pattern in BATCHES.items() if any(root.glob(pattern)))
+    if not domains and _pickled(root):
+        raise DataError(
+            f"the batches in {str(root)!r} are Python pickles, which can run any program when they are read: "
+            "take the binary version instead (neotta data download cifar-10)"
+        )
+    if not domains:
+        raise DataError(f"{str(root)!r} holds neither data_batch_*.bin nor test_batch.bin")
+    return DataSource("cifar-10", root, domains, partial(_batches, root), CLASSES)
+
+
+def _pickled(root: Path) -> bool:
+    return (root / "data_batch_1").is_file() or (root / "test_batch").is_file()
+
+
+def _batches(root: Path, split: str) -> ImageDataset:
+    images, labels = [], []
+    ids: list[str] = []
+    for path in sorted(root.glob(BATCHES[split])):
+        content = np.fromfile(path, dtype=np.uint8)
+        if content.size == 0 or content.size % _RECORD:
+            raise DataError(
+                f"{str(path)!r} has {content.size:,} bytes, no multiple of {_RECORD}: it is truncated, "
+                "or no binary batch of CIFAR-10"
+            )
+        records = content.reshape(-1, _RECORD)
+        labels.append(check_labels(records[:, 0], len(records), path, len(CLASSES)))
+        images.append(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        ids.extend(f"{path.stem}/{row}" for row in row_ids(len(records)))
+    return ArrayDataset(
+        np.concatenate(images),
+        np.concatenate(labels),
+        domain=full_name("cifar-10", split),
+        ids=ids,
+        classes=CLASSES,
+    )
+
+
+def looks_like_cifar10_c(root: Path) -> bool:
+    """`labels.npy` and the images of at least one corruption."""
+    return (root / "labels.npy").is_file() and any(_corruptions(root))
+
+
+def open_cifar10_c(root: Path) -> DataSource:
+    """`<corruption>.npy`, each with the five severities one after the other, and `labels.npy`."""
+    if not (root / "labels.npy").is_file():
+        raise DataError(f"{str(root)!r} holds no labels.npy")
+    corruptions = in_paper_order(_corruptions(root))
+    if not corruptions:
+        raise DataError(f"{str(root)!r} holds no <corruption>.npy beside labels.npy")
+    domains = tuple(f"{name}/{severity}" for name in corruptions for severity in range(1, SEVERITIES + 1))
+    return DataSource("cifar10-c", root, domains, partial(_rows, root), CLASSES)
+
+
+def _corruptions(root: Path) -> list[str]:
+    return [path.stem for path in root.glob("*.npy") if path.stem != "labels" and path.name[0] != "."]
+
+
+def _rows(root: Path, domain: str) -> ImageDataset:
+    name, severity = domain.split("/")
+    path = root / f"{name}.npy"
+    count = len(load_images(path))
+    if count % SEVERITIES:
+        raise DataError(f"{str(path)!r} holds {count:,} images, no multiple of {SEVERITIES} severities")
+    labels = check_labels(load_array(root / "labels.npy"), count, root / "labels.npy", len(CLASSES))
+    size = count // SEVERITIES
+    start = (int(severity) - 1) * size
+    return RowsDataset(
+        path,
+        start,
+        start + size,
+        domain=full_name("cifar10-c", domain),
+        labels=labels[start : start + size],
+        classes=CLASSES,
+    )

@@ -1,0 +1,125 @@
+"""`<corruption>/<severity>/<class>/`: ImageNet-C, Tiny-ImageNet-C, and any folder corrupted in their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from neotta.data.base import ImageDataset
+from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from neotta.data.decode import probe
+from neotta.data.layouts.files import (
+    FileDataset,
+    class_folders,
+    first_image,
+    from_class_folders,
+    list_images,
+    sort_names,
+    subfolders,
+)
+from neotta.data.layouts.folders import SPLITS
+from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.source import DataSource, full_name
+from neotta.errors import DataError
+
+PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
+GROUPS = ("noise", "blur", "weather", "digital", "extra")
+"""The archives of ImageNet-C, which some people unpack into folders of their own."""
+
+_SEVERITIES = frozenset("12345")
+
+
+def in_paper_order(names: Iterable[str]) -> list[str]:
+    """Sort corruptions: first the 15 of the paper and the 4 extra ones, then others by name."""
+    place = {name: index for index, name in enumerate(PAPER_ORDER)}
+    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
+
+
+def corruption_folders(root: Path) -> dict[str, Path]:
+    """Corruption to its folder, in the paper's order; archives' folders (`noise/`, ...) are looked into."""
+    if not root.is_dir():
+        return {}
+    places = [root, *(root / group for group in GROUPS if (root / group).is_dir())]
+    folders = (place / name for place in places for name in subfolders(place))
+    found = {folder.name: folder for folder in folders if _severities(folder)}
+    return {name: found[name] for name in in_paper_order(found)}
+
+
+def _severities(folder: Path) -> list[str]:
+    """The severities in a corruption's folder; none if it is something else."""
+    if folder.name in SPLITS or not any((folder / severity).is_dir() for severity in sorted(_SEVERITIES)):
+        return []
+    names = subfolders(folder)
+    return names if _SEVERITIES.issuperset(names) else []
+
+
+def looks_like_imagenet_c(root: Path) -> bool:
+    """ImageNet's classes, and images of another size than Tiny-ImageNet's."""
+    return _is_imagenets(root) and not _is_tiny(root)
+
+
+def looks_like_tiny_imagenet_c(root: Path) -> bool:
+    """ImageNet's classes, and images of 64 x 64 pixels."""
+    return _is_imagenets(root) and _is_tiny(root)
+
+
+def looks_like_corrupted(root: Path) -> bool:
+    """Corruptions of any dataset; at least one has a known name, or the folders could be classes."""
+    return not corruption_folders(root).keys().isdisjoint(PAPER_ORDER)
+
+
+def _is_imagenets(root: Path) -> bool:
+    folders = corruption_folders(root)
+    if not folders:
+        return False
+    classes = _classes_in(next(iter(folders.values())))
+    return bool(classes) and set(classes) <= set(imagenet_wnids())
+
+
+def _is_tiny(root: Path) -> bool:
+    path = first_image(next(iter(corruption_folders(root).values())))
+    if path is None:
+        return False
+    try:
+        return probe(path)[2:] == (64, 64)
+    except DataError:
+        return False
+
+
+def _classes_in(corruption: Path) -> list[str]:
+    return [name for severity in _severities(corruption) for name in subfolders(corruption / severity)]
+
+
+def open_imagenet_c(root: Path) -> DataSource:
+    """`<corruption>/<severity>/<wnid>/*.JPEG`; labels are ImageNet's 1000 class numbers."""
+    return _open(root, "imagenet-c", imagenet_wnids())
+
+
+def open_tiny_imagenet_c(root: Path) -> DataSource:
+    """The same with Tiny-ImageNet's 200 classes, in the order of `wnids.txt` if it is there, else sorted."""
+    listed = root / "wnids.txt"
+    return _open(root, "tiny-imagenet-c", tuple(listed.read_text().split()) if listed.is_file() else None)
+
+
+def open_corrupted(root: Path) -> DataSource:
+    """The same with any classes, or with images directly in the severity's folder: then without labels."""
+    return _open(root, "corrupted", None)
+
+
+def _open(root: Path, layout: str, classes: tuple[str, ...] | None) -> DataSource:
+    folders = corruption_folders(root)
+    if not folders:
+        raise DataError(f"{str(root)!r} holds no <corruption>/<severity> folders, such as fog/5")
+    if classes is None:
+        names = {name for folder in folders.values() for name in _classes_in(folder)}
+        classes = tuple(sort_names(names)) or None
+    domains = {f"{name}/{s}": folder / s for name, folder in folders.items() for s in _severities(folder)}
+    return DataSource(layout, root, tuple(domains), partial(_domain, domains, layout, classes), classes)
+
+
+def _domain(domains: dict[str, Path], layout: str, classes: tuple[str, ...] | None, domain: str) -> ImageDataset:
+    folder, name = domains[domain], full_name(layout, domain)
+    if classes is None:
+        return FileDataset(folder, list_images(folder), domain=name)
+    return from_class_folders(folder, class_folders(folder, classes), domain=name, classes=classes)

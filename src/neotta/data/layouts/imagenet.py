@@ -1,0 +1,126 @@
+"""ImageNet's validation set and its relatives: V2, ImageNet-R and ImageNet-Sketch."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from neotta.data.base import ImageDataset
+from neotta.data.layouts.files import class_folders, from_class_folders, list_images, subfolders
+from neotta.data.layouts.folders import SPLITS
+from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.source import DataSource, full_name
+from neotta.errors import DataError
+
+# The kinds of rendition, with which the names of ImageNet-R's files begin ("art_12.jpg").
+RENDITIONS = frozenset(
+    {"art", "cartoon", "deviantart", "embroidery", "graffiti", "graphic", "misc", "origami", "painting"}
+    | {"sculpture", "sticker", "tattoo", "toy", "videogame"}
+)
+V2_FOLDERS = {
+    "matched-frequency": "imagenetv2-matched-frequency-format-val",
+    "threshold0.7": "imagenetv2-threshold0.7-format-val",
+    "top-images": "imagenetv2-top-images-format-val",
+}
+
+
+def _has_wnids(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    names = subfolders(folder)
+    return bool(names) and set(names) <= set(imagenet_wnids())
+
+
+def _first_names(folder: Path) -> list[str]:
+    return list_images(folder / subfolders(folder)[0])
+
+
+def looks_like_imagenet(root: Path) -> bool:
+    """Folders named by ImageNet's WordNet ids, or splits of them."""
+    return _has_wnids(root) or any(_has_wnids(root / split) for split in SPLITS)
+
+
+def open_imagenet(root: Path) -> DataSource:
+    """`<wnid>/*`, or `val/<wnid>/*`; labels are the 1000 class numbers even if some classes are absent."""
+    splits = {split: root / split for split in SPLITS if _has_wnids(root / split)} or {"val": root}
+    if not any(_has_wnids(folder) for folder in splits.values()):
+        class_folders(root, imagenet_wnids())  # says what is wrong with these folders
+    return _open("imagenet", root, splits)
+
+
+def looks_like_imagenet_r(root: Path) -> bool:
+    """At most 200 of the classes, and file names that begin with a kind of rendition."""
+    if not _has_wnids(root) or len(subfolders(root)) > 200:
+        return False
+    return any(name.partition("_")[0] in RENDITIONS for name in _first_names(root))
+
+
+def open_imagenet_r(root: Path) -> DataSource:
+    """`<wnid>/*.jpg` for 200 classes: labels 0..199 in the order of the WordNet ids.
+
+    `class_indices` names the model's output of each, from the folders that are there.
+    """
+    outputs = tuple(sorted(class_folders(root, imagenet_wnids()).values()))
+    classes = tuple(imagenet_wnids()[index] for index in outputs)
+    opener = partial(_read, "imagenet-r", {"imagenet-r": root}, classes)
+    return DataSource("imagenet-r", root, ("imagenet-r",), opener, classes, outputs)
+
+
+def looks_like_imagenet_sketch(root: Path) -> bool:
+    """ImageNet's classes, and files that are called sketches."""
+    inner = _sketch_folder(root)
+    if not _has_wnids(inner):
+        return False
+    return "sketch" in root.name.lower() or all(name.startswith("sketch_") for name in _first_names(inner))
+
+
+def open_imagenet_sketch(root: Path) -> DataSource:
+    """`<wnid>/*.JPEG`, or `sketch/<wnid>/*.JPEG` as it is packed."""
+    return _open("imagenet-sketch", root, {"imagenet-sketch": _sketch_folder(root)})
+
+
+def _sketch_folder(root: Path) -> Path:
+    return root / "sketch" if (root / "sketch").is_dir() else root
+
+
+def _is_v2(folder: Path) -> bool:
+    """Folders `0` to `999`; fewer only if the folder's name says what it is."""
+    if not folder.is_dir():
+        return False
+    numbers = set(map(str, range(1000)))
+    names = set(subfolders(folder))
+    return names == numbers or ("imagenetv2" in folder.name and bool(names) and names <= numbers)
+
+
+def looks_like_imagenet_v2(root: Path) -> bool:
+    """Numbered class folders, or the three published sets beside each other."""
+    return _is_v2(root) or any((root / name).is_dir() for name in V2_FOLDERS.values())
+
+
+def open_imagenet_v2(root: Path) -> DataSource:
+    """`<class number>/*.jpeg`, the numbers being ImageNet's; or a folder with the published sets."""
+    sets = {domain: root / name for domain, name in V2_FOLDERS.items() if (root / name).is_dir()}
+    if not sets:
+        of_name = {name: domain for domain, name in V2_FOLDERS.items()}
+        sets = {of_name.get(root.name, "imagenet-v2"): root}
+    return DataSource("imagenet-v2", root, tuple(sets), partial(_numbered, sets), imagenet_wnids())
+
+
+def _numbered(sets: dict[str, Path], domain: str) -> ImageDataset:
+    folder, classes = sets[domain], imagenet_wnids()
+    names = subfolders(folder)
+    strange = [name for name in names if not (name.isascii() and name.isdigit() and int(name) < len(classes))]
+    if strange or not names:
+        raise DataError(f"{str(folder)!r} must hold class folders 0 to {len(classes) - 1}, not {strange[:5] or 'none'}")
+    label_of = {name: int(name) for name in names}
+    return from_class_folders(folder, label_of, domain=full_name("imagenet-v2", domain), classes=classes)
+
+
+def _open(layout: str, root: Path, folders: dict[str, Path]) -> DataSource:
+    opener = partial(_read, layout, folders, imagenet_wnids())
+    return DataSource(layout, root, tuple(folders), opener, imagenet_wnids())
+
+
+def _read(layout: str, folders: dict[str, Path], classes: tuple[str, ...], domain: str) -> ImageDataset:
+    folder = folders[domain]
+    return from_class_folders(folder, class_folders(folder, classes), domain=full_name(layout, domain), classes=classes)

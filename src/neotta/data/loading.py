@@ -1,0 +1,217 @@
+"""From a stream to batches of images, in the stream's exact order, decoded and resized in worker processes.
+
+Workers send 8-bit pixels and the main process normalises them: a quarter of the shared memory, and less time
+in all than sending floating-point numbers. Each worker uses one thread and leaves the other cores to the
+encoder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from neotta.data._domains import named
+from neotta.data._reading import InTwoSteps, Part, Reader, Transform, normalized
+from neotta.data._stream import Stream
+from neotta.data.base import ImageDataset
+from neotta.errors import DataError, OptionError
+
+__all__ = ["Batch", "InTwoSteps", "Loader", "Transform"]
+
+MAX_WORKERS = 8
+Datasets: TypeAlias = "Mapping[str, ImageDataset] | ImageDataset | Iterable[ImageDataset]"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What came of one batch of a stream; smaller where samples could not be read.
+
+    Attributes:
+        images: Ready for the model, (B, 3, H, W) float32.
+        labels: Class index of each sample, (B,) int64, or None if it is not known of all of them.
+        ids: Id of each sample.
+        domains: Name of each sample's domain.
+        cameras: Each sample's camera as a position in the stream's `cameras`, (B,) int64, or None.
+    """
+
+    images: Tensor
+    labels: Tensor | None
+    ids: tuple[str, ...]
+    domains: tuple[str, ...]
+    cameras: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Loader:
+    """Iterates over the batches of a stream.
+
+    A sample that cannot be read (`DataError`) is left out: the first of them is warned of, all are listed in
+    `skipped`. Everything else that goes wrong is raised.
+
+    Attributes:
+        stream: The stream, with the batch size in use.
+        skipped: Ids of the samples that could not be read since the iteration began.
+        workers: Number of worker processes; 0: everything happens in this process.
+    """
+
+    def __init__(
+        self,
+        datasets: Datasets,
+        stream: Stream,
+        preprocess: Transform,
+        batch_size: int | None = None,
+        workers: int | None = None,
+        prefetch: int = 2,
+        device: torch.device | str = "cpu",
+        context: str | None = None,
+    ) -> None:
+        """Check that the datasets hold what the stream asks for.
+
+        Args:
+            datasets: The stream's domains, by name, or knowing their names.
+            stream: What to load, in which order.
+            preprocess: From image to tensor. Pixels travel in 8 bits if it is `InTwoSteps`.
+            batch_size: Instead of the stream's.
+            workers: Number of worker processes. None: none if all images are in memory (datasets say so by an
+                attribute `in_memory`) or there is only one batch, else half of the cores, at least one.
+            prefetch: How many batches each worker is ahead.
+            device: Where images, labels and cameras are wanted. For a GPU images are pinned in memory by a
+                thread and copied without waiting, as 8-bit pixels.
+            context: How workers are started: "fork", "spawn", "forkserver"; None: as is usual on the system.
+        """
+        self.stream = stream if batch_size is None else replace(stream, batch_size=batch_size)
+        self._datasets = _matched(datasets, stream)
+        self._preprocess = preprocess
+        self.workers = _checked("workers", workers, 0) if workers is not None else self._choose_workers()
+        self._prefetch = _checked("prefetch", prefetch, 1)
+        self._device = torch.device(device)
+        self._context = _start_method(context)
+        self._warned = False
+        self.skipped: list[str] = []
+
+    def __len__(self) -> int:
+        """Count the batches; one of which no sample can be read is left out when it comes to it."""
+        return len(self.stream.batches())
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.skipped = []
+        with _deaths_explained():
+            for part in self._parts():
+                self._report(part.failed)
+                if part.entries:
+                    yield self._batch(part)
+
+    def _parts(self) -> Iterable[Part]:
+        reader = Reader(self._datasets, self.stream, self._preprocess)
+        batches = self.stream.batches()
+        if self.workers == 0:
+            return (reader[batch] for batch in batches)
+        return DataLoader(
+            reader,
+            batch_size=None,
+            sampler=cast(Any, batches),
+            num_workers=self.workers,
+            prefetch_factor=self._prefetch,
+            collate_fn=cast(Any, _unchanged),
+            pin_memory=self._device.type == "cuda",
+            multiprocessing_context=self._context,
+            generator=torch.Generator(),  # the global generator belongs to the methods under test
+        )
+
+    def _batch(self, part: Part) -> Batch:
+        stream, entries = self.stream, part.entries
+        domains = [int(stream.domain[entry]) for entry in entries]
+        labels = [
+            None if known is None else int(known[stream.index[entry]])
+            for entry, known in ((e, self._datasets[d].labels) for e, d in zip(entries, domains, strict=True))
+        ]
+        cameras = None if stream.camera is None else torch.from_numpy(stream.camera[entries])
+        images = part.images.to(self._device, non_blocking=True)
+        if isinstance(self._preprocess, InTwoSteps):
+            images = normalized(images, self._preprocess.normalize)
+        return Batch(
+            images=images,
+            labels=None if None in labels else torch.tensor(labels, device=self._device),
+            ids=tuple(stream.ids[entry] for entry in entries),
+            domains=tuple(stream.domains[domain] for domain in domains),
+            cameras=None if cameras is None else cameras.to(self._device),
+        )
+
+    def _report(self, failed: list[tuple[int, str]]) -> None:
+        self.skipped += [self.stream.ids[entry] for entry, _ in failed]
+        if failed and not self._warned:
+            self._warned = True
+            entry, reason = failed[0]
+            domain = self.stream.domains[self.stream.domain[entry]]
+            warnings.warn(
+                f"sample {self.stream.ids[entry]!r} of {domain!r} is skipped: {reason} "
+                "(any others are skipped in silence; all are listed in the loader's 'skipped')",
+                stacklevel=3,
+            )
+
+    def _choose_workers(self) -> int:
+        in_memory = all(getattr(dataset, "in_memory", False) for dataset in self._datasets)
+        if in_memory or len(self) < 2:
+            return 0
+        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+        return max(1, min(cores // 2, MAX_WORKERS))
+
+
+@contextlib.contextmanager
+def _deaths_explained() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise DataError(
+            f"a process that loads images died: {str(error).strip()} "
+            "Perhaps memory ran out; with workers=0 everything happens in this process"
+        ) from error
+
+
+def _unchanged(part: Part) -> Part:
+    return part
+
+
+def _matched(datasets: Datasets, stream: Stream) -> list[ImageDataset]:
+    """Find the datasets of a stream's domains, and check that its samples are where it says."""
+    known = cast(dict[str, ImageDataset], named(datasets))
+    missing = [name for name in stream.domains if name not in known]
+    if missing:
+        raise DataError(f"the stream needs the domain {missing[0]!r}, but there are only {list(known)}")
+    found = [known[name] for name in stream.domains]
+    for domain, index, id in zip(stream.domain.tolist(), stream.index.tolist(), stream.ids, strict=True):
+        dataset = found[domain]
+        if index >= len(dataset) or dataset.ids[index] != id:
+            here = f"{dataset.ids[index]!r}" if index < len(dataset) else f"only {len(dataset)} samples"
+            raise DataError(
+                f"the stream has sample {id!r} at {index} of {stream.domains[domain]!r}, the dataset has "
+                f"{here}: make the stream from this dataset, or replay its manifest on it"
+            )
+    return found
+
+
+def _start_method(context: str | None) -> str | None:
+    known = multiprocessing.get_all_start_methods()
+    if context is not None and context not in known:
+        raise OptionError(f"context must be None or one of {', '.join(known)}, got {context!r}")
+    return context
+
+
+def _checked(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value

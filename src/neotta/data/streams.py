@@ -1,0 +1,222 @@
+"""Kinds of streams: one domain, domains in sequence or mixed, few samples or classes, skewed labels, cameras.
+
+Only indices are handled, no images: a stream can be made from lengths and labels as well as from datasets.
+Orders come from (seed, domain) alone, see `neotta.data.orders`. Everywhere -1 samples means all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neotta.data import orders
+from neotta.data._domains import Data, Domain, Source, domains, only
+from neotta.data._stream import Stream, assemble, reorder, replay
+from neotta.data.orders import Indices, Skew, split
+from neotta.errors import DataError
+
+__all__ = [
+    "Data",
+    "Holdout",
+    "Skew",
+    "Source",
+    "Stream",
+    "cameras",
+    "continual",
+    "correlated",
+    "few_classes",
+    "few_samples",
+    "iid",
+    "imbalanced",
+    "mixed",
+    "replay",
+    "split",
+]
+
+SEED = 2020  # the default of the published experiments
+EVEN = Skew()
+
+
+class Holdout(NamedTuple):
+    """Samples to adapt on, and others to measure on with `adapt=False`."""
+
+    adapt: Stream
+    validate: Stream
+
+
+def iid(data: Data, *, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Stream:
+    """Order the samples of one domain at random."""
+    return _one_domain("iid", data, EVEN, samples, seed, batch_size)
+
+
+def imbalanced(data: Data, *, ratio: float, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Stream:
+    """Order one domain at random with a long tail of classes, first to last `ratio` to 1 (see `Skew`)."""
+    return _one_domain("imbalanced", data, Skew(ratio=ratio), samples, seed, batch_size)
+
+
+def correlated(
+    data: Data,
+    *,
+    delta: float = 0.1,
+    slots: int | None = None,
+    ratio: float = 1.0,
+    samples: int = -1,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Stream:
+    """Order one domain so that labels come in bursts, the more so the smaller `delta` (see `Skew`)."""
+    return _one_domain("correlated", data, Skew(ratio, delta, slots), samples, seed, batch_size)
+
+
+def continual(
+    data: Data,
+    *,
+    samples: int = 512,
+    shuffle: bool = True,
+    straddle: bool = False,
+    skew: Skew = EVEN,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Stream:
+    """Let domain follow domain without notice.
+
+    Args:
+        data: The domains.
+        samples: How many of each domain.
+        shuffle: Order the domains at random: by the hash of seed and name, so that it does not matter how
+            they are given, and one more leaves the others as they were. If not: as given.
+        straddle: Whether a batch may hold the end of one domain and the beginning of the next.
+        skew: How labels are distributed within each domain.
+        seed: Seed of all orders.
+        batch_size: Samples in a batch.
+    """
+    found = domains(data)
+    if shuffle:
+        found.sort(key=lambda domain: orders.digest(seed, domain.name, "sequence"))
+    parts = [_order(domain, skew, samples, seed) for domain in found]
+    parameters = {"samples": samples, "shuffle": shuffle, "skew": asdict(skew)}
+    stream = assemble("continual", found, parts, seed, batch_size, parameters)
+    return replace(stream, straddle=straddle)
+
+
+def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64) -> Stream:
+    """Mix the samples of all domains at random, `samples` of each."""
+    found = domains(data)
+    parts = [_order(domain, skew, samples, seed) for domain in found]
+    times = [orders.arrivals(len(part), seed, domain.name) for domain, part in zip(found, parts, strict=True)]
+    stream = assemble("mixed", found, parts, seed, batch_size, {"samples": samples, "skew": asdict(skew)})
+    return reorder(stream, np.lexsort((stream.domain, np.concatenate(times))))
+
+
+def cameras(
+    data: Data,
+    watch: Mapping[str, str] | None = None,
+    *,
+    samples: int = -1,
+    in_turn: bool = False,
+    skew: Skew = EVEN,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Stream:
+    """Interleave several cameras, each in its own domain; every entry carries its camera.
+
+    Args:
+        data: The domains.
+        watch: Name of each camera to the domain it stands in; None: one camera a domain, of the same name.
+            Cameras that share a domain share its samples: these are dealt out to them in turn.
+        samples: How many of each camera.
+        in_turn: The cameras take strict turns, rather than that samples arrive at random.
+        skew: How labels are distributed within each domain.
+        seed: Seed of all orders.
+        batch_size: Samples in a batch.
+    """
+    found = {domain.name: domain for domain in domains(data)}
+    watch = dict(watch) if watch is not None else {name: name for name in found}
+    missing = [name for name in watch.values() if name not in found]
+    if missing or not watch:
+        raise DataError(f"cameras watch the domains {list(watch.values())}, but there are {list(found)}")
+    used = [found[name] for name in watch.values()]
+    parts, times = [], []
+    for camera, name in watch.items():
+        together = [other for other in watch if watch[other] == name]
+        mine = _order(found[name], skew, -1, seed)[together.index(camera) :: len(together)]
+        mine = mine[: orders.take(len(mine), samples, f"samples of camera {camera!r}")]
+        parts.append(mine)
+        times.append(np.arange(len(mine)) if in_turn else orders.arrivals(len(mine), seed, camera))
+    parameters = {"watch": watch, "samples": samples, "in_turn": in_turn, "skew": asdict(skew)}
+    stream = assemble("cameras", used, parts, seed, batch_size, parameters)
+    camera_of = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
+    stream = replace(stream, cameras=tuple(watch), camera=camera_of)
+    return reorder(stream, np.lexsort((camera_of, np.concatenate(times))))
+
+
+def few_samples(data: Data, samples: int, *, seed: int = SEED, batch_size: int = 64) -> Holdout:
+    """Adapt on a few samples of one domain and validate on the rest, by the published `split`."""
+    domain = only(data)
+    adapt, validate = split(domain.size, samples, seed)
+    return _holdout("few-samples", domain, adapt, validate, seed, batch_size, {"samples": samples})
+
+
+def few_classes(
+    data: Data,
+    classes: int,
+    *,
+    samples: int = 50,
+    validate: int = 4096,
+    disjoint: bool = False,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Holdout:
+    """Adapt on samples of a few classes of one domain, and validate on others.
+
+    Args:
+        data: The domain, with labels.
+        classes: How many classes to adapt on; fewer are a part of more.
+        samples: How many samples to adapt on, as evenly as possible: the first `samples % classes` classes
+            get one more.
+        validate: How many other samples to validate on, at random.
+        disjoint: Keep the adaptation classes out of the validation samples.
+        seed: Seed of all orders.
+        batch_size: Samples in a batch.
+    """
+    domain = only(data)
+    labels = domain.known_labels()
+    adapt, rest, chosen = orders.few_classes(labels, samples, classes, seed, domain.name)
+    if disjoint:
+        rest = rest[~np.isin(labels[rest], chosen)]
+    rest = rest[: orders.take(len(rest), validate, "validation samples")]
+    parameters = {"classes": chosen.tolist(), "samples": samples, "validate": validate, "disjoint": disjoint}
+    return _holdout("few-classes", domain, adapt, rest, seed, batch_size, parameters)
+
+
+def _one_domain(kind: str, data: Data, skew: Skew, samples: int, seed: int, batch_size: int) -> Stream:
+    domain = only(data)
+    part = _order(domain, skew, samples, seed)
+    parameters = {"samples": samples, "skew": asdict(skew)}
+    return assemble(kind, [domain], [part], seed, batch_size, parameters)
+
+
+def _holdout(
+    kind: str,
+    domain: Domain,
+    adapt: Indices,
+    validate: Indices,
+    seed: int,
+    batch_size: int,
+    parameters: dict[str, Any],
+) -> Holdout:
+    return Holdout(
+        *(
+            assemble(kind, [domain], [part], seed, batch_size, {**parameters, "part": name})
+            for name, part in (("adapt", adapt), ("validate", validate))
+        )
+    )
+
+
+def _order(domain: Domain, skew: Skew, samples: int, seed: int) -> Indices:
+    if skew == EVEN:
+        return orders.shuffled(domain.size, seed, domain.name)[: orders.take(domain.size, samples)]
+    return skew.order(domain.known_labels(), seed, domain.name, samples)

@@ -1,0 +1,98 @@
+"""The domains of a plan: those of the data as it is, or its images corrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neotta.data.align import align, class_outputs
+from neotta.data.base import ImageDataset
+from neotta.data.corrupted import CorruptedDataset
+from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.opening import open_data
+from neotta.data.source import DataSource
+from neotta.errors import DataError
+from neotta.evaluate.plan import Plan
+from neotta.models.preprocess import Preprocess
+
+CLEAN = "clean"
+
+
+class Domains:
+    """Datasets by the names that records use, with labels that are positions in the model's output.
+
+    Attributes:
+        names: The domains of the plan, in order.
+        kept: The classes of the model that the data has, where it has only some (ImageNet-R); else None.
+    """
+
+    def __init__(self, plan: Plan, labels: Sequence[str] | None, preprocess: Preprocess) -> None:
+        self._plan, self._labels, self._preprocess = plan, labels, preprocess
+        self.source = open_data(plan.data)
+        if plan.domains and not plan.corruptions:
+            self.source = self.source.only(plan.domains)
+        self._open: dict[str, ImageDataset] = {}
+        self.names = self._corrupted_names() if plan.corruptions else self.source.domains
+        self.kept = _kept(self.source, labels)
+
+    def dataset(self, name: str) -> ImageDataset:
+        """Open a domain."""
+        if name not in self._open:
+            self._open[name] = self._make(name)
+        return self._open[name]
+
+    def source_images(self, count: int) -> Tensor:
+        """Clean images, (n, 3, H, W), for methods that need some: the first of the clean domain, if there is one."""
+        clean = next((name for name in self.names if name.split("/")[0] in (CLEAN, "none", "original")), None)
+        if self._plan.corruptions:
+            clean = CLEAN
+        if clean is None and len(self.source.domains) > 1:
+            raise DataError(
+                f"this method needs clean images, and {self.source} has no clean domain: give the option source=..."
+            )
+        dataset = self.dataset(clean or self.names[0])
+        chosen = np.random.default_rng(0).permutation(len(dataset))[:count]
+        return torch.stack([self._preprocess(dataset.read(int(index))) for index in chosen])
+
+    def _corrupted_names(self) -> tuple[str, ...]:
+        asked = self._plan.corruptions
+        kinds = list(CORRUPTIONS) if asked == ["all"] else asked
+        names = [CLEAN if kind == CLEAN else f"{kind}/{level}" for kind in kinds for level in self._plan.severities]
+        return tuple(dict.fromkeys(names))
+
+    def _make(self, name: str) -> ImageDataset:
+        if not self._plan.corruptions:
+            return self._aligned(self.source.dataset(name))
+        kept = self.source.only(self._plan.domains) if self._plan.domains else self.source
+        clean = kept.dataset()
+        if name != CLEAN:
+            kind, _, level = name.partition("/")
+            clean = CorruptedDataset(clean, kind, int(level), self._preset(clean))
+        return self._aligned(clean)
+
+    def _preset(self, dataset: ImageDataset) -> str:
+        """The parameters made for images of about this size."""
+        if self._plan.corruption_preset is not None:
+            return self._plan.corruption_preset
+        side = min(dataset.read(0).shape[:2])
+        return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
+
+    def _aligned(self, dataset: ImageDataset) -> ImageDataset:
+        """Labels as positions in the logits; data whose classes have other names keeps its own numbers."""
+        if self.kept is not None or self._labels is None or dataset.labels is None or dataset.classes is None:
+            return dataset
+        if set(dataset.classes).isdisjoint(self._labels) and len(dataset.classes) == len(self._labels):
+            return dataset
+        return align(dataset, self._labels)
+
+
+def _kept(source: DataSource, labels: Sequence[str] | None) -> list[int] | None:
+    """Which classes of the model the data has, where the dataset is defined on some of them only."""
+    if source.class_indices is None:
+        return None
+    if labels is not None and source.classes is not None and not set(source.classes).isdisjoint(labels):
+        return list(class_outputs(source.classes, labels))
+    return list(source.class_indices)

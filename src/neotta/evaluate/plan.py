@@ -1,0 +1,213 @@
+"""What to measure: a plan says what is varied, and unfolds into single runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from neotta.errors import OptionError
+
+Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
+Kind = Literal["iid", "few-classes", "imbalanced", "correlated"]
+SEEDS = (2020, 1234, 9999)
+"""The seeds of the paper; further ones count up from 1."""
+
+
+class MethodPlan(BaseModel):
+    """A method with its options; an option with a list of values is varied over them.
+
+    Attributes:
+        method: Its name, or a stack such as `"neo+lame"`.
+        preset: `"paper"`, or what else the method offers.
+        options: Values or lists of values by name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    preset: str = "paper"
+    options: dict[str, Any] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> MethodPlan:
+        """Read `"tent"`, `"neo-continual:alpha=0.05|0.1,debias=true"` or `"sar@original"`."""
+        name, _, given = text.strip().partition(":")
+        name, _, preset = name.partition("@")
+        options: dict[str, Any] = {}
+        for part in filter(None, given.split(",")):
+            option, equals, value = part.partition("=")
+            if not equals:
+                raise OptionError(f"method {text!r}: options are written name=value, got {part!r}")
+            values = [_value(each) for each in value.split("|")]
+            options[option.strip()] = values if len(values) > 1 else values[0]
+        return cls(method=name, preset=preset or "paper", options=options)
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Every combination of the option values."""
+        varied = [value if isinstance(value, list) else [value] for value in self.options.values()]
+        for values in itertools.product(*varied):
+            yield dict(zip(self.options, values, strict=True))
+
+
+class Run(BaseModel):
+    """One adapter on one stream with one seed: gives one record."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    preset: str = "paper"
+    options: dict[str, Any] = {}
+    protocol: Protocol = "online"
+    domains: tuple[str, ...]
+    source_domain: str | None = None
+    stream: Kind = "iid"
+    stream_options: dict[str, Any] = {}
+    samples: int = 512
+    evaluate: int = -1
+    seed: int = SEEDS[0]
+    batch_size: int = 64
+
+    @property
+    def domain(self) -> str:
+        """The domain that is scored, or that there are several."""
+        return self.domains[0] if len(self.domains) == 1 else f"{len(self.domains)} domains"
+
+
+class Plan(BaseModel):
+    """Everything a sweep is made of. Lists are varied over; all combinations are run.
+
+    Attributes:
+        model: What `neotta.load_model` takes.
+        model_options: Its further arguments, such as `checkpoint` or `num_classes`.
+        data: What `neotta.data.open_data` takes: `"digits"`, `"imagenet-c=PATH"`, a path.
+        domains: Names or patterns of the data's domains; all of them if empty.
+        corruptions: Corrupt the data's images in these ways, each a domain of its own (`"all"` for the 15).
+        severities: How strongly, 1 to 5.
+        corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
+        methods: What to compare.
+        protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
+            a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
+            domain and scores another.
+        stream: The order of the samples.
+        stream_options: Its parameters.
+        samples: How many to adapt on; -1 for all.
+        evaluate: How many of the rest to score at most, where a protocol scores the rest; -1 for all.
+        seeds: How many seeds, or which.
+        batch_sizes: Samples per batch.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = "digits"
+    model_options: dict[str, Any] = {}
+    data: str = "digits"
+    domains: list[str] = []
+    corruptions: list[str] = []
+    severities: list[int] = Field(default=[5], min_length=1)
+    corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
+    methods: list[MethodPlan] = Field(default=[MethodPlan(method="none"), MethodPlan(method="neo")], min_length=1)
+    protocol: Protocol = "online"
+    stream: Kind = "iid"
+    stream_options: dict[str, Any] = {}
+    samples: list[int] = Field(default=[512], min_length=1)
+    evaluate: int = -1
+    seeds: list[int] = Field(default=list(SEEDS), min_length=1)
+    batch_sizes: list[int] = Field(default=[64], min_length=1)
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _methods(cls, value: Any) -> Any:
+        """Allow names, and options beside the name: `{method = "tent", lr = [1e-3, 1e-4]}`."""
+        if isinstance(value, str):
+            value = value.split(",")
+        return [_method(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value < 1:
+                raise ValueError("at least one seed is needed")
+            return [*SEEDS, *range(1, value)][:value]
+        return value
+
+    @field_validator("domains", "corruptions", "severities", "samples", "batch_sizes", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return value if isinstance(value, (list, tuple)) else [value]
+
+    @classmethod
+    def make(cls, given: Mapping[str, Any]) -> Plan:
+        """Check a plan.
+
+        Raises:
+            OptionError: A key is unknown or a value wrong; the message names it.
+        """
+        try:
+            return cls.model_validate(dict(given))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(cls.model_fields)
+                raise OptionError(f"a plan has no entry {where!r}: it has {known}") from None
+            message = first["msg"].removeprefix("Value error, ")
+            raise OptionError(f"entry {where!r} of the plan is {first['input']!r}: {message}") from None
+
+    def runs(self, domains: Sequence[str]) -> list[Run]:
+        """Unfold the plan over the domains that there are."""
+        shared = {"protocol": self.protocol, "stream": self.stream, "stream_options": self.stream_options}
+        return [
+            Run(
+                method=plan.method,
+                preset=plan.preset,
+                options=options,
+                domains=scored,
+                source_domain=source,
+                samples=samples,
+                evaluate=self.evaluate,
+                seed=seed,
+                batch_size=batch_size,
+                **cast(Any, shared),
+            )
+            for source, scored in self._scored(domains)
+            for plan in self.methods
+            for options in plan.grid()
+            for samples in self.samples
+            for batch_size in self.batch_sizes
+            for seed in self.seeds
+        ]
+
+    def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
+        """Where state comes from, if from elsewhere, and what is scored."""
+        if self.protocol == "continual":
+            return [(None, tuple(domains))]
+        if self.protocol == "cross-domain":
+            return [(source, (target,)) for source in domains for target in domains]
+        return [(None, (domain,)) for domain in domains]
+
+
+def _method(entry: Any) -> Any:
+    if isinstance(entry, str):
+        return MethodPlan.parse(entry)
+    if isinstance(entry, Mapping) and "options" not in entry:
+        known = {name: value for name, value in entry.items() if name in ("method", "preset")}
+        return {**known, "options": {name: value for name, value in entry.items() if name not in known}}
+    return entry
+
+
+def _value(text: str) -> Any:
+    """A number, a truth value, nothing, or a word."""
+    words = {"true": True, "false": False, "none": None}
+    text = text.strip()
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,1 @@
+"""Tables, figures and the HTML pages: they read results and compute none."""

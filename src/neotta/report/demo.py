@@ -1,0 +1,114 @@
+"""The demonstration as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neotta.demo import LEVEL, Demo, Domain
+from neotta.report.html import data_uri, render
+
+EXAMPLES = 16
+"""How many images of each kind the page shows at most."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image whose answer NEO changed, as the page shows it."""
+
+    domain: str
+    before: str
+    after: str
+    truth: int
+    without: int
+    without_confidence: float
+    neo: int
+    neo_confidence: float
+
+
+def demo_page(demo: Demo, seconds: float) -> str:
+    """Make the page.
+
+    Args:
+        demo: What was measured.
+        seconds: How long that took.
+    """
+    return render(
+        "demo.html",
+        demo=demo,
+        rows=[(title(domain.name), domain) for domain in demo.domains],
+        measured=measured(demo),
+        summary=summary(demo),
+        samples=len(demo.clean.labels),
+        level=LEVEL,
+        step=_step(max(max(len(domain.fixed), len(domain.broken)) for domain in demo.domains)),
+        strips=_strips(demo),
+        fixed=_examples(demo, lambda domain: domain.fixed),
+        broken=_examples(demo, lambda domain: domain.broken),
+        total_fixed=sum(len(domain.fixed) for domain in demo.domains),
+        total_broken=sum(len(domain.broken) for domain in demo.domains),
+        seconds=seconds,
+    )
+
+
+def title(name: str) -> str:
+    """Write the name of a domain as one reads it: `jpeg_compression` is "JPEG compression"."""
+    words = name.replace("_", " ").replace("jpeg", "JPEG")
+    return words[0].upper() + words[1:]
+
+
+def measured(demo: Demo) -> str:
+    """Say in plain words what was done."""
+    return (
+        f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
+        f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {demo.severity} of 5). "
+        f"With NEO the same model saw the same images once, {demo.batch_size} at a time, without their labels, "
+        "and started anew for every kind of damage."
+    )
+
+
+def summary(demo: Demo) -> str:
+    """Say in one sentence where NEO helped and where it did not, whichever it was."""
+    verdicts = [domain.verdict for domain in demo.corrupted]
+    better, worse, level = (verdicts.count(verdict) for verdict in (1, -1, 0))
+    return (
+        f"Of {len(verdicts)} corruptions, NEO is better on {better} and worse on {worse}; "
+        f"on {level} the difference is too small to tell from chance."
+    )
+
+
+def _strips(demo: Demo) -> list[tuple[str, str]]:
+    """One row of digits per domain, the same ones in each: the first of every class in the stream."""
+    chosen = np.unique(demo.clean.labels, return_index=True)[1]
+    return [(title(domain.name), data_uri(np.concatenate(domain.images[chosen], axis=1))) for domain in demo.domains]
+
+
+def _step(largest: int) -> int:
+    """Choose the distance between the marks of an axis that reaches `largest` in five steps."""
+    power = 1
+    while 50 * power < largest:
+        power *= 10
+    return next(k * power for k in (1, 2, 3, 4, 5, 6, 8, 10) if 5 * k * power >= largest)
+
+
+def _examples(demo: Demo, which: Callable[[Domain], NDArray[np.int64]]) -> list[Example]:
+    """Take the first image of every domain, then the second of every domain, and so on."""
+    found = [(rank, domain, index) for domain in demo.domains for rank, index in enumerate(which(domain))]
+    found.sort(key=lambda entry: entry[0])  # stable: the order of the domains stays
+    return [_example(demo, domain, int(index)) for _, domain, index in found[:EXAMPLES]]
+
+
+def _example(demo: Demo, domain: Domain, index: int) -> Example:
+    return Example(
+        domain=title(domain.name),
+        before=data_uri(demo.clean.images[index]),
+        after=data_uri(domain.images[index]),
+        truth=int(domain.labels[index]),
+        without=int(domain.without.classes[index]),
+        without_confidence=float(domain.without.confidence[index]),
+        neo=int(domain.neo.classes[index]),
+        neo_confidence=float(domain.neo.confidence[index]),
+    )

@@ -1,0 +1,333 @@
+"""A corrupted copy of a folder: layout, resume, refusals, and the command."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from neotta.cli.corrupt import corrupt as command
+from neotta.data.corrupted_copy import corrupt_folder
+from neotta.data.corruptions import CORRUPTIONS, corrupt
+from neotta.data.corruptions.manifest import NAME
+from neotta.data.corruptions.pool import in_order
+from neotta.data.corruptions.size import prepare
+from neotta.data.decode import decode
+from neotta.errors import DataError, NeottaError, OptionError, UnknownNameError
+
+IMAGES = ("cat/1.png", "cat/2.jpg", "dog/deep/3.JPEG", "4.png")
+
+
+@pytest.fixture
+def src(tmp_path):
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(IMAGES):
+        file = tmp_path / "src" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        small = rng.integers(0, 256, (6, 8 + number, 3)).astype(np.uint8)
+        Pillow.fromarray(small).resize((90 + number, 70)).save(file)
+    (tmp_path / "src" / "README.txt").write_text("no image")
+    (tmp_path / "src" / ".hidden.png").write_bytes(b"no image")
+    return tmp_path / "src"
+
+
+def content(folder):
+    """Relative path to hash of every file below a folder."""
+    files = (file for file in sorted(Path(folder).rglob("*")) if file.is_file())
+    return {f.relative_to(folder).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def test_the_layout_is_that_of_imagenet_c(src, tmp_path):
+    result = corrupt_folder(src, tmp_path / "dst", ["fog", "snow"], [2, 5], "tiny", workers=1)
+    assert (result.written, result.kept, result.unreadable) == (16, 0, {})
+    expected = {
+        f"{name}/{severity}/{image}.JPEG"
+        for name in ("fog", "snow")
+        for severity in (2, 5)
+        for image in ("cat/1", "cat/2", "dog/deep/3", "4")
+    }
+    assert set(content(tmp_path / "dst")) == expected | {NAME}
+
+
+def test_a_file_holds_the_corrupted_picture(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["gaussian_noise"], [3], "cifar", 7, workers=1)
+    clean = prepare(decode(src / "cat/2.jpg"), "cifar")
+    expected = corrupt(clean, "gaussian_noise", 3, "cifar", 7, image_id="cat/2.jpg")
+    assert np.array_equal(decode(tmp_path / "dst/gaussian_noise/3/cat/2.png"), expected)  # cifar: no loss
+
+
+@pytest.mark.parametrize(("preset", "size"), [("imagenet", (224, 224)), ("tiny", (64, 64)), ("cifar", (32, 32))])
+def test_pictures_have_the_size_of_their_preset(src, tmp_path, preset, size):
+    corrupt_folder(src, tmp_path / "dst", ["contrast"], [1], preset, workers=1)
+    corrupt_folder(src, tmp_path / "kept", ["contrast"], [1], preset, keep_size=True, workers=1)
+    suffix = "png" if preset == "cifar" else "JPEG"
+    assert decode(tmp_path / f"dst/contrast/1/cat/1.{suffix}").shape[:2] == size
+    assert decode(tmp_path / f"kept/contrast/1/cat/1.{suffix}").shape[:2] == (70, 90)
+
+
+def test_the_shorter_side_becomes_256_before_the_crop():
+    """A tall picture with a white bar at mid-height: it is in the middle of the crop too."""
+    image = np.zeros((1000, 500, 3), np.uint8)
+    image[490:510] = 255
+    crop = prepare(image, "imagenet")
+    assert crop.shape == (224, 224, 3)
+    rows = np.flatnonzero(crop[:, 0, 0] > 128)
+    assert (rows.min() + rows.max()) / 2 == pytest.approx(111.5, abs=1)
+    assert len(rows) == pytest.approx(20 * 256 / 500, abs=1.5)
+
+
+def test_workers_do_not_change_a_byte(src, tmp_path):
+    names = ["frost", "glass_blur", "elastic_transform"]
+    corrupt_folder(src, tmp_path / "one", names, [1, 5], "tiny", workers=1)
+    corrupt_folder(src, tmp_path / "three", names, [1, 5], "tiny", workers=3)
+    assert content(tmp_path / "one") == content(tmp_path / "three")
+
+
+def test_a_second_run_completes_what_is_missing(src, tmp_path):
+    dst = tmp_path / "dst"
+    corrupt_folder(src, dst, ["fog", "snow"], [1], "tiny", workers=1)
+    whole = content(dst)
+    (dst / "fog/1/cat/1.JPEG").unlink()
+    (dst / "snow/1/4.JPEG").write_bytes(b"")  # what a crash of the machine may leave
+    (dst / "snow/1/.4.JPEG.tmp").write_bytes(b"half")
+    untouched = (dst / "fog/1/cat/2.JPEG").stat().st_mtime_ns
+    seen = []
+    result = corrupt_folder(src, dst, ["fog", "snow"], [1], "tiny", workers=1, progress=lambda *p: seen.append(p))
+    assert (result.written, result.kept) == (2, 6)
+    assert seen == [(2, 8), (4, 8), (6, 8), (8, 8)]
+    assert content(dst) == whole
+    assert (dst / "fog/1/cat/2.JPEG").stat().st_mtime_ns == untouched
+
+
+def test_corruptions_and_severities_may_be_added(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+    result = corrupt_folder(src, tmp_path / "dst", ["fog", "contrast"], [1, 2], "tiny", workers=1)
+    assert (result.written, result.kept) == (12, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, r"begun with seed 0 \(now 1\)"),
+        ({"preset": "cifar"}, r"begun with preset 'tiny' \(now 'cifar'\)"),
+        ({"quality": 70}, r"quality 85 \(now 70\)"),
+        ({"keep_size": True}, r"keep_size False \(now True\)"),
+        ({"file_kind": "png"}, r"file_kind 'jpeg' \(now 'png'\)"),
+    ],
+)
+def test_other_options_do_not_get_into_the_same_folder(src, tmp_path, change, message):
+    options = {"preset": "tiny", "workers": 1}
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], **options)
+    before = content(tmp_path / "dst")
+    with pytest.raises(OptionError, match=message):
+        corrupt_folder(src, tmp_path / "dst", ["fog"], [2], **options | change)
+    assert content(tmp_path / "dst") == before
+
+
+def test_other_textures_do_not_get_into_the_same_folder(src, tmp_path):
+    (tmp_path / "textures").mkdir()
+    Pillow.new("RGB", (300, 300), (200, 210, 220)).save(tmp_path / "textures/a.png")
+    corrupt_folder(src, tmp_path / "dst", ["frost"], [1], "tiny", textures=tmp_path / "textures", workers=1)
+    with pytest.raises(OptionError, match="textures"):
+        corrupt_folder(src, tmp_path / "dst", ["frost"], [1], "tiny", workers=1)
+
+
+def test_other_images_do_not_get_into_the_same_folder(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+    Pillow.new("RGB", (50, 50)).save(src / "new.png")
+    with pytest.raises(OptionError, match=r"4 other images \(now 5\)"):
+        corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(src, tmp_path):
+    (tmp_path / "dst").mkdir()
+    (tmp_path / "dst" / "thesis.txt").write_text("all of it")
+    with pytest.raises(DataError, match="holds something else"):
+        corrupt_folder(src, tmp_path / "dst", ["fog"], [1], workers=1)
+    assert set(content(tmp_path / "dst")) == {"thesis.txt"}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 99}'])
+def test_a_damaged_manifest_is_refused(src, tmp_path, text):
+    (tmp_path / "dst").mkdir()
+    (tmp_path / "dst" / NAME).write_text(text)
+    with pytest.raises(DataError, match="choose a new folder"):
+        corrupt_folder(src, tmp_path / "dst", ["fog"], [1], workers=1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_unreadable_images_are_skipped_warned_of_and_counted(src, tmp_path, workers):
+    (src / "cat" / "broken.png").write_bytes(b"no image")
+    whole = (src / "cat/2.jpg").read_bytes()
+    (src / "cat" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    with pytest.warns(UserWarning, match=r"cat/(broken\.png|cut\.jpg)' is skipped") as caught:
+        result = corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=workers)
+    assert len(caught) == 2
+    assert set(result.unreadable) == {"cat/broken.png", "cat/cut.jpg"}
+    assert result.written == len(IMAGES)
+
+
+def test_grey_palette_and_transparent_images_are_converted(tmp_path):
+    for mode in ("L", "P", "RGBA", "CMYK", "1"):
+        suffix = ".jpg" if mode == "CMYK" else ".png"
+        (tmp_path / "src").mkdir(exist_ok=True)
+        Pillow.new(mode, (40, 40)).save(tmp_path / "src" / f"{mode}{suffix}")
+    assert corrupt_folder(tmp_path / "src", tmp_path / "dst", ["fog"], [1], "tiny", workers=1).written == 5
+
+
+def test_sources_that_cannot_be_used_are_refused(src, tmp_path):
+    with pytest.raises(DataError, match="is not a folder"):
+        corrupt_folder(tmp_path / "nowhere", tmp_path / "dst", workers=1)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no images below"):
+        corrupt_folder(tmp_path / "empty", tmp_path / "dst", workers=1)
+    for inside in (src, src / "dst"):
+        with pytest.raises(OptionError, match="inside the source"):
+            corrupt_folder(src, inside, workers=1)
+    Pillow.new("RGB", (50, 50)).save(src / "cat/1.jpg")
+    with pytest.raises(DataError, match=r"2 images in .* are called 'cat/1'"):
+        corrupt_folder(src, tmp_path / "dst", workers=1)
+    assert not (tmp_path / "dst").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"names": ["mist"]}, UnknownNameError, "unknown corruption 'mist'"),
+        ({"names": "fog"}, OptionError, "lists"),
+        ({"names": []}, OptionError, "nothing to do"),
+        ({"severities": [0]}, OptionError, "1, 2, 3, 4, 5"),
+        ({"severities": 3}, OptionError, "lists"),
+        ({"preset": "coco"}, UnknownNameError, "unknown preset"),
+        ({"seed": "x"}, OptionError, "seed"),
+        ({"workers": 0}, OptionError, "workers"),
+        ({"quality": 0}, OptionError, "quality"),
+        ({"file_kind": "gif"}, OptionError, "'jpeg' or 'png'"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(src, tmp_path, options, error, message):
+    with pytest.raises(error, match=message):
+        corrupt_folder(src, tmp_path / "dst", **options)
+    assert not (tmp_path / "dst").exists()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs a user whom the system can refuse")
+def test_a_folder_that_cannot_be_written(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+    (tmp_path / "dst").chmod(0o500)
+    try:
+        with pytest.raises(DataError, match="cannot be written"):
+            corrupt_folder(src, tmp_path / "dst", ["snow"], [1], "tiny", workers=1)
+    finally:
+        (tmp_path / "dst").chmod(0o700)
+
+
+def test_what_cannot_be_written_is_named(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+    (tmp_path / "dst" / "snow").write_text("a file where a folder should be")
+    with pytest.raises(DataError, match=r"snow.* cannot be written: .*; run again to continue"):
+        corrupt_folder(src, tmp_path / "dst", ["snow"], [1], "tiny", workers=1)
+
+
+# The command
+
+
+@pytest.fixture
+def app():
+    application = typer.Typer()
+    application.command()(command)
+    return application
+
+
+def test_the_command_writes_and_tells(app, src, tmp_path):
+    arguments = [str(src), str(tmp_path / "dst"), "--all", "-s", "5", "--preset", "cifar", "--workers", "1"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0] == "15 of 60 pictures"  # plain lines where there is no terminal
+    assert lines[-1].startswith("60 pictures written, 0 kept, 0 images unreadable")
+    assert {path.name for path in (tmp_path / "dst").iterdir()} == {*CORRUPTIONS, NAME}
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "0 pictures written, 60 kept" in again.output
+
+
+def test_the_command_lists_what_it_skipped(app, src, tmp_path):
+    (src / "broken.png").write_bytes(b"no image")
+    arguments = [str(src), str(tmp_path / "dst"), "-c", "saturate", "-s", "1", "--preset", "tiny", "--png"]
+    result = CliRunner().invoke(app, [*arguments, "--workers", "1"], catch_exceptions=False)
+    assert "skipped: image" in result.output
+    assert "broken.png" in result.output
+    assert "4 pictures written, 0 kept, 1 images unreadable" in result.output
+    assert (tmp_path / "dst/saturate/1/cat/1.png").exists()
+
+
+def test_the_command_lets_errors_through(app, src, tmp_path):
+    for arguments in ([], ["--corruption", "mist"], ["--all", "--severity", "9"], ["--all", "--preset", "x"]):
+        result = CliRunner().invoke(app, [str(src), str(tmp_path / "dst"), *arguments])
+        assert isinstance(result.exception, NeottaError)
+
+
+def test_the_extra_corruptions_are_asked_for_apart(app, src, tmp_path):
+    arguments = [str(src), str(tmp_path / "dst"), "--extra", "-s", "1", "--preset", "cifar", "--workers", "1"]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    folders = {path.name for path in (tmp_path / "dst").iterdir() if path.is_dir()}
+    assert folders == {"speckle_noise", "gaussian_blur", "spatter", "saturate"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process group")
+def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_path):
+    for number in range(16):
+        Pillow.new("RGB", (80, 80), (number, 100, 200)).save(src / f"more{number}.png")
+    code = "import typer; from neotta.cli.corrupt import corrupt; typer.run(corrupt)"
+    arguments = [str(src), str(tmp_path / "dst"), "--all", "--preset", "cifar", "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "dst").glob("*/*/*.png")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in output
+    assert "the same command completes the folder" in output
+    begun = len(list((tmp_path / "dst").glob("**/*.png")))
+    assert 0 < begun < 20 * 75
+
+    result = corrupt_folder(src, tmp_path / "dst", preset="cifar", workers=1)
+    assert result.kept == begun
+    assert result.written == 20 * 75 - begun
+    assert not list((tmp_path / "dst").glob("**/.*.tmp"))
+    assert json.loads((tmp_path / "dst" / NAME).read_text())["images"] == 20
+
+
+def die(_item):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+def test_a_worker_that_dies_is_reported():
+    with pytest.raises(DataError, match="a worker process died"):
+        list(in_order(die, [1, 2, 3], workers=2))
+
+
+def test_results_come_in_the_order_of_the_items():
+    assert list(in_order(abs, [-3, 1, -2], workers=2)) == [3, 1, 2]
+    assert list(in_order(abs, [], workers=2)) == []

@@ -1,0 +1,230 @@
+"""Every mode an image file can have, and every way it can be broken."""
+
+import io
+import struct
+import threading
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from neotta.data.decode import MAX_PIXELS, decode, probe
+from neotta.errors import DataError
+
+
+def encode(image, fmt="PNG", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, fmt, **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def picture():
+    """Height and width differ, no symmetry: a wrong rotation cannot hide."""
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (5, 9, 3), dtype=np.uint8)
+
+
+def test_rgb_comes_back_bit_for_bit_from_bytes_and_from_a_path(picture, tmp_path):
+    data = encode(Image.fromarray(picture))
+    path = tmp_path / "picture.png"
+    path.write_bytes(data)
+    for source in (data, path, str(path)):
+        image = decode(source)
+        assert image.dtype == np.uint8
+        assert image.flags.writeable
+        np.testing.assert_array_equal(image, picture)
+
+
+def test_grey_and_two_level_are_repeated_over_the_channels(picture):
+    grey = Image.fromarray(picture[..., 0])
+    np.testing.assert_array_equal(decode(encode(grey)), np.repeat(picture[..., :1], 3, axis=2))
+    two = grey.point(lambda value: 255 * (value > 127), mode="1")
+    np.testing.assert_array_equal(decode(encode(two))[..., 2], 255 * (picture[..., 0] > 127))
+
+
+def test_palette_gives_its_colours():
+    image = Image.new("P", (2, 1))
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.putpixel((1, 0), 1)
+    np.testing.assert_array_equal(decode(encode(image)), [[[10, 20, 30], [40, 50, 60]]])
+
+
+def test_transparency_is_laid_on_white():
+    rgba = np.array([[[0, 0, 0, 0], [100, 150, 200, 255], [0, 0, 0, 51]]], dtype=np.uint8)
+    np.testing.assert_array_equal(
+        decode(encode(Image.fromarray(rgba))), [[[255, 255, 255], [100, 150, 200], [204, 204, 204]]]
+    )
+    grey_alpha = Image.fromarray(rgba[..., [0, 3]])
+    assert grey_alpha.mode == "LA"
+    np.testing.assert_array_equal(decode(encode(grey_alpha))[0, :, 0], [255, 100, 204])
+
+
+@pytest.mark.parametrize("fmt", ["PNG", "GIF"])
+def test_transparent_palette_entry_is_laid_on_white(fmt):
+    image = Image.new("P", (2, 1))
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.putpixel((1, 0), 1)
+    np.testing.assert_array_equal(decode(encode(image, fmt, transparency=0)), [[[255, 255, 255], [40, 50, 60]]])
+
+
+def test_palette_with_alpha_per_entry_is_laid_on_white():
+    image = Image.new("P", (2, 1))
+    image.putpalette([0, 0, 0, 40, 50, 60])
+    image.putpixel((1, 0), 1)
+    np.testing.assert_array_equal(
+        decode(encode(image, transparency=bytes([51, 255]))), [[[204, 204, 204], [40, 50, 60]]]
+    )
+
+
+def test_colour_key_of_an_rgb_png_is_laid_on_white():
+    image = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], dtype=np.uint8))
+    np.testing.assert_array_equal(decode(encode(image, transparency=(1, 2, 3))), [[[255, 255, 255], [4, 5, 6]]])
+
+
+def test_cmyk_jpeg_becomes_rgb():
+    image = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
+    red = decode(encode(image, "JPEG", quality=95))
+    assert np.abs(red.astype(int) - [255, 0, 0]).max() <= 3
+
+
+@pytest.mark.parametrize("fmt", ["PNG", "TIFF"])
+def test_sixteen_bit_grey_is_scaled_so_that_white_stays_white(fmt):
+    deep = np.array([[0, 257, 32896, 65535]], dtype=np.uint16)
+    np.testing.assert_array_equal(decode(encode(Image.fromarray(deep), fmt))[0, :, 1], [0, 1, 128, 255])
+
+
+def test_floating_point_between_0_and_1_is_scaled_and_anything_else_refused():
+    unit = Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32))
+    np.testing.assert_array_equal(decode(encode(unit, "TIFF"))[0, :, 0], [0, 128, 255])
+    for value in (300.0, -1.0, np.nan):
+        wild = Image.fromarray(np.full((2, 2), value, dtype=np.float32))
+        with pytest.raises(DataError, match="0 to 1 was expected"):
+            decode(encode(wild, "TIFF"))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("fmt", ["PNG", "TIFF", "WEBP"])
+def test_exif_orientation_is_applied(picture, orientation, fmt):
+    stored = {  # how a camera held that way would have stored the upright picture
+        1: lambda a: a,
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.swapaxes(0, 1),
+        6: lambda a: np.rot90(a, 1),
+        7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
+        8: lambda a: np.rot90(a, -1),
+    }[orientation](picture)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if fmt == "WEBP" else {}
+    data = encode(Image.fromarray(np.ascontiguousarray(stored)), fmt, exif=exif, **options)
+    np.testing.assert_array_equal(decode(data), picture)
+
+
+def test_a_broken_exif_block_does_not_spoil_the_picture(picture):
+    whole = encode(Image.fromarray(picture), "JPEG")
+    broken = encode(Image.fromarray(picture), "JPEG", exif=b"Exif\0\0MM\0\x2a\xff\xff\xff\xff")
+    np.testing.assert_array_equal(decode(broken), decode(whole))
+
+
+@pytest.mark.parametrize("fmt", ["JPEG", "PNG", "WEBP", "GIF", "TIFF"])
+def test_truncated_files_are_refused(fmt):
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    data = encode(Image.fromarray(noise), fmt)
+    with pytest.raises(DataError):
+        decode(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<html>not found</html>"])
+def test_what_is_no_image_is_refused(data):
+    with pytest.raises(DataError, match="no image of a known format"):
+        decode(data)
+    with pytest.raises(DataError, match="no image of a known format"):
+        probe(data)
+
+
+def test_missing_file_and_folder_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"gone\.png.*No such file"):
+        decode(tmp_path / "gone.png")
+    with pytest.raises(DataError, match="directory"):
+        decode(tmp_path)
+
+
+def bomb(width, height):
+    """A PNG that claims a size and has nothing behind it."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [10_000, 100_000])  # where Pillow warns, and where Pillow refuses
+def test_decompression_bombs_are_refused_without_a_warning(side):
+    assert side * side > MAX_PIXELS
+    for read in (decode, probe):
+        with pytest.raises(DataError, match=r"more (pixels )?than the limit"):
+            read(bomb(side, side))
+
+
+def test_the_pixel_limit_can_be_lowered(picture):
+    data = encode(Image.fromarray(picture))
+    assert decode(data, max_pixels=45).shape == (5, 9, 3)
+    with pytest.raises(DataError, match="9 x 5 pixels"):
+        decode(data, max_pixels=44)
+
+
+def test_probe_reads_the_header_alone(picture):
+    data = encode(Image.fromarray(picture))
+    assert probe(data) == ("PNG", "RGB", 9, 5)
+    assert probe(data[:60]) == ("PNG", "RGB", 9, 5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP"]), st.data())
+def test_damaged_bytes_give_an_image_or_a_data_error(fmt, data):
+    image = Image.fromarray(np.arange(12 * 12 * 3, dtype=np.uint8).reshape(12, 12, 3))
+    damaged = bytearray(encode(image, fmt))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        result = decode(bytes(damaged), max_pixels=1_000_000)
+    except DataError:
+        return
+    assert result.dtype == np.uint8
+    assert result.shape[2] == 3
+
+
+def test_threads_leave_the_warning_filters_as_they_were():
+    before = list(warnings.filters)
+    pictures = [encode(Image.new("RGB", (64, 64))), bomb(10_000, 10_000)]
+
+    def work():
+        for data in pictures * 20:
+            try:
+                decode(data)
+            except DataError:
+                continue
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert warnings.filters == before
+
+
+def test_other_warnings_of_the_program_are_still_shown_once(recwarn):
+    warnings.simplefilter("default")
+    data = encode(Image.new("RGB", (8, 8)))
+    for _ in range(3):
+        decode(data)
+        warnings.warn("said once", stacklevel=1)
+    assert [str(warning.message) for warning in recwarn] == ["said once"]

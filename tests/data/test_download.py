@@ -1,0 +1,322 @@
+"""Archives are unpacked whole and inside their folder; `download` puts the steps together."""
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import stat
+import tarfile
+import zipfile
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+import pytest
+from data_makers import cifar10_c, class_folders, corrupted
+from hypothesis import given
+from hypothesis import strategies as st
+from loopback import serving
+
+from neotta.data.downloads import download
+from neotta.data.downloads.catalog import CATALOG, find
+from neotta.data.downloads.unpack import MARKER, _inside, install, unpack
+from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.opening import open_data
+from neotta.errors import DataError, OptionError, UnknownNameError
+
+WNIDS = imagenet_wnids()
+NOISE = np.random.default_rng(0).bytes(20_000)
+
+
+def tar(members, mode="w"):
+    """A tar from (name or TarInfo, bytes)."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for member, data in members:
+            member = tarfile.TarInfo(member) if isinstance(member, str) else member
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def tar_of(folder, name=None, mode="w"):
+    """A tar of a folder's content, inside a folder of that name if one is given."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, f"{name}/{path.name}" if name else path.name)
+    return buffer.getvalue()
+
+
+def zip_of(members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, data in members:
+            archive.writestr(member, data)
+    return buffer.getvalue()
+
+
+def link(name, target, kind):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def zip_link(name):
+    member = zipfile.ZipInfo(name)
+    member.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return member
+
+
+def unpacked(tmp_path, data):
+    """Unpack bytes; returns what was written as {path: bytes}."""
+    (tmp_path / "archive").write_bytes(data)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    unpack(tmp_path / "archive", folder)
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("make", [tar, lambda m: tar(m, "w:gz"), zip_of])
+def test_tar_tar_gz_and_zip(tmp_path, make):
+    members = [("a/b.txt", b"one"), ("c.txt", b""), ("a/d/e.bin", bytes(100_000))]
+    assert unpacked(tmp_path, make(members)) == {"a/b.txt": b"one", "c.txt": b"", "a/d/e.bin": bytes(100_000)}
+
+
+def test_folders_and_dots_in_names_are_harmless(tmp_path):
+    folder = tarfile.TarInfo("./deep/")
+    folder.type = tarfile.DIRTYPE
+    assert unpacked(tmp_path, tar([(folder, b""), ("./deep/x", b"1")])) == {"deep/x": b"1"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "..", "a\\..\\..\\evil", "C:evil", "./C:evil"])
+@pytest.mark.parametrize("make", [tar, zip_of])
+def test_members_that_would_escape_are_refused(tmp_path, name, make):
+    with pytest.raises(DataError, match="would be written outside the folder"):
+        unpacked(tmp_path, make([(name, b"evil")]))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["archive", "out"]
+
+
+@given(st.text(alphabet="./\\:aC ~\0é", max_size=12))
+def test_a_member_is_inside_the_folder_or_refused(name):
+    folder = Path("/some/folder")
+    try:
+        path = _inside(name)
+    except DataError:
+        return
+    assert Path(os.path.normpath(folder / path)).is_relative_to(folder)
+    assert (PureWindowsPath("C:/some/folder") / path).is_relative_to("C:/some/folder")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tar([(link("a", "/etc", tarfile.SYMTYPE), b""), ("a/evil", b"evil")]),
+        tar([(link("a", "../../evil", tarfile.SYMTYPE), b"")]),
+        tar([(link("a", "/etc/passwd", tarfile.LNKTYPE), b"")]),
+        tar([(link("a", "", tarfile.FIFOTYPE), b"")]),
+        tar([(link("a", "", tarfile.CHRTYPE), b"")]),
+        zip_of([(zip_link("a"), b"/etc")]),
+    ],
+)
+def test_links_and_devices_are_refused(tmp_path, data):
+    with pytest.raises(DataError, match="is a link or a device"):
+        unpacked(tmp_path, data)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_permissions_in_the_archive_do_not_count(tmp_path):
+    member = tarfile.TarInfo("run-me")
+    member.mode = 0o6777
+    unpacked(tmp_path, tar([(member, b"#!")]))
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "out" / "run-me").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no archive at all" * 100,
+        b"PK\x03\x04 but no zip",
+        b"\x1f\x8b but no gzip",
+        tar([("x", NOISE)], "w:gz")[:10_000],
+        tar([("x", bytes(20_000))])[:10_000],
+        zip_of([("x", NOISE)])[:10_000],
+    ],
+)
+def test_unreadable_archives_are_refused(tmp_path, data):
+    with pytest.raises(DataError, match="cannot be read"):
+        unpacked(tmp_path, data)
+
+
+def test_a_damaged_zip_member_is_found_by_its_checksum(tmp_path):
+    data = bytearray(zip_of([("x", NOISE)]))
+    data[len(data) // 2] ^= 1
+    with pytest.raises(DataError, match="cannot be read"):
+        unpacked(tmp_path, bytes(data))
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_error_not_a_crash(tmp_path):
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        unpacked(tmp_path, tar([("a", b"1"), ("a/b", b"2")]))
+
+
+def test_a_member_larger_than_the_disk_is_refused(tmp_path):
+    member = tarfile.TarInfo("huge")
+    member.size = 1 << 60
+    with pytest.raises(DataError, match="no room on the disk"):
+        unpacked(tmp_path, member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+
+def test_a_refused_archive_leaves_no_trace(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar([("set/good", b"1"), ("../evil", b"2")]))
+    with pytest.raises(DataError):
+        install(tmp_path / "x.tar", tmp_path / "set", "x.tar", inside_folder=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
+
+
+def test_leftovers_of_an_interrupted_attempt_are_replaced(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar([("fog/1", b"1"), ("snow/1", b"2")]))
+    (tmp_path / ".set.x.tar.unpacking" / "content" / "half").mkdir(parents=True)
+    (tmp_path / "set" / "fog").mkdir(parents=True)
+    (tmp_path / "set" / MARKER).write_text('{"x.tar": {"entries": ["fog", "snow"], "done": false}}')
+    install(tmp_path / "x.tar", tmp_path / "set", "x.tar", inside_folder=False)
+    assert (tmp_path / "set" / "fog" / "1").read_bytes() == b"1"
+    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == [MARKER, "fog", "snow"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "x.tar"]
+
+
+def test_what_somebody_else_put_there_is_not_overwritten(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar([("fog/1", b"1")]))
+    (tmp_path / "set" / "fog").mkdir(parents=True)
+    (tmp_path / "set" / "fog" / "mine").write_bytes(b"mine")
+    with pytest.raises(DataError, match="holds 'fog' already"):
+        install(tmp_path / "x.tar", tmp_path / "set", "x.tar", inside_folder=False)
+    assert (tmp_path / "set" / "fog" / "mine").read_bytes() == b"mine"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with serving({}) as running:
+        yield running
+
+
+def test_cifar10_c_from_a_mirror_opens(server, tmp_path):
+    made = cifar10_c(tmp_path / "made")
+    server.files["/mirror/CIFAR-10-C.tar"] = tar_of(made, "CIFAR-10-C")
+    steps = set()
+    root = download(
+        "cifar10-c",
+        tmp_path / "data",
+        mirror=server.url("/mirror/"),
+        verify=False,
+        progress=lambda what, done, total: steps.add(what),
+    )
+    assert root == tmp_path / "data" / "cifar10-c"
+    assert sorted(path.name for path in root.parent.iterdir()) == ["cifar10-c"]
+    assert steps == {"downloading CIFAR-10-C.tar", "unpacking CIFAR-10-C.tar"}
+    source = open_data(root)
+    assert source.layout == "cifar10-c"
+    np.testing.assert_array_equal(source.dataset("fog/3").read(1), np.load(made / "fog.npy")[13])
+
+
+def test_what_is_there_is_not_downloaded_again_unless_it_was_removed(server, tmp_path):
+    server.files["/imagenet-r.tar"] = tar_of(
+        class_folders(tmp_path / "made", WNIDS[:2], name="art_{i}.jpg"), "imagenet-r"
+    )
+    for _ in range(2):
+        root = download("imagenet-r", tmp_path / "data", mirror=server.url(""))
+        assert open_data(root).class_indices == (0, 1)
+    assert len(server.seen) == 1
+    shutil.rmtree(root / WNIDS[0])
+    download("imagenet-r", tmp_path / "data", mirror=server.url(""))
+    assert open_data(root).class_indices == (0, 1)
+    assert len(server.seen) == 2
+
+
+def test_imagenet_c_is_put_together_from_its_parts(server, tmp_path):
+    for part, names in {"weather": ["fog", "snow"], "noise": ["shot_noise"]}.items():
+        made = corrupted(tmp_path / part, names, [1, 5], [WNIDS[3]])
+        server.files[f"/{part}.tar"] = tar_of(made)
+    root = download("imagenet-c", tmp_path / "data", mirror=server.url(""), parts=["noise"], verify=False)
+    assert open_data(root).domains == ("shot_noise/1", "shot_noise/5")
+    download("imagenet-c", tmp_path / "data", mirror=server.url(""), parts=["noise", "weather"], verify=False)
+    assert open_data(root, domains=["*/5"]).domains == ("shot_noise/5", "snow/5", "fog/5")
+    assert open_data(root).dataset("snow/1").labels.tolist() == [3, 3]
+    assert len(server.seen) == 2
+
+
+def test_imagenet_sketch_is_a_zip(server, tmp_path):
+    made = class_folders(tmp_path / "made", WNIDS[:2], name="sketch_{i}.JPEG")
+    files = [(f"sketch/{p.relative_to(made).as_posix()}", p.read_bytes()) for p in made.rglob("*.JPEG")]
+    server.files["/ImageNet-Sketch.zip"] = zip_of(files)
+    root = download("imagenet-sketch", tmp_path / "data", mirror=server.url(""))
+    assert open_data(root).layout == "imagenet-sketch"
+    assert len(open_data(root).dataset()) == 4
+
+
+def test_a_mirror_with_other_bytes_is_refused(server, tmp_path):
+    batch = ("cifar-10-batches-bin/test_batch.bin", bytes(3073))
+    server.files["/cifar-10-binary.tar.gz"] = tar([batch], "w:gz")
+    with pytest.raises(DataError, match="wrong md5 checksum: expected c32a1d4ab5d03f1284b67883e8d87530"):
+        download("cifar-10", tmp_path, mirror=server.url(""))
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-binary.tar.gz.bad"]
+    download("cifar-10", tmp_path, mirror=server.url(""), verify=False)
+    assert open_data(tmp_path / "cifar-10").dataset("test").labels.tolist() == [0]
+
+
+def test_an_archive_put_there_by_hand_is_used_and_kept(tmp_path):
+    data = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
+    (tmp_path / "imagenet-r.tar").write_bytes(data)
+    root = download("imagenet-r", tmp_path)
+    assert (root / "n01440764" / "art_0.jpg").read_bytes() == b"..."
+    assert (tmp_path / "imagenet-r.tar").read_bytes() == data
+    (tmp_path / "CIFAR-10-C.tar").write_bytes(data)
+    with pytest.raises(DataError, match=r"CIFAR-10-C\.tar.*wrong md5.*remove it"):
+        download("cifar10-c", tmp_path)
+
+
+def test_archives_are_kept_on_request(server, tmp_path):
+    server.files["/imagenet-r.tar"] = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
+    download("imagenet-r", tmp_path, mirror=server.url(""), keep=True)
+    assert (tmp_path / "imagenet-r.tar").read_bytes() == server.files["/imagenet-r.tar"]
+
+
+def test_an_unreadable_archive_is_an_error_and_nothing_appears(server, tmp_path):
+    server.files["/imagenet-r.tar"] = b"not an archive" * 1000
+    with pytest.raises(DataError, match="cannot be read"):
+        download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert not (tmp_path / "imagenet-r").exists()
+
+
+def test_no_room_is_found_out_before_anything_is_written(server, tmp_path):
+    server.files["/imagenet-r.tar"] = b"x"
+    server.claim = 10**17
+    with pytest.raises(DataError, match=r"not enough room .* 210,000,000\.0 GB needed"):
+        download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_names_are_explained(tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'imagenet-r'"):
+        download("imagenet-q", tmp_path)
+    with pytest.raises(UnknownNameError, match="unknown part of imagenet-c 'blurs': did you mean 'blur'"):
+        download("imagenet-c", tmp_path, parts=["blurs"])
+    with pytest.raises(OptionError, match="comes in one piece"):
+        download("cifar10-c", tmp_path, parts=["fog"])
+    with pytest.raises(OptionError, match="http or https"):
+        download("cifar10-c", tmp_path, mirror="ftp://example.org")
+    assert find("CIFAR-10-C") is CATALOG["cifar10-c"]
+
+
+def test_the_catalog_is_well_formed():
+    lengths = {kind: len(hashlib.new(kind).hexdigest()) for kind in ("md5", "sha256")}
+    for published in CATALOG.values():
+        assert published.page.startswith("https://")
+        for archive in published.archives.values():
+            assert archive.url.startswith("https://")
+            if archive.checksum is not None:
+                kind, _, value = archive.checksum.partition(":")
+                assert re.fullmatch(rf"[0-9a-f]{{{lengths[kind]}}}", value)

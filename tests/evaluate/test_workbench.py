@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import neotta
+from neotta.data.digits import digits
+from neotta.errors import DataError, OptionError
+from neotta.evaluate import metrics
+from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.workbench import Workbench
+
+EVERY = {"corruptions": ["clean", "contrast", "fog"], "severities": [3], "seeds": 1, "samples": [96]}
+
+
+def bench(tmp_path=None, **plan):
+    return Workbench(Plan.make({**EVERY, **plan}), cache=tmp_path, workers=0)
+
+
+def by_method(records):
+    return {(record["method"], record["domain"]): record for record in records}
+
+
+def test_the_online_protocol_agrees_with_doing_it_by_hand():
+    workbench = bench(methods="none,neo")
+    records = by_method(workbench.execute(run) for run in workbench.runs())
+    assert all(record["status"] == "ok" for record in records.values())
+    stream = workbench.phases(workbench.runs()[2])[0].stream
+    dataset = workbench.data.dataset("contrast/3")
+    images = torch.stack([workbench.loaded.preprocess(dataset.read(int(index))) for index in stream.index])
+    labels = torch.from_numpy(dataset.labels[stream.index])
+    model = copy.deepcopy(workbench.model)
+    for method, model_ in (("none", model), ("neo", neotta.adapt(copy.deepcopy(model)))):
+        with torch.no_grad():
+            logits = torch.cat([model_(images[:64]), model_(images[64:])])
+        mine = records[method, "contrast/3"]["metrics"]
+        assert mine["top1"] == pytest.approx(metrics.top_k(logits, labels))
+        assert mine["ece"] == pytest.approx(metrics.calibration_error(logits, labels), abs=1e-4)
+        assert mine["nll"] == pytest.approx(metrics.negative_log_likelihood(logits, labels), abs=1e-4)
+    assert records["none", "clean"]["metrics"]["top1"] > 95
+
+
+def test_cached_and_direct_runs_agree():
+    plan = Plan.make({**EVERY, "methods": "none,neo,neo-continual,t3a,lame,neo+lame", "batch_sizes": [10]})
+    cached, direct = Workbench(plan, workers=0), Workbench(plan, workers=0, cached=False)
+    for run in cached.runs():
+        torch.testing.assert_close(cached.predict(run).tensor(), direct.predict(run).tensor(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_encoder_sees_each_image_once(tmp_path):
+    workbench = bench(
+        tmp_path, methods="none,neo,t3a,lame", seeds=2, samples=[8, 32, 64], batch_sizes=[1, 16], corruptions=["fog"]
+    )
+    runs = workbench.runs()
+    wanted = sum(len(indices) for indices in workbench.wanted(runs).values())
+    assert wanted <= 128
+    workbench.fill(runs)
+    for run in runs:
+        assert workbench.execute(run)["status"] == "ok"
+    assert workbench.embeddings.encoded == wanted
+    again = bench(tmp_path, methods="neo", seeds=2, samples=[64], corruptions=["fog"])
+    for run in again.runs():
+        again.execute(run)
+    assert again.embeddings.encoded == 0
+
+
+def test_a_damaged_cache_is_moved_aside_and_made_anew(tmp_path):
+    first = bench(tmp_path, methods="neo", corruptions=["fog"])
+    expected = first.execute(first.runs()[0])["metrics"]
+    (file,) = tmp_path.glob("*/*.safetensors")
+    content = file.read_bytes()
+    file.write_bytes(content[:-5] + bytes([content[-5] ^ 3]) + content[-4:])
+    second = bench(tmp_path, methods="neo", corruptions=["fog"])
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert second.execute(second.runs()[0])["metrics"] == expected
+    assert len(list(tmp_path.glob("*/*.damaged"))) == 1
+    assert second.embeddings.encoded == 96
+
+
+def test_images_that_changed_are_encoded_again(tmp_path):
+    from PIL import Image
+
+    source = digits("test")
+    for index in range(24):
+        folder = tmp_path / "data" / str(source.labels[index])
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(source.read(index)).save(folder / f"{index}.png")
+    plan = Plan.make({"data": str(tmp_path / "data"), "methods": "neo", "seeds": 1, "samples": [-1]})
+    Workbench(plan, cache=tmp_path / "cache", workers=0).execute(Workbench(plan, workers=0).runs()[0])
+    first = Workbench(plan, cache=tmp_path / "cache", workers=0)
+    first.execute(first.runs()[0])
+    assert first.embeddings.encoded == 0
+    Image.fromarray(255 - source.read(0)).save(tmp_path / "data" / str(source.labels[0]) / "0.png")
+    second = Workbench(plan, cache=tmp_path / "cache", workers=0)
+    with pytest.warns(RuntimeWarning, match="1 images of .* changed"):
+        second.execute(second.runs()[0])
+    assert second.embeddings.encoded == 1
+
+
+def test_hold_out_scores_the_rest_with_a_frozen_state():
+    workbench = bench(methods="neo", protocol="hold-out", samples=[50], corruptions=["contrast"])
+    (run,) = workbench.runs()
+    adapt, scored = workbench.phases(run)
+    dataset = workbench.data.dataset("contrast/3")
+    assert (len(adapt.stream), len(scored.stream)) == (50, len(dataset) - 50)
+    assert not set(adapt.stream.ids) & set(scored.stream.ids)
+    outputs = workbench.predict(run)
+    assert len(outputs.ids) == len(scored.stream)
+    embeddings, _ = workbench.embeddings.get(dataset, adapt.stream.index)
+    rest, _ = workbench.embeddings.get(dataset, scored.stream.index)
+    with torch.no_grad():
+        expected = workbench.head(rest - embeddings.mean(0))
+    torch.testing.assert_close(outputs.tensor(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_continual_runs_do_not_reset():
+    workbench = bench(methods="neo-continual", protocol="continual", samples=[40])
+    (run,) = workbench.runs()
+    record = workbench.execute(run)
+    assert record["count"] == 120
+    assert set(record["per_domain"]) == {"clean", "contrast/3", "fog/3"}
+    weights = [metric["top1"] for metric in record["per_domain"].values()]
+    assert record["metrics"]["top1"] == pytest.approx(np.mean(weights))
+
+
+def test_cross_domain_uses_the_state_of_the_other():
+    workbench = bench(methods="neo", protocol="cross-domain", samples=[60], corruptions=["contrast", "fog"])
+    runs = workbench.runs()
+    assert [(run.source_domain, run.domain) for run in runs] == [
+        ("contrast/3", "contrast/3"), ("contrast/3", "fog/3"), ("fog/3", "contrast/3"), ("fog/3", "fog/3"),
+    ]  # fmt: skip
+    adapt, scored = workbench.phases(runs[1])
+    centroid = workbench.embeddings.get(workbench.data.dataset("contrast/3"), adapt.stream.index)[0].mean(0)
+    there = workbench.embeddings.get(workbench.data.dataset("fog/3"), scored.stream.index)[0]
+    with torch.no_grad():
+        expected = workbench.head(there - centroid)
+    torch.testing.assert_close(workbench.predict(runs[1]).tensor(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_key_is_what_the_result_depends_on():
+    workbench = bench(methods="neo,neo-continual:alpha=0.1|0.2,tent", seeds=2, batch_sizes=[8, 64], samples=[16, 32])
+    runs = workbench.runs()
+    keys = {workbench.key(run) for run in runs}
+    assert len(keys) == len(runs)
+    assert {bench(methods="neo", seeds=2, batch_sizes=[8, 64], samples=[16, 32]).key(run) for run in runs[:4]} <= keys
+    spelled = bench(methods="neo:weighting=sample", seeds=2, samples=[16], batch_sizes=[8])
+    assert spelled.key(spelled.runs()[0]) in keys
+
+
+def test_a_run_that_fails_says_so_and_the_rest_goes_on():
+    workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
+    failed, fine = (workbench.execute(run) for run in workbench.runs())
+    assert failed["status"] == "failed"
+    assert "BatchNorm" in failed["error"]
+    assert fine["status"] == "ok"
+
+
+def test_unlabelled_images(tmp_path):
+    from PIL import Image
+
+    for index in range(12):
+        Image.fromarray(digits("test").read(index)).save(tmp_path / f"{index}.png")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    plan = Plan.make({"data": str(tmp_path), "methods": "none,neo,tent", "seeds": 1, "samples": [-1]})
+    workbench = Workbench(plan, workers=0)
+    for run in workbench.runs():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            record = workbench.execute(run)
+        assert any("broken.png" in str(warning.message) for warning in caught) == (run.method != "neo")
+        assert (record["count"], record["unreadable"]) == (12, 1)
+        assert set(record["metrics"]) == {"entropy", "confidence"}
+
+
+def test_plans_are_checked():
+    for given, match in (
+        ({"modell": "x"}, "no entry 'modell'"),
+        ({"samples": "many"}, "samples"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"protocol": "offline"}, "protocol"),
+        ({"methods": []}, "methods"),
+        ({"methods": "neo:alpha"}, "name=value"),
+    ):
+        with pytest.raises(OptionError, match=match):
+            Plan.make(given)
+    with pytest.raises(DataError):
+        bench(data="nowhere/at/all")
+
+
+def test_plans_unfold():
+    plan = Plan.make({"methods": ["none", {"method": "tent", "lr": [1e-3, 1e-4], "steps": 2}], "seeds": 5})
+    assert plan.seeds == [2020, 1234, 9999, 1, 2]
+    runs = plan.runs(["a", "b"])
+    assert len(runs) == 2 * 5 * 3
+    assert {run.options.get("lr") for run in runs} == {None, 1e-3, 1e-4}
+    parsed = MethodPlan.parse("neo-continual@paper:alpha=0.05|0.1,debias=true")
+    assert list(parsed.grid()) == [{"alpha": 0.05, "debias": True}, {"alpha": 0.1, "debias": True}]

@@ -1,0 +1,247 @@
+"""The demonstration: its numbers, its page, its command."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+import typer
+from rich.console import Console
+from scipy.stats import binomtest
+from typer.testing import CliRunner
+
+from neotta.cli.demo import demo as command
+from neotta.data.corruptions import CORRUPTIONS, corrupt
+from neotta.data.digits import digits
+from neotta.demo import Answers, Demo, Domain, run, sign_test
+from neotta.errors import OptionError
+from neotta.models.load import load_model
+from neotta.report.demo import demo_page, summary, title
+from neotta.report.terminal import bar, demo_table
+
+SAMPLES = 96
+
+
+@pytest.fixture(scope="module")
+def results() -> Demo:
+    return run(severity=5, seed=3, samples=SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def page(results) -> str:
+    return demo_page(results, seconds=1.0)
+
+
+def made_up(without: list[int], neo: list[int], labels: list[int], name: str = "fog") -> Domain:
+    def answers(classes):
+        return Answers(np.array(classes), np.full(len(classes), 0.5, np.float32))
+
+    images = np.zeros((len(labels), 32, 32, 3), np.uint8)
+    return Domain(name, images, np.array(labels), answers(without), answers(neo))
+
+
+# ---- the numbers
+
+
+@pytest.mark.parametrize("name", ["clean", "contrast", "shot_noise"])
+def test_accuracies_are_those_of_the_equations(results, name):
+    # Written from the paper: features, running mean, W (h - c) + b. No NEO code is used.
+    loaded = load_model("digits")
+    data = digits("test")
+    order = np.random.default_rng(3).permutation(len(data))[:SAMPLES]
+    images = [data.read(i) for i in order]
+    if name != "clean":
+        images = [corrupt(x, name, 5, "cifar", 3, image_id=data.ids[i]) for x, i in zip(images, order, strict=True)]
+    pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).double() / 127.5 - 1
+    model = loaded.model.double()
+    with torch.no_grad():
+        embeddings = model.forward_head(model.forward_features(pixels), pre_logits=True)
+    weight, bias = model.head.weight.detach(), model.head.bias.detach()
+    centred = torch.cat(
+        [embeddings[start : start + 64] - embeddings[: start + 64].mean(dim=0) for start in range(0, SAMPLES, 64)]
+    )
+    labels = data.labels[order]
+    domain = next(domain for domain in results.domains if domain.name == name)
+    for ours, input in ((domain.without, embeddings), (domain.neo, centred)):
+        expected = (input @ weight.T + bias).softmax(dim=1).max(dim=1)
+        assert (ours.classes == expected.indices.numpy()).all()
+        np.testing.assert_allclose(ours.confidence, expected.values.numpy(), atol=1e-4)
+    assert domain.accuracy_neo == np.mean(domain.neo.classes == labels)
+    assert domain.accuracy_without == np.mean(domain.without.classes == labels)
+
+
+def test_every_corruption_is_there_and_the_clean_images_first(results):
+    assert [domain.name for domain in results.domains] == ["clean", *CORRUPTIONS]
+    assert all(len(domain.labels) == SAMPLES for domain in results.domains)
+    assert results.mean_neo == pytest.approx(np.mean([domain.accuracy_neo for domain in results.domains[1:]]))
+
+
+def test_the_same_seed_gives_the_same_answers():
+    first, second = (run(seed=1, samples=8) for _ in range(2))
+    for one, other in zip(first.domains, second.domains, strict=True):
+        assert (one.images == other.images).all()
+        assert (one.neo.confidence == other.neo.confidence).all()
+    assert (run(seed=2, samples=8).clean.labels != first.clean.labels).any()
+
+
+def test_the_demo_shows_a_shift_and_a_repair(results):
+    assert results.clean.accuracy_without > 0.95
+    assert results.mean_without < results.clean.accuracy_without - 0.1
+    assert results.mean_neo > results.mean_without
+
+
+def test_fixed_and_broken():
+    domain = made_up(without=[1, 2, 3, 4], neo=[1, 0, 5, 6], labels=[1, 0, 5, 4])
+    assert domain.fixed.tolist() == [1, 2]
+    assert domain.broken.tolist() == [3]
+    assert (domain.accuracy_without, domain.accuracy_neo) == (0.5, 0.75)
+
+
+@pytest.mark.parametrize("won", [0, 1, 3, 10, 200])
+@pytest.mark.parametrize("lost", [0, 2, 9, 200])
+def test_the_sign_test_is_the_binomial_test(won, lost):
+    expected = binomtest(won, won + lost).pvalue if won + lost else 1.0
+    assert sign_test(won, lost) == pytest.approx(expected, rel=1e-9)
+
+
+def test_verdicts_need_more_than_a_few_images():
+    labels = [0] * 20
+    right, wrong = [0] * 20, [1] * 20
+    assert made_up(wrong, right, labels).verdict == 1
+    assert made_up(right, wrong, labels).verdict == -1
+    assert made_up(right, right[:18] + wrong[:2], labels).verdict == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"samples": 0}, "1 to 600"),
+        ({"samples": 601}, "1 to 600"),
+        ({"seed": -1}, "seed"),
+        ({"severity": 6}, "severity"),
+    ],
+)
+def test_wrong_options_are_refused(options, match):
+    with pytest.raises(OptionError, match=match):
+        run(**{"samples": 4, **options})
+
+
+# ---- the page
+
+
+class Tags(HTMLParser):
+    """Collects addresses that a browser would load, and checks that tags are closed."""
+
+    void = frozenset({"meta", "img", "br", "link"})
+
+    def __init__(self):
+        super().__init__()
+        self.addresses, self.open, self.tags = [], [], set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.addresses += [value for key, value in attrs if key in ("src", "href", "srcset", "data", "poster")]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.addresses
+    assert all(address.startswith("data:image/png;base64,") for address in tags.addresses)
+    assert not tags.tags & {"script", "link", "iframe", "object"}
+    assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_the_page_has_every_domain_and_number(page, results):
+    for domain in results.domains:
+        row = re.search(rf'<th scope="row">{title(domain.name)}</th>.*?</tr>', page, re.DOTALL)
+        assert row is not None
+        numbers = re.findall(r'<td class="number">(.*?)</td>', row.group())
+        assert numbers[:2] == [f"{100 * domain.accuracy_without:.1f}", f"{100 * domain.accuracy_neo:.1f}"]
+        assert float(numbers[2].replace("−", "-")) == pytest.approx(
+            100 * (domain.accuracy_neo - domain.accuracy_without), abs=0.051
+        )
+    assert f"{100 * results.mean_neo:.1f} %" in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_the_page_says_where_neo_hurts():
+    labels = [0] * 20
+    clean = made_up([0] * 20, [0] * 20, labels, "clean")
+    worse = made_up([0] * 20, [1] * 20, labels, "fog")
+    results = Demo((clean, worse), severity=5, seed=0, batch_size=64, parameters=10, state=4)
+    assert "better on 0 and worse on 1" in summary(results)
+    page = demo_page(results, seconds=1.0)
+    assert "−100.0" in page
+    assert "Broken by NEO" in page
+    assert "Fixed by NEO" not in page
+
+
+# ---- the terminal
+
+
+def test_bars_show_gains_and_losses():
+    assert bar(0.5, 0.8, 10).plain == "█████▓▓▓  "
+    assert bar(0.8, 0.5, 10).plain == "█████░░░  "
+    assert bar(1.0, 1.0, 10, ascii_only=True).plain == "=" * 10
+    assert bar(0.0, 0.0, 10).plain == " " * 10
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_table_fits_the_terminal(results, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(demo_table(results, console))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 1 + 16 + 1
+    assert max(map(len, lines)) <= width
+    assert lines[-1].startswith("Mean of 15")
+
+
+@pytest.fixture
+def cli():
+    app = typer.Typer()
+    app.command()(command)
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_writes_the_page_and_says_where(cli, tmp_path):
+    target = tmp_path / "shown [here].html"
+    result = cli("--output", target, "--samples", 16)
+    assert result.exit_code == 0, result.output
+    assert str(target) in result.stdout
+    assert "model = neotta.adapt(model)" in result.stdout
+    assert "JPEG compression" in result.stdout
+    assert "16 of 16: jpeg_compression" in result.stderr
+    assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+def test_a_folder_as_output_is_refused_at_once(cli, tmp_path):
+    result = cli("--output", tmp_path)
+    assert isinstance(result.exception, OptionError)
+    assert "is a folder" in str(result.exception)
+
+
+def test_a_place_that_cannot_be_written_is_an_error_that_says_so(cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = cli("--output", tmp_path / "file" / "demo.html", "--samples", 4)
+    assert isinstance(result.exception, OptionError)
+    assert "--output" in str(result.exception)
+
+
+def test_the_command_has_the_default_of_the_function():
+    assert (
+        inspect.signature(command).parameters["severity"].default
+        == inspect.signature(run).parameters["severity"].default
+    )

@@ -63,9 +63,7 @@ def test_three_networks_share_what_is_never_trained():
     size = sum(parameter.numel() for name, parameter in model.named_parameters() if name in trained)
     state = adapter.state_dict()
     generator = state.pop("generator")
-    assert sum(tensor.numel() for tensor in state.values()) == 3 * size, (
-        "student, teacher, momentum; the anchor is free"
-    )
+    assert sum(tensor.numel() for tensor in state.values()) == 3 * size, "student, teacher, momentum; no anchor"
     assert generator.numel() < 10_000
 
 

@@ -107,11 +107,7 @@ def test_the_climb_is_rho_long(rho, scale, seed):
         scale * torch.randn(tensor.shape, generator=random, dtype=torch.float64) for tensor in adapter.params.values()
     ]
     climbed = adapter._climb(slope)
-<<<<<<< HEAD
-    moved = math.sqrt(sum(float(((climbed[name] - adapter.params[name]) ** 2).sum().detach()) for name in climbed))
-=======
     moved = math.sqrt(sum(float((climbed[name] - adapter.params[name]).detach().square().sum()) for name in climbed))
->>>>>>> foa
     assert moved == pytest.approx(rho, abs=1e-8)
 
 

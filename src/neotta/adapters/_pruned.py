@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+MANY = 2**18
+"""From so many numbers on it pays to let numpy select on a CPU: it is ten times as fast as torch."""
+
 
 class PrunedLinear(nn.Linear):
     """A linear layer whose weight gradient is computed from the largest entries of its input.
@@ -59,13 +62,13 @@ class _Multiply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        weight, kept, where = ctx.saved_tensors
+        weight, kept, bits = ctx.saved_tensors
         grad = grads[0].to(weight.dtype)  # they differ under autocast
         by_input = grad @ weight if ctx.needs_input_grad[0] else None
         by_weight = None
         if ctx.needs_input_grad[1]:
-            input = restore(kept, where, ctx.shape).to(weight.dtype)
-            by_weight = grad.flatten(0, -2).T @ input.flatten(0, -2)
+            input = restore(kept, bits, ctx.shape).to(weight.dtype)
+            by_weight = grad.reshape(-1, len(weight)).T @ input.reshape(-1, weight.shape[1])
         return by_input, by_weight, None, None
 
 
@@ -77,37 +80,64 @@ def prune(input: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
         ratio: Which part of them is forgotten.
 
     Returns:
-        k numbers and where they were in the flattened tensor, (k,) each, k = floor(n (1 - ratio)) or less if some of
-        those are zero. If that would take no less memory than the tensor: all n, zero where forgotten, and no
-        positions, (0,).
+        The k = floor(n (1 - ratio)) largest in their order, (k,), without those of them that are zero; and one bit
+        for each of the n that says whether it is among them, (ceil(n / 8),) bytes. If that would take no less memory
+        than the tensor: all of it, zero where forgotten, in its own shape, and no bits. If nothing is left: no
+        numbers and no bits.
     """
     count = math.floor(input.numel() * (1 - ratio))
-    nowhere = torch.empty(0, dtype=torch.int32, device=input.device)
+    nothing = torch.empty(0, dtype=torch.uint8, device=input.device)
     if count >= input.numel():
-        return input, nowhere
+        return input, nothing
+    if count == 0:
+        return input.new_empty(0), nothing
     flat = input.flatten()
-    where = largest(flat, count)
-    kept = flat[where]
-    short = where.int() if input.numel() < 2**31 else where
-    if len(kept) * (kept.itemsize + short.itemsize) < flat.numel() * flat.itemsize:
-        return kept, short
-    return torch.zeros_like(flat).index_copy_(0, where, kept), nowhere
+    chosen = largest(flat, count)
+    if count * flat.itemsize + len(flat) // 8 + 1 > flat.nbytes:
+        return torch.where(chosen, flat, 0).reshape(input.shape), nothing
+    return flat.index_select(0, positions(chosen)), pack(chosen)
 
 
-def restore(kept: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
+def restore(kept: Tensor, bits: Tensor, shape: torch.Size) -> Tensor:
     """The tensor that `prune` took apart, with zeros for what was forgotten."""
-    if kept.numel() == shape.numel():
-        return kept.reshape(shape)
-    return kept.new_zeros(shape.numel()).index_copy_(0, where.long(), kept).reshape(shape)
+    if not len(bits):
+        return kept if kept.numel() else kept.new_zeros(shape)
+    where = positions(unpack(bits, shape.numel()))
+    return kept.new_zeros(shape.numel()).index_copy_(0, where, kept).reshape(shape)
+
+
+def pack(chosen: Tensor) -> Tensor:
+    """Eight booleans to a byte, (n,) to (ceil(n / 8),)."""
+    parts = functional.pad(chosen, (0, -len(chosen) % 8)).view(torch.uint8).reshape(8, -1)
+    bits = parts[0].clone()
+    for place in range(1, 8):
+        bits |= parts[place] << place
+    return bits
+
+
+def unpack(bits: Tensor, count: int) -> Tensor:
+    """Back to booleans, (count,)."""
+    parts = torch.empty(8, len(bits), dtype=torch.uint8, device=bits.device)
+    for place in range(8):
+        torch.bitwise_and(bits >> place, 1, out=parts[place])
+    return parts.view(torch.bool).flatten()[:count]
+
+
+def positions(chosen: Tensor) -> Tensor:
+    """Where booleans are true, (n,) to (k,); numpy is several times as fast as torch on a CPU."""
+    return torch.from_numpy(np.flatnonzero(chosen.numpy())) if chosen.is_cpu else chosen.nonzero().flatten()
 
 
 def largest(values: Tensor, count: int) -> Tensor:
-    """Where the entries of largest magnitude are, (n,) to (count,) or fewer: zeros carry nothing and are left out."""
+    """Which entries have the largest magnitude, as booleans, (n,); `count` of them, but zeros may be left out."""
     magnitude = values.detach().abs()
-    if values.is_cpu and count:  # numpy selects ten times as fast as torch
-        sizes = (magnitude.float() if magnitude.itemsize < 4 else magnitude).numpy()
-        least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-        where = np.flatnonzero(sizes >= least if least > 0 else sizes > 0)
-        if len(where) <= count:
-            return torch.from_numpy(where)
-    return magnitude.topk(count, sorted=False).indices  # which has a choice, where several are the least
+    if len(values) < MANY or not values.is_cpu:
+        where = magnitude.topk(count, sorted=False).indices
+        return torch.zeros_like(values, dtype=torch.bool).index_fill_(0, where, True)
+    sizes = (magnitude.float() if magnitude.itemsize < 4 else magnitude).numpy()
+    least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+    chosen = sizes >= least if least > 0 else sizes > 0
+    surplus = int(np.count_nonzero(chosen)) - count
+    if surplus > 0:  # several are the least: the first of them
+        chosen[np.flatnonzero(sizes == least)[-surplus:]] = False
+    return torch.from_numpy(chosen)

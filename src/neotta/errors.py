@@ -20,6 +20,7 @@ NeottaError
 │   └── StateMismatchError              the file belongs to another model or method
 ├── DataError (ValueError)              a dataset, image or archive cannot be used
 ├── StorageError (OSError)              results or a cache cannot be written: disk full, no permission
+├── WorkerError (RuntimeError)          a process started for a piece of work died or took too long
 └── MissingExtraError (ImportError)     an optional package is not installed
 ```
 
@@ -122,6 +123,10 @@ class DataError(NeottaError, ValueError):
 
 class StorageError(NeottaError, OSError):
     """Results or a cache cannot be written: the disk is full, or it is not allowed."""
+
+
+class WorkerError(NeottaError, RuntimeError):
+    """A process started for a piece of work died or took too long."""
 
 
 class MissingExtraError(NeottaError, ImportError):

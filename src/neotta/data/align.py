@@ -23,6 +23,10 @@ class AlignedDataset(ImageDataset):
         """Decode one sample, (H, W, 3) uint8 RGB."""
         return self.dataset.read(index)
 
+    def digest(self, index: int) -> str:
+        """That of the sample itself."""
+        return self.dataset.digest(index)
+
     def stamp(self, index: int) -> str:
         """That of the sample itself."""
         return self.dataset.stamp(index)

@@ -44,7 +44,11 @@ class ImageDataset(ABC):
             DataError: The file is truncated, no image, or too large to be one.
         """
 
-    def stamp(self, index: int) -> str:
-        """Something that changes when the sample does; a dataset of files can tell without decoding them."""
+    def digest(self, index: int) -> str:
+        """A hash of the sample itself: the same on every machine, another for another picture."""
         image = self.read(index)
         return hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()[:16]
+
+    def stamp(self, index: int) -> str:
+        """Something cheap that changes when the sample does on this machine, such as a file's size and time."""
+        return self.digest(index)

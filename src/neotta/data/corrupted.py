@@ -51,6 +51,13 @@ class CorruptedDataset(ImageDataset):
             textures=self.textures,
         )
 
+    def digest(self, index: int) -> str:
+        """That of the clean image, and how it is corrupted."""
+        return f"{self.dataset.digest(index)}-{self._how()}"
+
     def stamp(self, index: int) -> str:
         """That of the clean image, and how it is corrupted."""
-        return f"{self.dataset.stamp(index)}-{self.preset}-{self.seed}-{self.textures or ''}"
+        return f"{self.dataset.stamp(index)}-{self._how()}"
+
+    def _how(self) -> str:
+        return f"{self.name}-{self.severity}-{self.preset}-{self.seed}-{self.textures or ''}"

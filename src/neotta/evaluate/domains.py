@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from neotta.data._stream import Stream
 from neotta.data.align import align, class_outputs
 from neotta.data.base import ImageDataset
 from neotta.data.corrupted import CorruptedDataset
@@ -16,6 +18,7 @@ from neotta.data.opening import open_data
 from neotta.data.source import DataSource
 from neotta.errors import DataError
 from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
 CLEAN = "clean"
@@ -35,6 +38,7 @@ class Domains:
         if plan.domains and not plan.corruptions:
             self.source = self.source.only(plan.domains)
         self._open: dict[str, ImageDataset] = {}
+        self._digests: dict[tuple[str, int], list[Any]] = {}
         self.names = self._corrupted_names() if plan.corruptions else self.source.domains
         self.kept = _kept(self.source, labels)
 
@@ -43,6 +47,24 @@ class Domains:
         if name not in self._open:
             self._open[name] = self._make(name)
         return self._open[name]
+
+    def digest(self, stream: Stream) -> str:
+        """A hash of the images and labels that a stream shows, so that other data under the same names is told apart."""
+        names = [stream.domains[domain] for domain in stream.domain]
+        return content_key(
+            {"samples": [self._facts(*sample) for sample in zip(names, stream.index.tolist(), strict=True)]}
+        )
+
+    def _facts(self, name: str, index: int) -> list[Any]:
+        """Hash and label of a sample; an unreadable one has no hash."""
+        if (name, index) not in self._digests:
+            dataset = self.dataset(name)
+            try:
+                digest = dataset.digest(index)
+            except (DataError, OSError):
+                digest = ""
+            self._digests[name, index] = [digest, None if dataset.labels is None else int(dataset.labels[index])]
+        return self._digests[name, index]
 
     def source_images(self, count: int) -> Tensor:
         """Clean images, (n, 3, H, W), for methods that need some: the first of the clean domain, if there is one."""

@@ -53,10 +53,11 @@ class Phases:
         return self._kept[key]
 
     def hashes(self, run: Run) -> list[str]:
-        """The hash of each phase's stream."""
+        """For each phase the hash of its stream and of the images that it shows."""
         key = stream_key(run)
         if key not in self._hashes:
-            self._hashes[key] = [phase.stream.hash() for phase in self.of(run)]
+            streams_ = [phase.stream for phase in self.of(run)]
+            self._hashes[key] = [f"{stream.hash()}-{self._data.digest(stream)}" for stream in streams_]
         return self._hashes[key]
 
 

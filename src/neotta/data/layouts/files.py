@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,10 @@ class FileDataset(EncodedDataset):
     def encoded(self, index: int) -> Path:
         """The path of one sample."""
         return self.root / self.ids[index]
+
+    def digest(self, index: int) -> str:
+        """A hash of the file."""
+        return hashlib.sha256(self.encoded(index).read_bytes()).hexdigest()[:16]
 
     def stamp(self, index: int) -> str:
         """Size and time of the file."""

@@ -151,6 +151,25 @@ def test_the_key_is_what_the_result_depends_on():
     assert spelled.key(spelled.runs()[0]) in keys
 
 
+def test_other_data_under_the_same_names_has_other_keys(tmp_path):
+    from PIL import Image
+
+    keys = set()
+    for version in range(2):
+        folder = tmp_path / str(version) / "images"
+        folder.mkdir(parents=True)
+        for index in range(4):
+            Image.fromarray(digits("test").read(index + 10 * version)).save(folder / f"{index}.png")
+        workbench = Workbench(
+            Plan.make({"data": str(folder), "methods": "neo", "seeds": 1, "samples": [-1]}), workers=0
+        )
+        keys.add(workbench.key(workbench.runs()[0]))
+    for preset in ("cifar", "tiny"):
+        workbench = bench(corruption_preset=preset, methods="neo", corruptions=["fog"])
+        keys.add(workbench.key(workbench.runs()[0]))
+    assert len(keys) == 4
+
+
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
     failed, fine = (workbench.execute(run) for run in workbench.runs())

@@ -51,9 +51,8 @@ class Domains:
     def digest(self, stream: Stream) -> str:
         """A hash of the images and labels that a stream shows, so that other data under the same names is told apart."""
         names = [stream.domains[domain] for domain in stream.domain]
-        return content_key(
-            {"samples": [self._facts(*sample) for sample in zip(names, stream.index.tolist(), strict=True)]}
-        )
+        samples = zip(names, stream.index.tolist(), strict=True)
+        return content_key({"samples": [self._facts(*sample) for sample in samples]})
 
     def _facts(self, name: str, index: int) -> list[Any]:
         """Hash and label of a sample; an unreadable one has no hash."""

@@ -128,6 +128,9 @@ class Workbench:
             "preprocess": self.loaded.preprocess.to_dict(),
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
             "manifests": [(manifest, phase.adapt, phase.scored) for manifest, phase in phases],
+            "protocol": run.protocol,
+            "samples": run.samples,
+            "seed": run.seed,
             "method": run.method,
             "options": self._options(run),
         }

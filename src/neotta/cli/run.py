@@ -12,14 +12,9 @@ import typer
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from neotta.evaluate.plan import Plan
-    from neotta.evaluate.sweep import Summary
 
 WHAT, HOW = "What is measured", "How it is done"
-SHOWN = 10
-"""How many failures are listed."""
 
 
 def run(
@@ -89,7 +84,9 @@ def run(
     ] = None,
     samples: Annotated[
         str | None,
-        typer.Option(help="To adapt to: 512, or several: 64,512; -1 for all. Default: 512.", rich_help_panel=WHAT),
+        typer.Option(
+            help="To adapt to: 64, or several: 64,512; -1 for all. Default: 512, or all if fewer.", rich_help_panel=WHAT
+        ),
     ] = None,
     evaluate: Annotated[
         int | None,
@@ -107,6 +104,14 @@ def run(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file of results; it is added to.", rich_help_panel=HOW)
     ] = Path("results.jsonl"),
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write what each method predicts for each image, with the first seed, to this .csv or .parquet "
+            "file.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(help="Folder of embeddings. Default: the user's cache folder.", rich_help_panel=HOW),
@@ -161,7 +166,9 @@ def run(
     if no_cache and cache is not None:
         raise OptionError("--cache and --no-cache contradict each other: give one of them")
     folder = None if no_cache else cache or user_cache()
-    _carry_out(plan, output, jobs, cache=folder, force=force, engine=engine, device=device, workers=workers)
+    _check_predictions(predictions)
+    settings = {"cache": folder, "force": force, "engine": engine, "device": device, "workers": workers}
+    _carry_out(plan, output, jobs, predictions, settings)
 
 
 def user_cache() -> Path:
@@ -194,42 +201,46 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) 
         found["model_options"] = {**found.get("model_options", {}), **of_model}
     if found.get("data", "digits") == "digits" and found.keys().isdisjoint({"corruptions", "domains"}):
         found["corruptions"] = ["all"]
-    return Plan.make(found)
+    plan = Plan.make(found)
+    return plan if "samples" in found or _enough(plan) else plan.model_copy(update={"samples": [-1]})
 
 
-def _carry_out(plan: Plan, output: Path, jobs: int, **settings: Any) -> None:
+def _enough(plan: Plan) -> bool:
+    """Whether the data have as many samples as are adapted to unless one says otherwise; if not, all are taken."""
+    from neotta.data.opening import open_data
+    from neotta.errors import NeottaError
+
+    try:
+        source = open_data(plan.data, domains=plan.domains or None)
+        return len(source.dataset(source.domains[0])) >= max(plan.samples)
+    except NeottaError:  # it is said when the data are opened in earnest
+        return True
+
+
+def _carry_out(plan: Plan, output: Path, jobs: int, predictions: Path | None, settings: dict[str, Any]) -> None:
     from rich.console import Console
 
+    from neotta.cli.outcome import say, show, summarise
     from neotta.cli.watch import watching
     from neotta.evaluate.sweep import sweep
 
-    console = Console()
+    console = Console(highlight=False)
     try:
         with watching(console, jobs) as watcher:
             summary = sweep(plan, output, jobs=jobs, progress=watcher, **settings)
+        show(console, watcher.bench, output, summary, predictions)
     except KeyboardInterrupt:
-        _say(console, f"interrupted: what is done is in {output}, and the same command continues")
+        say(console, f"interrupted: what is done is in {output}, and the same command continues")
         raise typer.Exit(130) from None
-    _report(console, output, summary)
+    summarise(console, output, summary)
     if summary.failed:
         raise typer.Exit(1)
 
 
-def _report(console: Console, output: Path, summary: Summary) -> None:
-    done, failed = summary.done, len(summary.failed)
-    _say(console, f"{done} runs done, {summary.skipped} recorded before, {failed} failed: {output}")
-    reasons: dict[str, list[str]] = {}
-    for record in summary.failed:
-        reasons.setdefault(f"{record['method']}: {record['error']}", []).append(record["domain"])
-    for reason, domains in list(reasons.items())[:SHOWN]:
-        where = ", ".join(dict.fromkeys(domains))
-        _say(console, f"failed: {reason} (runs: {len(domains)}; on {where})")
-    if len(reasons) > SHOWN:
-        _say(console, f"... and {len(reasons) - SHOWN} other reasons: they are in the results")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def _check_predictions(path: Path | None) -> None:
+    """Before anything is done, not after."""
+    if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
+        raise OptionError(f"--predictions takes a .csv or .parquet file, got {str(path)!r}")
 
 
 def _words(text: str | None) -> list[str] | None:

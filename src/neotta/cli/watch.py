@@ -16,13 +16,14 @@ from rich.table import Table
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 from neotta.evaluate.sweep import Watcher
+from neotta.evaluate.workbench import Workbench
 
 EVERY = 2.0
 """Seconds between two lines of the log."""
 
 
 @contextlib.contextmanager
-def watching(console: Console, jobs: int) -> Iterator[Watcher]:
+def watching(console: Console, jobs: int) -> Iterator[Count]:
     """What shows a sweep on this console."""
     if not console.is_terminal:
         yield LogLines(console, jobs)
@@ -54,9 +55,14 @@ class Count(Watcher):
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
+        self.bench: Workbench | None = None
         self.rows: dict[str, Row] = {}
         self.skipped = self.images = self.seen = 0
         self._started = time.monotonic()
+
+    def opened(self, bench: Workbench) -> None:
+        """Keep the workbench for what is to be shown in the end."""
+        self.bench = bench
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """Begin to count."""

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from neotta.cli.config import read_config, write_config
+from neotta.cli.run import user_cache
+from neotta.cli.watch import time_left
+from neotta.data.digits import digits
+from neotta.errors import OptionError
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import Records
+
+COMMAND = [sys.executable, "-m", "neotta", "run"]
+SMALL = ["--corruptions", "fog,contrast", "--samples", "40", "--seeds", "1", "--workers", "0", "--no-cache"]
+
+
+def run(*words, folder):
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, cwd=folder)
+
+
+def test_runs_once_and_then_only_what_is_new(tmp_path):
+    first = run(*SMALL, folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "4 runs to do, 0 recorded before; 80 images to encode" in first.stdout
+    assert "4 runs done, 0 recorded before, 0 failed: results.jsonl" in first.stdout
+    assert "Difference to none" in first.stdout
+    again = run(*SMALL, "--methods", "none,neo,lame", folder=tmp_path)
+    assert "2 runs done, 4 recorded before, 0 failed" in again.stdout
+    assert len(Records(tmp_path / "results.jsonl").read()) == 6
+
+
+def test_an_interrupted_run_continues(tmp_path):
+    words = [*COMMAND, *SMALL, "--methods", "none,neo,tent", "--seeds", "3"]
+    path = tmp_path / "results.jsonl"
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert "interrupted: what is done is in results.jsonl, and the same command continues" in out
+    done = len(Records(path).read())
+    assert 0 < done < 18
+    rest = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert f"{18 - done} runs done, {done} recorded before, 0 failed" in rest.stdout
+    assert len(path.read_text().splitlines()) == len(Records(path).read()) == 18
+
+
+def test_a_failed_run_gives_exit_code_1(tmp_path):
+    done = run(*SMALL, "--methods", "neo,neo-bn", folder=tmp_path)
+    assert done.returncode == 1
+    assert "4 runs done, 0 recorded before, 2 failed" in done.stdout
+    assert "failed: neo-bn: UnsupportedModelError" in done.stdout
+    assert "(runs: 2; on fog/5, contrast/5)" in done.stdout
+
+
+def test_a_terminal_shows_a_table(tmp_path):
+    ours, theirs = pty.openpty()
+    words = [*COMMAND, *SMALL, "--corruptions", "fog"]
+    process = subprocess.Popen(words, stdout=theirs, stderr=theirs, cwd=tmp_path, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # on Linux the end of a terminal is an error
+            part = b""
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert re.search(r"method +done +accuracy % +last domain", text)
+    assert re.search(r"neo +1/1 +\d+\.\d +fog/5", text)
+    assert "2/2 runs" in text
+
+
+def test_unlabelled_images_get_a_report_and_predictions(tmp_path):
+    from PIL import Image
+
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for index in range(12):
+        Image.fromarray(digits("test").read(index)).save(folder / f"{index}.png")
+    words = ["--data", "mine", "--seeds", "1", "--workers", "0", "--no-cache", "--predictions", "answers.csv"]
+    done = run(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Without labels nobody can tell" in done.stdout
+    lines = (tmp_path / "answers.csv").read_text().splitlines()
+    assert lines[0] == "id,domain,none.prediction,none.confidence,neo.prediction,neo.confidence"
+    assert len(lines) == 13
+
+
+def test_the_printed_configuration_gives_the_same_plan_back(tmp_path):
+    words = ["--methods", "none,neo-continual:alpha=0.05|0.1,debias=true", "--methods", "tent@original:lr=1e-4"]
+    words += ["--model", "timm:vit_tiny_patch16_224", "--checkpoint", "w.safetensors", "--num-classes", "10"]
+    words += ["--data", "imagenet-c=some where", "--domains", "fog/5,*/3", "--seeds", "2020,", "--samples", "64,-1"]
+    words += ["--protocol", "hold-out", "--stream", "few-classes", "--stream-option", "classes=3", "--evaluate", "100"]
+    words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false"]
+    first = run(*words, "--print-config", folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    (tmp_path / "plan.toml").write_text(first.stdout)
+    assert run("--config", "plan.toml", "--print-config", folder=tmp_path).stdout == first.stdout
+    plan = Plan.make(read_config(tmp_path / "plan.toml"))
+    assert plan.model_options == {"checkpoint": "w.safetensors", "num_classes": 10, "pretrained": False}
+    assert [method.method for method in plan.methods] == ["none", "neo-continual", "tent"]
+    assert plan.methods[1].options == {"alpha": [0.05, 0.1], "debias": True}
+    assert (plan.methods[2].preset, plan.methods[2].options) == ("original", {"lr": 1e-4})
+    assert (plan.seeds, plan.samples, plan.evaluate) == ([2020], [64, -1], 100)
+    assert plan.stream_options == {"classes": 3}
+    changed = run("--config", "plan.toml", "--seeds", "2", "--print-config", folder=tmp_path)
+    assert "seeds = [2020, 1234]" in changed.stdout
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"methods": [{"method": "t3a", "preset": "original", "filter_k": [5, None]}, "neo+lame"]},
+        {"model": 'a "quoted" näme\n', "stream_options": {"odd key!": 1.5}, "corruption_preset": "cifar"},
+        {"seeds": 5, "model_options": {"list": [1, [2.5, True]], "table": {"a": "b"}}},
+    ],
+)
+def test_plans_survive_being_written(tmp_path, given):
+    plan = Plan.make(given)
+    path = tmp_path / "plan.toml"
+    path.write_text(write_config(plan), encoding="utf-8")
+    assert Plan.make(read_config(path)) == plan
+
+
+def test_yaml_says_the_same_as_toml(tmp_path):
+    (tmp_path / "a.toml").write_text('seeds = 2\nmethods = ["none", {method = "tent", lr = [1e-3, 2e-4]}]\n')
+    (tmp_path / "b.yaml").write_text("seeds: 2\nmethods:\n- none\n- {method: tent, lr: [1e-3, 2e-4]}\n")
+    assert Plan.make(read_config(tmp_path / "a.toml")) == Plan.make(read_config(tmp_path / "b.yaml"))
+    (tmp_path / "empty.yml").write_text("")
+    assert read_config(tmp_path / "empty.yml") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("plan.toml", "sample = 3\n", "'plan.toml' has the unknown entry 'sample': known are model, "),
+        ("plan.toml", "seeds = [\n", "'plan.toml' is no valid TOML: "),
+        ("plan.yaml", "a: [1\nb: 2", "'plan.yaml' is no valid YAML: "),
+        ("plan.yaml", "- 1\n", "'plan.yaml' has to hold entries such as 'model', got a list"),
+        ("plan.toml", 'samples = "many"\n', "'plan.toml': entry 'samples.0' of the plan is 'many'"),
+        ("plan.json", "{}", "'plan.json': a configuration is a .toml, .yaml or .yml file"),
+        ("other.toml", "", "the configuration 'plan.toml' cannot be read: No such file"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_one_line(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    done = run("--config", "plan.toml" if name == "other.toml" else name, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"neotta: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "two"], "--seeds takes whole numbers with commas between them, got 'two'"),
+        (["--stream-option", "classes"], "--stream-option takes NAME=VALUE, got 'classes'"),
+        (["--cache", "x", "--no-cache"], "--cache and --no-cache contradict each other"),
+        (["--predictions", "a.txt"], "--predictions takes a .csv or .parquet file"),
+        (["--methods", "tnet"], "unknown method 'tnet': did you mean 'tent'?"),
+    ],
+)
+def test_mistakes_in_options_are_one_line(tmp_path, words, message):
+    done = run(*words, folder=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_the_cache_lies_where_the_user_wants_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert user_cache() == tmp_path / "neotta" / "embeddings"
+
+
+def test_time_left_in_words():
+    assert [time_left(seconds) for seconds in (None, 4.2, 80, 200, 9000)] == [
+        "", "(4 s left)", "(80 s left)", "(3 min left)", "(2 h left)",
+    ]  # fmt: skip
+
+
+def test_a_configuration_is_checked_when_it_is_read(tmp_path):
+    (tmp_path / "plan.toml").write_text("colour = 'red'\n")
+    with pytest.raises(OptionError, match="unknown entry 'colour'"):
+        read_config(tmp_path / "plan.toml")

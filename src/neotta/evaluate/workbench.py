@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -191,16 +192,20 @@ class Workbench:
         else:
             adapter, part, start = self.adapter(run), Part(), 0
         outputs = Outputs()
-        for phase in phases:
-            if phase is phases[0] and len(self.plan.samples) > 1:
-                stop = full_batches(phase.stream)
-                self._advance(adapter, phase, part, start, stop, logits, progress)
-                self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
-            self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
-            self._note(outputs, phase, part)
-            part, start = Part(), 0
+        with one_thread() if self._from_cache(adapter) else contextlib.nullcontext():
+            for phase in phases:
+                if phase is phases[0] and len(self.plan.samples) > 1:
+                    stop = full_batches(phase.stream)
+                    self._advance(adapter, phase, part, start, stop, logits, progress)
+                    self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
+                self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
+                self._note(outputs, phase, part)
+                part, start = Part(), 0
         outputs.not_adapted = adapter.skipped
         return outputs
+
+    def _from_cache(self, adapter: AnyAdapter) -> bool:
+        return self.cached and isinstance(adapter, EmbeddingAdapter)
 
     def execute(self, run: Run, progress: Progress | None = None) -> Record:
         """Carry a run out and return its record; a run that fails gives a record that says so.
@@ -268,7 +273,7 @@ class Workbench:
     ) -> None:
         """Let an adapter go through the entries of a phase from `start` to `stop`, both borders of batches."""
         began = time.perf_counter()
-        from_cache = self.cached and isinstance(adapter, EmbeddingAdapter)
+        from_cache = self._from_cache(adapter)
         batches = self._embedding_batches if from_cache else self._image_batches
         waiting = 0
         for inputs, entries, unreadable in batches(phase.stream, start, stop):
@@ -363,6 +368,20 @@ class Workbench:
             outputs.domains += [stream.domains[domain] for domain in stream.domain[entries]]
             outputs.facts = Facts.join([outputs.facts, *part.facts])
             outputs.logits += part.logits
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: what is done with a batch of embeddings is too little to be shared out.
+
+    The results then do not depend on the number of cores either.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from neotta.errors import MissingExtraError, OptionError
 from neotta.evaluate.meaning import meaning
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.predictions import Predictions, write_predictions
+from neotta.evaluate.scores import UNKNOWN, Facts
 from neotta.evaluate.unlabelled import Shift, unlabelled_report
 from neotta.evaluate.workbench import Outputs, Workbench
 
@@ -238,7 +239,9 @@ def test_csv(foggy, tmp_path):
 
 
 def outputs(ids, logits, labels=None):
-    return Outputs([torch.tensor(logits)], list(ids), ["d"] * len(ids), labels or [None] * len(ids))
+    known = torch.tensor([UNKNOWN if label is None else label for label in labels or [None] * len(ids)])
+    made = torch.tensor(logits)
+    return Outputs(list(ids), ["d"] * len(ids), Facts.of(made, known), [made])
 
 
 def test_labels_names_and_gaps(tmp_path):

@@ -89,7 +89,7 @@ def unlabelled_report(
 ) -> UnlabelledReport:
     """Say what can be known without labels; with labels also what they tell.
 
-    The report is about one setting: seed, sample count and batch size of the first run. Methods and domains are all
+    The report is about one setting: seed and batch size of the first run, and the most samples. Methods and domains are all
     that runs of this setting name; `none` is added if it is missing.
 
     Args:
@@ -102,7 +102,7 @@ def unlabelled_report(
     """
     if not runs:
         raise OptionError("a report needs at least one run")
-    first = runs[0]
+    first = max(runs, key=lambda run: math.inf if run.samples < 0 else run.samples)
     chosen = [run for run in runs if _setting(run) == _setting(first)]
     plain = {
         run.domains: run.model_copy(update={"method": BASELINE, "preset": "paper", "options": {}}) for run in chosen

@@ -42,7 +42,7 @@ def test_an_interrupted_run_continues(tmp_path):
     path = tmp_path / "results.jsonl"
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     deadline = time.monotonic() + 120
-    while not path.exists() and time.monotonic() < deadline:
+    while not (path.exists() and path.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -89,7 +89,7 @@ def unlabelled_report(
 ) -> UnlabelledReport:
     """Say what can be known without labels; with labels also what they tell.
 
-    The report is about one setting: seed and batch size of the first run, and the most samples. Methods and domains are all
+    The report is about one setting: seed and batch size of the first run, most samples. Methods and domains are all
     that runs of this setting name; `none` is added if it is missing.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neotta.errors import DataError, MissingExtraError, OptionError
+from neotta.errors import DataError, OptionError
 from neotta.evaluate.plan import MethodPlan, Plan
 
 
@@ -57,10 +57,7 @@ def _toml(text: str) -> Any:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
-        try:
-            import tomli as tomllib
-        except ImportError:
-            raise MissingExtraError("tomli", "toml", "reading TOML with Python 3.10") from None
+        import tomli as tomllib
     return tomllib.loads(text)
 
 

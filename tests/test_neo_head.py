@@ -196,6 +196,22 @@ def test_compiled_it_is_one_graph_for_every_call_and_batch_size(linear, options)
     assert head.count == eager.count
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"alpha": 0.1}, {"alpha": 0.1, "debias": True}, {"weighting": "batch"}, {"shrinkage": "james-stein"}],
+)
+def test_a_real_compiler_keeps_the_same_state(linear, options):
+    torch._dynamo.reset()
+    head, eager = neotta.NEOHead.from_linear(linear, **options), neotta.NEOHead.from_linear(linear, **options)
+    compiled = torch.compile(head, backend="aot_eager", fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for seed, rows in enumerate((5, 8, 1, 3)):
+            torch.testing.assert_close(compiled(batch(rows, seed)), eager(batch(rows, seed)), rtol=1e-5, atol=1e-5)
+    kept, wanted = head.centroid.state(), eager.centroid.state()
+    for name in wanted:
+        torch.testing.assert_close(kept[name], wanted[name], rtol=1e-6, atol=1e-6, msg=name)
+
+
 def test_compiled_it_keeps_bad_rows_out(linear):
     torch._dynamo.reset()
     head = neotta.NEOHead.from_linear(linear)

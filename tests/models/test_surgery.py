@@ -81,8 +81,9 @@ def test_a_folded_model_can_be_restored_too(any_model, images):
 def test_split(any_model, images):
     model, names = any_model
     if len(names) > 1:
-        with pytest.raises(AmbiguousHeadError, match="head_dist"):
-            neotta.split(model)
+        for head in (None, *names):
+            with pytest.raises(UnsupportedModelError, match=r"2 heads together \(head, head_dist\).*neotta\.adapt"):
+                neotta.split(model, head=head)
         return
     encoder, head = neotta.split(model)
     with torch.no_grad():
@@ -188,6 +189,135 @@ def test_two_possible_heads(images):
         neotta.head(model)
 
 
+def test_several_returned_heads_can_be_split_off_one_by_one(images):
+    encoder, head = neotta.split(TwoOutputs(), head="colour")
+    assert head(encoder(images)).shape == (6, 2)
+
+
+class Small(nn.Module):
+    """Linear layers by name and size, and any way to use them."""
+
+    def __init__(self, use, **sizes):
+        super().__init__()
+        self.use = use
+        for name, (features, classes) in sizes.items():
+            setattr(self, name, nn.Linear(features, classes))
+
+    def forward(self, images):
+        return self.use(self, images.mean(dim=(2, 3)))
+
+
+def test_heads_whose_outputs_are_joined(images):
+    model = Small(lambda self, z: (self.a(z) + self.b(z)) / 2, a=(3, 4), b=(3, 4))
+    with pytest.raises(AmbiguousHeadError, match=r"computes its answer from.*head=\['a', 'b'\]"):
+        neotta.adapt(model)
+    with pytest.raises(UnsupportedModelError, match=r"a, b"):
+        neotta.split(model, head="a")
+    assert list(neotta.heads(neotta.adapt(model, head=["a", "b"]))) == ["a", "b"]
+    named = Small(lambda self, z: (self.head(z) + self.head_dist(z)) / 2, head=(3, 4), head_dist=(3, 4))
+    assert list(find_heads(named)) == ["head", "head_dist"]
+    aside = Small(lambda self, z: self.head(z), head=(3, 4), head_dist=(3, 4))
+    assert list(find_heads(aside)) == ["head"]
+
+
+@pytest.mark.parametrize("name", ["fc", "head", "classifier"])
+@pytest.mark.parametrize("example", [None, torch.zeros(1, 3, 8, 8)])
+def test_a_hidden_layer_with_the_name_of_a_head(name, example):
+    model = Small(lambda self, z: self.out(getattr(self, name)(z).relu_()), **{name: (3, 16)}, out=(16, 4))
+    assert list(find_heads(model, example=example)) == ["out"]
+
+
+def test_an_answer_that_is_changed_afterwards():
+    model = Small(lambda self, z: self.out(self.fc(z)).mul_(2).softmax(-1), fc=(3, 16), out=(16, 4))
+    assert list(find_heads(model)) == ["out"]
+    model.requires_grad_(False)
+    assert list(find_heads(model)) == ["out"]
+    with torch.inference_mode():
+        assert list(find_heads(model)) == ["out"]
+
+
+def test_a_model_that_does_not_end_in_a_linear_layer():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.gate, self.last = nn.Linear(3, 3), nn.Linear(3, 3), nn.Conv2d(3, 4, 1)
+
+        def forward(self, images):
+            gate = self.gate(self.fc(images.mean(dim=(2, 3)))).sigmoid()
+            return self.last(images * gate[..., None, None]).mean(dim=(2, 3))
+
+    model = Gated()
+    with pytest.raises(HeadNotFoundError, match="not that of a Linear layer"):
+        neotta.adapt(model)
+    assert list(find_heads(model, head="gate")) == ["gate"]
+
+
+def test_a_run_to_find_the_head_leaves_no_trace(images):
+    model = Small(lambda self, z: self.out(self.fc(z)), fc=(3, 16), out=(16, 4)).train()
+    before = dict(model.named_modules()), [p.requires_grad for p in model.parameters()]
+    find_heads(model)
+    assert before == (dict(model.named_modules()), [p.requires_grad for p in model.parameters()])
+    assert all(module.training and not module._forward_hooks for module in model.modules())
+
+
+def two_headed():
+    import timm
+    from transformers import (
+        LevitConfig,
+        LevitForImageClassificationWithTeacher,
+        SwiftFormerConfig,
+        SwiftFormerForImageClassification,
+    )
+
+    levit = {"hidden_sizes": [16, 24, 32], "num_attention_heads": [1, 1, 2], "depths": [1, 1, 1], "key_dim": [8] * 3}
+    levit["down_ops"] = [["Subsample", 8, 2, 2, 2, 2], ["Subsample", 8, 3, 2, 2, 2]]
+    swift = {"depths": [1, 1, 1, 1], "embed_dims": [8, 8, 16, 16]}
+    cross = {"depth": [[1, 1, 0]] * 3, "embed_dim": [8, 16], "num_heads": [2, 2]}
+    yield timm.create_model("repvit_m0_9", num_classes=5), ["head.head.l", "head.head_dist.l"], 64
+    yield timm.create_model("crossvit_tiny_240", num_classes=5, **cross), ["head.0", "head.1"], 240
+    yield (
+        LevitForImageClassificationWithTeacher(LevitConfig(num_labels=5, **levit)),
+        ["classifier.linear", "classifier_distill.linear"],
+        224,
+    )
+    yield SwiftFormerForImageClassification(SwiftFormerConfig(num_labels=5, **swift)), ["head", "dist_head"], 64
+
+
+def test_models_with_two_heads_are_re_centered_at_both():
+    for model, names, side in two_headed():
+        model.eval()
+        assert list(neotta.heads(neotta.adapt(model))) == names
+        answers = answer(model, torch.randn(4, 3, side, side))
+        bias = sum(head.bias for head in neotta.heads(model).values()).detach() / 2
+        torch.testing.assert_close(answers.mean(0), bias, rtol=1e-4, atol=1e-4)
+        neotta.restore(model)
+        with pytest.raises(UnsupportedModelError, match="2 heads"):
+            neotta.split(model, head=names[0])
+
+
+def test_an_auxiliary_head_is_not_passed_over():
+    from timm.models.volo import VOLO
+
+    sizes = {"layers": (1, 1, 1, 1), "embed_dims": (12,) * 4, "num_heads": (2,) * 4}
+    model = VOLO(img_size=64, num_classes=5, **sizes)
+    with pytest.raises(AmbiguousHeadError, match=r"may come from several.*example"):
+        neotta.adapt(model)
+    with pytest.raises(AmbiguousHeadError, match=r"head=\['head', 'aux_head'\]"):
+        neotta.adapt(model, example=torch.zeros(1, 3, 64, 64))
+    assert set(neotta.heads(neotta.adapt(model, head=["head", "aux_head"]))) == {"head", "aux_head"}
+
+
+def test_a_linear_layer_of_timm_is_a_plain_one(images):
+    import timm
+
+    model = timm.create_model("mobilenetv3_small_050", num_classes=5).eval()
+    kind = type(model.classifier)
+    assert kind is not nn.Linear
+    neotta.adapt(model)(images)
+    assert neotta.head(model).count == 6
+    assert type(neotta.restore(model).classifier) is kind
+
+
 class Odd(nn.Module):
     """Takes images of one odd size only."""
 
@@ -219,6 +349,7 @@ def refused(model, match, **options):
 @pytest.mark.filterwarnings("ignore:.*quantize.*:UserWarning")
 def test_heads_that_cannot_be_re_centered():
     from torch.ao.nn.quantized import dynamic
+    from torch.nn.utils import prune
 
     refused(nn.Sequential(nn.Conv2d(3, 4, 1)), "no Linear layer")
     refused(nn.Linear(3, 4), "from_linear")
@@ -230,7 +361,16 @@ def test_heads_that_cannot_be_re_centered():
     model.fc = type("LoraLinear", (nn.Module,), {})()
     refused(model, "merge it first")
     model.fc = type("MyLinear", (nn.Linear,), {"forward": lambda self, x: x})(3, 4)
-    refused(model, "a way of its own")
+    refused(model, r"test_surgery\.MyLinear.* a way of its own")
+    model.fc = nn.LazyLinear(4)
+    refused(model, "run the model once")
+    model.fc = nn.utils.spectral_norm(nn.Linear(3, 4))
+    refused(model, "spectral_norm")
+    model.fc = prune.l1_unstructured(nn.Linear(3, 4), "weight", 2)
+    refused(model, "pruning")
+    model.fc = nn.Linear(3, 4)
+    model.fc.forward = lambda x: x
+    refused(model, "accelerate")
     model.classifier = nn.Sequential(nn.ReLU(), nn.Linear(3, 4))
     refused(model, "head='classifier.1'", head="classifier")
     refused(model, "no layer 'haed'", head="haed")

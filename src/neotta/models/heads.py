@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from neotta.errors import AmbiguousHeadError, HeadNotFoundError, InputError
+from neotta.errors import AmbiguousHeadError, HeadNotFoundError, ModelError
+from neotta.models._trace import Trace, logits_of, trace
 
-_PAIRS = (("head", "head_dist"), ("cls_classifier", "distillation_classifier"))
+__all__ = ["find_heads", "joined_heads", "logits_of"]
+
+_LIBRARIES = ("timm", "transformers", "torchvision")
+_PAIRS = (
+    ("head", "head_dist"),
+    ("head", "dist_head"),
+    ("cls_classifier", "distillation_classifier"),
+    ("classifier", "classifier_distill"),
+)
 _NAMES = ("fc", "classifier", "heads.head", "heads", "head")
 
 
@@ -19,13 +27,14 @@ def find_heads(
 ) -> dict[str, nn.Linear]:
     """Find the head of a classifier, or the two heads of a distilled one.
 
-    Looks, in this order, at what the caller says; at timm's `get_classifier`; at the names that Hugging Face and
-    torchvision use; and last at which linear layer is executed last when the model is run.
+    Models of timm, Hugging Face and torchvision are known by timm's `get_classifier` and by the names of their
+    layers. Any other model that has several linear layers, and one of these that leaves doubts, is run once to see
+    which of them answers.
 
     Args:
         model: Any classifier.
         head: The name of the layer (or names, if there are several), when the caller knows better.
-        example: A batch of images to run the model with, where the head can be found in no other way.
+        example: A batch of images to run the model with; where it is given, the run decides.
 
     Returns:
         The linear layers by name.
@@ -35,31 +44,47 @@ def find_heads(
         AmbiguousHeadError: Several are possible.
     """
     if head is not None:
-        names = [head] if isinstance(head, str) else list(head)
-        return {name: _linear(model, name, _named(model, name)) for name in names}
+        given = [head] if isinstance(head, str) else list(head)
+        return {name: _linear(model, name, _named(model, name)) for name in given}
     if isinstance(model, nn.Linear):
         raise HeadNotFoundError("the model is itself a Linear layer: use neotta.NEOHead.from_linear(model)")
-    found = _by_convention(model)
-    if found is not None:
-        return found
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        raise HeadNotFoundError(f"{_kind(model)} has no Linear layer: neotta adapts classifiers that end in one")
-    if len(linear) == 1:
-        return {linear[0]: _linear(model, linear[0], model.get_submodule(linear[0]))}
-    return _by_running(model, example)
+    known = _of_a_library(model)
+    try:
+        expected = _by_convention(model)
+    except ModelError:
+        if known:
+            raise
+        expected = None
+    if known and expected is not None and example is None and not _doubtful(model, expected):
+        return expected
+    names = _linear_layers(model)
+    if len(names) == 1 and example is None:
+        module, name = next(iter(names.items()))
+        return {name: _linear(model, name, module)}
+    return _by_running(model, expected, example)
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits in what a classifier returns: a tensor, or Hugging Face's output object, or a dict or tuple."""
-    if isinstance(output, Tensor):
-        return output
-    logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
-    if logits is None and isinstance(output, (tuple, list)) and output:
-        logits = output[0]
-    if not isinstance(logits, Tensor):
-        raise InputError(f"the model returned {type(output).__name__}, in which no logits were found")
-    return logits
+def joined_heads(model: nn.Module, example: Tensor | None = None) -> list[str]:
+    """The names of the linear layers whose outputs together make the answer, as far as it can be seen."""
+    try:
+        return list(find_heads(model, None, example))
+    except ModelError:
+        names = _linear_layers(model)
+        seen = _run(model, names, example)
+        return [names[module] for module in seen.joined] if seen is not None and not seen.returned else []
+
+
+# ---- by convention
+
+
+def _of_a_library(model: nn.Module) -> bool:
+    """Whether the class itself, not only one of its ancestors, is a library's: its names can be relied on."""
+    return type(_uncompiled(model)).__module__.partition(".")[0] in _LIBRARIES
+
+
+def _uncompiled(model: nn.Module) -> nn.Module:
+    inner = getattr(model, "_orig_mod", model)
+    return inner if isinstance(inner, nn.Module) else model
 
 
 def _by_convention(model: nn.Module) -> dict[str, nn.Linear] | None:
@@ -72,98 +97,187 @@ def _by_convention(model: nn.Module) -> dict[str, nn.Linear] | None:
             raise HeadNotFoundError(f"{_kind(model)} was built without a classifier (num_classes=0)")
         names = {id(module): name for name, module in model.named_modules()}
         if all(id(part) in names for part in parts):
-            return dict(_descend(model, names[id(part)], part) for part in parts)
-    for pair in _PAIRS:
-        if all(isinstance(getattr(model, name, None), nn.Linear) for name in pair):
-            return {name: _linear(model, name, getattr(model, name)) for name in pair}
-    for name in _NAMES:
-        module = _submodule(model, name)
-        if module is not None and not isinstance(module, nn.Identity):
-            return dict([_descend(model, name, module)])
+            return _descend(model, {names[id(part)]: part for part in parts})
+    for usual in (*_PAIRS, *((name,) for name in _NAMES)):
+        modules = {name: module for name in usual if (module := _submodule(model, name)) is not None}
+        if len(modules) == len(usual) and not any(isinstance(module, nn.Identity) for module in modules.values()):
+            return _descend(model, modules)
     return None
 
 
-def _descend(model: nn.Module, name: str, module: nn.Module) -> tuple[str, nn.Linear]:
-    """The linear layer itself, or the last one inside a container."""
-    if isinstance(module, nn.Linear):
-        return name, _linear(model, name, module)
-    inside = [(sub, child) for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
-    if inside and isinstance(list(module.modules())[-1], (nn.Linear, nn.Dropout, nn.Identity)):
-        sub, child = inside[-1]
-        return f"{name}.{sub}", _linear(model, f"{name}.{sub}", child)
-    return name, _linear(model, name, module)
+def _descend(model: nn.Module, modules: dict[str, nn.Module]) -> dict[str, nn.Linear]:
+    """The linear layers themselves, or the last ones inside containers: several, if they are equally wide."""
+    found: dict[str, nn.Linear] = {}
+    for name, module in modules.items():
+        inside = [(f"{name}.{sub}", child) for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
+        ends = isinstance(list(module.modules())[-1], (nn.Linear, nn.Dropout, nn.Identity))
+        if isinstance(module, nn.Linear) or not inside or not ends or _wrapping(module):
+            found[name] = _linear(model, name, module)
+        else:
+            width = inside[-1][1].out_features
+            found.update({sub: _linear(model, sub, child) for sub, child in inside if child.out_features == width})
+    return found
 
 
-def _by_running(model: nn.Module, example: Tensor | None) -> dict[str, nn.Linear]:
-    """The linear layers whose output is what the model returns, or else the one executed last."""
-    names: dict[nn.Module, str] = {
-        module: name for name, module in model.named_modules() if isinstance(module, nn.Linear)
-    }
-    calls: list[tuple[nn.Module, Tensor]] = []
-    hooks = [
-        module.register_forward_hook(lambda module, args, output: calls.append((module, output))) for module in names
-    ]
-    modes = [(module, module.training) for module in model.modules()]
-    tries = [example] if example is not None else [_blank(model, side) for side in (224, 32)]
-    output = None
-    try:
-        model.eval()
-        with torch.no_grad():
-            for images in tries:
-                calls.clear()
-                try:
-                    output = model(images)
-                except Exception as error:  # whatever the model raises: it does not take such an input
-                    if example is not None:
-                        raise HeadNotFoundError(f"{_kind(model)} could not be run on the example: {error}") from error
-                    continue
-                break
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module, mode in modes:
-            module.training = mode
-    if not calls:
-        raise HeadNotFoundError(
-            f"the head of {_kind(model)} was not recognised: name it with head='...' "
-            f"(linear layers: {_some(names.values())}), or give a batch of images as example=..."
-        )
-    returned = {id(tensor) for tensor in _tensors(output)}
-    ends = list(dict.fromkeys(names[module] for module, made in calls if id(made) in returned))
+def _doubtful(model: nn.Module, found: dict[str, nn.Linear]) -> bool:
+    """Whether other layers may have a part in the answer, or not all of these: only a run can tell."""
+    last = next(reversed(found.values()))
+    beside = [child for child in _uncompiled(model).children() if isinstance(child, nn.Linear)]
+    more = any(child.out_features == last.out_features and child not in found.values() for child in beside)
+    return more or len({name.partition(".")[0] for name in found}) < len(found)
+
+
+# ---- by running
+
+
+def _by_running(
+    model: nn.Module, expected: dict[str, nn.Linear] | None, example: Tensor | None
+) -> dict[str, nn.Linear]:
+    """The linear layer whose output is the answer, or the expected ones if their outputs together are."""
+    names = _linear_layers(model)
+    if not names:
+        _by_convention(model)  # it may know why
+        raise HeadNotFoundError(f"{_kind(model)} has no Linear layer: neotta adapts classifiers that end in one")
+    seen = _run(model, names, example)
+    if seen is None:
+        return _unseen(model, names, expected)
+    ends = seen.returned or seen.joined
+    found = [names[module] for module in ends]
+    for name in found:
+        _refuse_wrapped(model, name)
+    if ends and (seen.returned or not seen.bypassed):
+        if expected is not None and set(expected.values()) == set(ends):
+            return expected
+        if len(ends) == 1:
+            return {found[0]: _linear(model, found[0], ends[0])}
     if len(ends) > 1:
+        if seen.returned:
+            raise AmbiguousHeadError(
+                f"{_kind(model)} returns the output of several Linear layers ({_some(found)}): "
+                f"name one with head={found[0]!r}, or all of them with head={found}"
+            )
         raise AmbiguousHeadError(
-            f"{_kind(model)} returns the output of several Linear layers ({_some(ends)}): "
-            f"name one with head={ends[0]!r}, or all of them with head={ends}"
+            f"{_kind(model)} computes its answer from several Linear layers together ({_some(found)}): "
+            f"if all of them should be re-centered, name them with head={found}"
         )
-    name = ends[0] if ends else names[calls[-1][0]]
-    return {name: _linear(model, name, model.get_submodule(name))}
+    _by_convention(model)
+    raise HeadNotFoundError(
+        f"the answer of {_kind(model)} is not that of a Linear layer: if one should be re-centered all the same, "
+        f"name it with head='...' (linear layers: {_some(names.values())})"
+    )
+
+
+def _unseen(
+    model: nn.Module, names: dict[nn.Module, str], expected: dict[str, nn.Linear] | None
+) -> dict[str, nn.Linear]:
+    """What can be said of a model that could not be run on a blank image."""
+    _by_convention(model)
+    if expected is not None and _of_a_library(model):
+        raise AmbiguousHeadError(
+            f"the answer of {_kind(model)} may come from several Linear layers ({_some(names.values())}): "
+            f"name them, as in head={list(expected)}, or give a batch of images as example=..."
+        )
+    raise HeadNotFoundError(
+        f"the head of {_kind(model)} was not recognised: name it with head='...' "
+        f"(linear layers: {_some(names.values())}), or give a batch of images as example=..."
+    )
+
+
+def _linear_layers(model: nn.Module) -> dict[nn.Module, str]:
+    return {module: name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+
+
+def _run(model: nn.Module, layers: Iterable[nn.Module], example: Tensor | None) -> Trace | None:
+    """Run on the example, or on a blank image of the first size that works; None if none does."""
+    inner = _uncompiled(model)
+    if example is not None:
+        try:
+            return trace(inner, layers, example)
+        except Exception as error:  # whatever the model raises: it does not take such an input
+            raise HeadNotFoundError(f"{_kind(model)} could not be run on the example: {error}") from error
+    for images in _blanks(inner):
+        try:
+            return trace(inner, layers, images)
+        except Exception:  # as above
+            continue
+    return None
+
+
+def _blanks(model: nn.Module) -> list[Tensor]:
+    """Blank images of the sizes that a model may take; its own first, where it tells."""
+    like = next(model.parameters())
+    conv = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+    told = [getattr(getattr(model, "patch_embed", None), "img_size", None)]
+    told.append((getattr(model, "pretrained_cfg", None) or {}).get("input_size"))
+    told.append(getattr(getattr(model, "config", None), "image_size", None))
+    sides = [size[-1] if isinstance(size, (tuple, list)) else size for size in told] + [224, 32]
+    channels = conv.in_channels if conv is not None else 3
+    return [
+        torch.zeros(1, channels, side, side, device=like.device, dtype=like.dtype)
+        for side in dict.fromkeys(side for side in sides if isinstance(side, int))
+    ]
+
+
+# ---- what can be re-centered
 
 
 def _linear(model: nn.Module, name: str, module: nn.Module) -> nn.Linear:
     """The module as a linear layer that can be re-centered, or a clear refusal."""
     where = f"head {name!r} of {_kind(model)} is"
+    if (wrapping := _wrapping(module)) is not None:
+        raise HeadNotFoundError(f"{where} {wrapping}")
     if not isinstance(module, nn.Linear):
         inside = [sub for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
-        kind = f"{type(module).__module__}.{type(module).__name__}".lower()
-        if "quantized" in kind:
-            raise HeadNotFoundError(f"{where} quantized ({_kind(module)}): adapt and fold before quantizing")
-        if "lora" in kind or "peft" in kind:
-            raise HeadNotFoundError(f"{where} wrapped by LoRA ({_kind(module)}): merge it first (merge_and_unload)")
         hint = f": name the layer with head='{name}.{inside[-1]}'" if inside else ""
         raise HeadNotFoundError(f"{where} a {_kind(module)}, not a Linear{hint}")
-    if nn.utils.parametrize.is_parametrized(module):
-        raise HeadNotFoundError(f"{where} parametrized: remove its parametrizations first")
-    if type(module).forward is not nn.Linear.forward and not hasattr(module, "centroid"):
-        raise HeadNotFoundError(
-            f"{where} a {_kind(module)}, which computes in a way of its own: neotta re-centers plain Linear layers"
-        )
+    if (reason := _unusual(module)) is not None:
+        raise HeadNotFoundError(f"{where} {reason}")
     return module
+
+
+def _wrapping(module: nn.Module) -> str | None:
+    """What is wrapped around a linear layer that hides its weights."""
+    kind = f"{type(module).__module__}.{_kind(module)}".lower()
+    if not isinstance(module, nn.Linear) and "quantized" in kind:
+        return f"quantized ({_kind(module)}): adapt and fold before quantizing"
+    if not isinstance(module, nn.Linear) and ("lora" in kind or "peft" in kind):
+        return f"wrapped by LoRA ({_kind(module)}): merge it first (merge_and_unload)"
+    return None
+
+
+def _refuse_wrapped(model: nn.Module, name: str) -> None:
+    """Refuse a layer that is a part of something wrapped around a linear layer."""
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        parent = ".".join(parts[:end])
+        if parts[end] == "base_layer" and _wrapping(model.get_submodule(parent)) is not None:
+            _linear(model, parent, model.get_submodule(parent))
+
+
+def _unusual(module: nn.Linear) -> str | None:
+    """Why a linear layer is more than its weight and bias."""
+    if nn.utils.parametrize.is_parametrized(module):
+        return "parametrized: remove its parametrizations first"
+    weight = module._parameters.get("weight")
+    if weight is None:
+        return "computed anew in each call (weight_norm, spectral_norm or pruning): remove that from the layer first"
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        return "lazy and has no weight yet: run the model once before"
+    if "forward" in module.__dict__:
+        return "a layer whose forward was replaced (as accelerate does): take that out first"
+    kind = type(module)
+    plain = kind.forward is nn.Linear.forward or hasattr(module, "centroid")
+    # timm's own Linear casts when scripted and is a plain one otherwise.
+    if not plain and not (kind.__module__.startswith("timm.layers") and kind.__name__ == "Linear"):
+        full = f"{kind.__module__}.{kind.__qualname__}"
+        return f"a {full}, which computes in a way of its own: neotta re-centers plain Linear layers"
+    return None
 
 
 def _named(model: nn.Module, name: str) -> nn.Module:
     module = _submodule(model, name)
     if module is None:
-        linear = [sub for sub, child in model.named_modules() if isinstance(child, nn.Linear)]
+        linear = _linear_layers(model).values()
         raise HeadNotFoundError(f"{_kind(model)} has no layer {name!r}: its linear layers are {_some(linear)}")
     return module
 
@@ -173,19 +287,6 @@ def _submodule(model: nn.Module, name: str) -> nn.Module | None:
         return model.get_submodule(name)
     except AttributeError:
         return None
-
-
-def _blank(model: nn.Module, side: int) -> Tensor:
-    like = next(model.parameters())
-    return torch.zeros(1, 3, side, side, device=like.device, dtype=like.dtype)
-
-
-def _tensors(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output]
-    if isinstance(output, dict):
-        output = list(output.values())
-    return [t for part in output for t in _tensors(part)] if isinstance(output, (list, tuple)) else []
 
 
 def _kind(module: nn.Module) -> str:

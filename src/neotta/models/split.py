@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from neotta.errors import AmbiguousHeadError, ModelError
-from neotta.models.heads import find_heads
+from neotta.errors import ModelError, UnsupportedModelError
+from neotta.models.heads import find_heads, joined_heads
 
 
 class Encoder(nn.Module):
@@ -56,11 +56,17 @@ def split(model: nn.Module, *, head: str | None = None, example: Tensor | None =
 
     Raises:
         HeadNotFoundError: There is no linear head.
-        AmbiguousHeadError: There are two, as in a distilled model.
+        AmbiguousHeadError: Several layers could be it.
+        UnsupportedModelError: The answer comes from two heads, as in a distilled model.
     """
     found = find_heads(model, head, example)
-    if len(found) > 1:
-        raise AmbiguousHeadError(f"the model has {len(found)} heads ({', '.join(found)}): name one with head='...'")
+    joined = list(found) if head is None else joined_heads(model, example)
+    if len(found) > 1 or (len(joined) > 1 and set(found) <= set(joined)):
+        raise UnsupportedModelError(
+            f"the answer of {type(model).__name__} is made of {len(joined)} heads together ({', '.join(joined)}), each "
+            "with an embedding of its own: what works on one embedding cannot be used with it, but neotta.adapt "
+            "re-centers all of them"
+        )
     linear = next(iter(found.values()))
     return Split(Encoder(model, linear), linear)
 

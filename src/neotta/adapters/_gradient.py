@@ -154,21 +154,12 @@ def all_finite(tensors: list[Tensor]) -> bool:
     return bool(torch.isfinite(total)) or all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
-def make_optimizer(
-    kind: str,
-    params: list[Tensor],
-    *,
-    lr: float,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-) -> torch.optim.Optimizer:
-    """Adam or SGD, by name."""
-    if kind == "adam":
-        return torch.optim.Adam(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
-    return torch.optim.SGD(params, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.optim.Optimizer:
+    """Adam or SGD, by name, with what a method's options say of it; torch's defaults for what they do not."""
+    adam = kind == "adam"
+    names = ("lr", "betas", "eps", "weight_decay") if adam else ("lr", "momentum", "nesterov", "weight_decay")
+    given = {name: value for name, value in options.given().items() if name in names}
+    return torch.optim.Adam(params, **given) if adam else torch.optim.SGD(params, **given)
 
 
 def start_state(optimizer: torch.optim.Optimizer) -> None:

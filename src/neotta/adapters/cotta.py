@@ -96,17 +96,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
         return weights_and_biases(self.model)
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        chosen = self.options
-        return make_optimizer(
-            chosen.optimizer,
-            params,
-            lr=chosen.lr,
-            momentum=chosen.momentum,
-            nesterov=chosen.nesterov,
-            betas=chosen.betas,
-            eps=chosen.eps,
-            weight_decay=chosen.weight_decay,
-        )
+        return make_optimizer(self.options.optimizer, params, self.options)
 
     def _start(self) -> None:
         super()._start()

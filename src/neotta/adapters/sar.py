@@ -118,7 +118,7 @@ class SAR(GradientAdapter[SAROptions]):
         return norm_affine(self.model, lambda name: name not in frozen)
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer("sgd", params, lr=self.options.lr, momentum=self.options.momentum)
+        return make_optimizer("sgd", params, self.options)
 
     def _momentum(self) -> list[Tensor]:
         if not hasattr(self, "optimizer"):

@@ -76,10 +76,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         return weights_and_biases(self.model, lambda module, key: key == "weight" or not isinstance(module, nn.Linear))
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        chosen = self.options
-        return make_optimizer(
-            "adam", params, lr=chosen.lr, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay
-        )
+        return make_optimizer("adam", params, self.options)
 
     def _start(self) -> None:
         super()._start()

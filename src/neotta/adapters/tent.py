@@ -62,16 +62,7 @@ class TENT(GradientAdapter[TENTOptions]):
         return norm_affine(self.model)
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        chosen = self.options
-        return make_optimizer(
-            chosen.optimizer,
-            params,
-            lr=chosen.lr,
-            momentum=chosen.momentum,
-            betas=chosen.betas,
-            eps=chosen.eps,
-            weight_decay=chosen.weight_decay,
-        )
+        return make_optimizer(self.options.optimizer, params, self.options)
 
     def _adapt(self, images: Tensor) -> Tensor:
         if self.options.episodic:

@@ -96,9 +96,11 @@ class GradientAdapter(GuardedAdapter[O]):
         super().configure(**changes)
         try:
             self._resume(learnt)
-        except (StateMismatchError, UnsupportedModelError):
+        except (OptionError, StateMismatchError, UnsupportedModelError) as error:
             self.options = before
             self._resume(learnt)
+            if isinstance(error, OptionError):
+                raise
             raise OptionError(
                 f"{', '.join(changes)} cannot change in the middle of a stream of {self.name}: make a new adapter"
             ) from None

@@ -15,7 +15,7 @@ from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._gradient import make_optimizer, weights_and_biases
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
-from neotta.options import Pair
+from neotta.options import Betas
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -61,7 +61,7 @@ class CoTTAOptions(AugmentingOptions):
     lr: Annotated[float, Field(ge=0)] = 5e-3
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     nesterov: bool = False
-    betas: Pair = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
 

@@ -18,7 +18,7 @@ from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.options import Pair
+from neotta.options import Betas
 from neotta.swap import Swap
 
 Quirk = Literal["positional_alignment", "stale_gradients"]
@@ -43,7 +43,7 @@ class SurgeonOptions(AugmentingOptions):
     presets: ClassVar = {"original": {"lr": 5e-6}}
 
     lr: Annotated[float, Field(ge=0)] = 1e-5
-    betas: Pair = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     margin: Annotated[float, Field(ge=0)] | None = None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
-from neotta.options import Options, Pair
+from neotta.options import Options, Betas
 
 
 class TENTOptions(Options):
@@ -36,7 +36,7 @@ class TENTOptions(Options):
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Annotated[float, Field(ge=0)] = 2.5e-4
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    betas: Pair = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     steps: Annotated[int, Field(ge=1)] = 1

@@ -114,7 +114,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
             if not self.usable(logits):
                 return target, False
             grads = self.gradients(self._loss(logits, target))
-        if not self.step(grads):
+        if not self.step(grads, len(images)):
             return target, False
         self._follow()
         self._restore()

@@ -112,7 +112,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
             tensors = {**self.params, **self._watched}
             found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True, materialize_grads=True)
         grads = dict(zip(tensors, found, strict=True))
-        if not self.step([grads[name] for name in self.params]):
+        if not self.step([grads[name] for name in self.params], len(images)):
             return logits.detach(), False
         for name, stale in self._stale.items():
             if name not in self._watched:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
-from neotta.options import Options, Betas
+from neotta.options import Betas, Options
 
 
 class TENTOptions(Options):
@@ -73,7 +73,8 @@ class TENT(GradientAdapter[TENTOptions]):
                 if not self.usable(logits):
                     break
                 grads = self.gradients(entropy(logits).mean())
-            self.step(grads)
+            if not self.step(grads, len(images)):
+                break
         logits = logits.detach()
         self.watch(logits)
         return logits

@@ -10,6 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 
 from neotta.errors import OptionError
 
+EVERYWHERE = ("paper", "original")
+"""Presets that every method has: as in the NEO paper, and as in its own publication. Mostly they are the same."""
+
 Self = TypeVar("Self", bound="Options")
 
 
@@ -43,9 +46,9 @@ class Options(BaseModel):
         Raises:
             OptionError: An option is unknown, of the wrong type, or out of range; or there is no such preset.
         """
-        if preset != "paper" and preset not in cls.presets:
-            known = ", ".join(["paper", *cls.presets])
-            raise OptionError(f"method {method!r} has no preset {preset!r}: it has {known}")
+        known = list(dict.fromkeys([*EVERYWHERE, *cls.presets]))
+        if preset not in known:
+            raise OptionError(f"method {method!r} has no preset {preset!r}: it has {', '.join(known)}")
         given = {**cls.presets.get(preset, {}), **given}
         try:
             return cls.model_validate(given)

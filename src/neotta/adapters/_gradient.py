@@ -204,9 +204,7 @@ def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtyp
     """
     direction = (3 + 2 * float(group["weight_decay"])) * max(1.0, magnitude)  # with decay, momentum and looking ahead
     # Below the root of the largest number, so that Adam can square the direction.
-    return direction * (1 + rate(group) / float(group.get("eps", 1.0))) < limit(
-        dtype
-    )
+    return direction * (1 + rate(group) / float(group.get("eps", 1.0))) < limit(dtype)
 
 
 def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.optim.Optimizer:

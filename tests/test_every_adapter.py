@@ -13,6 +13,7 @@ from adapters.required import REQUIRED
 from torch import nn
 
 import neotta
+from neotta.adapters import registry
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.errors import (
     AlreadyAdaptedError,
@@ -307,7 +308,7 @@ def test_classes_are_kept_before_anything_else(pair):
         assert torch.equal(logits, by_mask(images(6, seed)))
     frozen = by_index(images(4, seed=9), adapt=False)
     assert frozen.shape == (4, 3)
-    for wrong in ([], [7], [1, 1], [0.5], torch.ones(4, dtype=torch.bool)):
+    for wrong in ([], [7], [1, 1], [0.5], torch.ones(4, dtype=torch.bool), "abc", ["a"], 3, object()):
         with pytest.raises(OptionError, match="classes"):
             make(method, model, classes=wrong)
 
@@ -395,3 +396,33 @@ def test_a_model_that_adapts_by_itself_is_refused():
 def test_unknown_methods_suggest_the_nearest():
     with pytest.raises(UnknownMethodError, match="did you mean 'tent'"):
         neotta.create("tnet", build("own"))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("NEO", "neo"), ("Tent", "tent"), ("NEO-bn", "neo-bn"), ("SURGEN", "surgeon")]
+)
+def test_case_does_not_hide_the_nearest(given, meant):
+    with pytest.raises(UnknownMethodError, match=f"did you mean '{meant}'"):
+        neotta.create(given, build("own"))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"neo", [None], [1, 2], {"neo": 1}])
+def test_a_method_is_a_name(wrong):
+    with pytest.raises(OptionError, match="a method is given by its name"):
+        neotta.create(wrong, build("own"))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "vit"])
+def test_a_model_is_a_module(wrong):
+    with pytest.raises(InputError, match=f"Module, got {type(wrong).__name__}"):
+        neotta.create("neo", wrong)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "neo+lame"])
+def test_every_method_has_both_presets(method):
+    """So that a loop over all methods can ask for one of them; where nothing differs they are the same."""
+    options = registry.find(method).Options
+    original, paper = (options.make(method, {}, preset) for preset in ("original", "paper"))
+    assert original == paper.changed(method, **options.presets.get("original", {}))
+    with pytest.raises(OptionError, match="has no preset 'orginal': it has paper, original"):
+        options.make(method, {}, "orginal")

@@ -51,8 +51,9 @@ class UnknownNameError(NeottaError, KeyError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        by_lower = {each.lower(): each for each in known}
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+        hint = f"did you mean {by_lower[near[0]]!r}?" if near else f"known: {', '.join(known)}"
         super().__init__(f"unknown {kind} {name!r}: {hint}")
 
     def __str__(self) -> str:  # KeyError would show the message in quotes

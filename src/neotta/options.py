@@ -6,13 +6,25 @@ import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from neotta.errors import OptionError
 
+EVERYWHERE = ("paper", "original")
+"""Presets that every method has: as in the NEO paper, and as in its own publication. Mostly they are the same."""
+
 Self = TypeVar("Self", bound="Options")
-Pair = Annotated[tuple[float, float], Strict(False)]
-"""Two numbers; a list will do, as configuration files have no tuples."""
+
+
+def _two(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and len(value) != 2:
+        raise ValueError("two numbers were expected")
+    return value
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[tuple[Beta, Beta], Strict(False), BeforeValidator(_two)]
+"""The two decay rates of Adam; a list will do, as configuration files have no tuples."""
 
 
 class Options(BaseModel):
@@ -21,7 +33,9 @@ class Options(BaseModel):
     A subclass lists its fields with the defaults of the NEO paper, and in `presets` what other presets change.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True, allow_inf_nan=False
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -32,13 +46,14 @@ class Options(BaseModel):
         Raises:
             OptionError: An option is unknown, of the wrong type, or out of range; or there is no such preset.
         """
-        if preset != "paper" and preset not in cls.presets:
-            known = ", ".join(["paper", *cls.presets])
-            raise OptionError(f"method {method!r} has no preset {preset!r}: it has {known}")
+        known = list(dict.fromkeys([*EVERYWHERE, *cls.presets]))
+        if preset not in known:
+            raise OptionError(f"method {method!r} has no preset {preset!r}: it has {', '.join(known)}")
+        given = {**cls.presets.get(preset, {}), **given}
         try:
-            return cls.model_validate({**cls.presets.get(preset, {}), **given})
+            return cls.model_validate(given)
         except ValidationError as error:
-            raise OptionError(cls._explain(method, error)) from None
+            raise OptionError(cls._explain(method, given, error)) from None
 
     def changed(self: Self, method: str, **changes: Any) -> Self:
         """Return a checked copy with some options changed."""
@@ -49,17 +64,22 @@ class Options(BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @classmethod
-    def _explain(cls, method: str, error: ValidationError) -> str:
-        """One line for the first thing that is wrong."""
-        first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else ""
-        if first["type"] == "extra_forbidden":
+    def _explain(cls, method: str, given: Mapping[str, Any], error: ValidationError) -> str:
+        """One line for the first option that is wrong."""
+        errors = error.errors()
+        name = str(errors[0]["loc"][0]) if errors[0]["loc"] else ""
+        if errors[0]["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             known = ", ".join(cls.model_fields) or "no options"
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {known}"
             return f"method {method!r} has no option {name!r}: {hint}"
-        message = first["msg"].removeprefix("Value error, ")
-        message = message[0].lower() + message[1:]
+        messages = [_message(each["msg"]) for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
+        message = ", or ".join(dict.fromkeys(messages))  # one for each kind of value that is allowed
         if not name:
             return f"method {method!r}: {message}"
-        return f"option {name!r} of method {method!r} is {first['input']!r}: {message}"
+        return f"option {name!r} of method {method!r} is {given[name]!r}: {message}"
+
+
+def _message(text: str) -> str:
+    text = text.removeprefix("Value error, ")
+    return text[0].lower() + text[1:]

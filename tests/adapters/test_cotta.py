@@ -206,8 +206,15 @@ def test_wrong_options_are_refused():
         cotta(std=0.0)
     with pytest.raises(OptionError, match="augmentation"):
         cotta(augmentation="flip")
-    with pytest.raises(InputError, match="'mean' has 2 numbers, the images have 3 channels"):
-        unsure(mean=(0.5, 0.5))(images())
+    for name in ("mean", "std"):
+        with pytest.raises(OptionError, match=f"'{name}' of method 'cotta' has 2 numbers, and no layer"):
+            cotta(**{name: (0.5, 0.5)})
+    with pytest.raises(InputError, match="'mean' has 16 numbers, the images have 3 channels"):
+        unsure(mean=[0.5] * 16)(images())  # such layers there are, further up
+    adapter = cotta()
+    with pytest.raises(OptionError, match="'mean' of method 'cotta' has 2 numbers"):
+        adapter.configure(mean=[0.5, 0.5])
+    assert adapter.options.mean == 0.5
     adapter = cotta()
     state = adapter.state_dict()
     state["generator"] = torch.zeros_like(state["generator"])

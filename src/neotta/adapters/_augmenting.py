@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import Field, Strict
-from torch import Tensor
+from torch import Tensor, nn
 
 from neotta.adapters._gradient import GradientAdapter
 from neotta.adapters.augment import Augmentation
-from neotta.errors import InputError, StateMismatchError
+from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.options import Options
 
 Positive = Annotated[float, Field(gt=0)]
@@ -50,6 +50,7 @@ class AugmentingAdapter(GradientAdapter[A]):
 
     def _start(self) -> None:
         super()._start()
+        self._check_channels()
         self.generator = torch.Generator().manual_seed(self.options.seed)
 
     def _adapt(self, images: Tensor) -> Tensor:
@@ -69,6 +70,17 @@ class AugmentingAdapter(GradientAdapter[A]):
             return augmentation(images)
         mean, std = (self._per_channel(name, images) for name in ("mean", "std"))
         return (augmentation(images * std + mean) - mean) / std
+
+    def _check_channels(self) -> None:
+        """Refuse now, rather than at the first view, what no layer of the model could read."""
+        read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
+        for name in ("mean", "std"):
+            given = getattr(self.options, name)
+            if read and isinstance(given, tuple) and len(given) not in read:
+                raise OptionError(
+                    f"option {name!r} of method {self.name!r} has {len(given)} numbers, and no layer of the model "
+                    "reads images of so many channels: give one number, or one per channel"
+                )
 
     def _per_channel(self, name: str, images: Tensor) -> Tensor:
         given = torch.as_tensor(getattr(self.options, name), dtype=images.dtype, device=images.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -53,7 +54,6 @@ class GradientAdapter(GuardedAdapter[O]):
         self.optimizer = self._optimizer(list(self.params.values()))
         start_state(self.optimizer)
         self._batch_norm = Swap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
-        self._streak = (-1, 0)
 
     # ---- running
 
@@ -73,16 +73,41 @@ class GradientAdapter(GuardedAdapter[O]):
         wanted = list((self.params if params is None else params).values())
         return list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
 
-    def step(self, grads: list[Tensor]) -> bool:
-        """Let the optimiser act on gradients; gradients with NaN or Inf never reach the weights."""
+    def step(self, grads: list[Tensor], batch: int) -> bool:
+        """Let the optimiser act on gradients; what leads to NaN or Inf never stays in the weights or in its own state.
+
+        Args:
+            grads: The gradient of each trained tensor.
+            batch: How many samples they come from. If there is no step, these are skipped.
+
+        Returns:
+            Whether the step was taken.
+        """
         if not all_finite(grads):
-            self.skip(0, "a gradient holds NaN or Inf")
+            self.skip(batch, "a gradient holds NaN or Inf")
             return False
+        weights, group = list(self.params.values()), self.optimizer.param_groups[0]
+        state = [item for tensor in weights for item in self.optimizer.state[tensor].items()]
+        averages = [value for key, value in state if key != "step"]
+        if stays_in_range(group, largest([*grads, *weights, *averages]), weights[0].dtype):
+            self._step(grads)
+            return True
+        written = [*weights, *(value for _, value in state)]
+        before = [tensor.detach().clone() for tensor in written]
+        if rate(group) < torch.finfo(weights[0].dtype).max:  # torch takes no other
+            self._step(grads)
+            if all_finite(averages) and largest(weights) < limit(weights[0].dtype):
+                return True
+        for tensor, old in zip(written, before, strict=True):
+            tensor.copy_(old)
+        self.skip(batch, f"a step of {self.name} leads out of the range of numbers (is lr={group['lr']:g} too large?)")
+        return False
+
+    def _step(self, grads: list[Tensor]) -> None:
         for tensor, grad in zip(self.params.values(), grads, strict=True):
             tensor.grad = grad
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return True
 
     # ---- the state
 
@@ -96,20 +121,20 @@ class GradientAdapter(GuardedAdapter[O]):
         super().configure(**changes)
         try:
             self._resume(learnt)
-        except (StateMismatchError, UnsupportedModelError):
+        except (OptionError, StateMismatchError, UnsupportedModelError) as error:
             self.options = before
             self._resume(learnt)
+            if isinstance(error, OptionError):
+                raise
             raise OptionError(
                 f"{', '.join(changes)} cannot change in the middle of a stream of {self.name}: make a new adapter"
             ) from None
 
     def _resume(self, state: Mapping[str, Tensor]) -> None:
         """Start with the options as they are now, and go on from a state."""
-        streak = self._streak
         with torch.inference_mode(False), torch.no_grad():
             self._start()
         self.load_state_dict(state)
-        self._streak = streak
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"params/{name}": tensor.detach() for name, tensor in self.params.items()}
@@ -148,27 +173,46 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log.exp() * log).sum(dim=1)
 
 
+def largest(tensors: list[Tensor]) -> float:
+    """The largest magnitude in any of the tensors; NaN if there is one."""
+    ends = [end for tensor in tensors if tensor.numel() for end in tensor.detach().aminmax()]
+    return float(torch.stack(ends).abs().max()) if ends else 0.0
+
+
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether no number in any of the tensors is NaN or Inf."""
-    total = torch.stack([tensor.detach().abs().sum() for tensor in tensors]).sum()
-    return bool(torch.isfinite(total)) or all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+    return math.isfinite(largest(tensors))
 
 
-def make_optimizer(
-    kind: str,
-    params: list[Tensor],
-    *,
-    lr: float,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-) -> torch.optim.Optimizer:
-    """Adam or SGD, by name."""
-    if kind == "adam":
-        return torch.optim.Adam(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
-    return torch.optim.SGD(params, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+def rate(group: Mapping[str, Any]) -> float:
+    """The largest factor by which Adam or SGD may multiply a direction; it is largest at Adam's first step."""
+    return float(group["lr"]) / (1 - float(group.get("betas", (0.0, 0.0))[0]))
+
+
+def limit(dtype: torch.dtype) -> float:
+    """The magnitude from which on weights are of no use: the product of two overflows."""
+    return math.sqrt(torch.finfo(dtype).max)
+
+
+def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtype) -> bool:
+    """Whether a step of Adam or SGD surely ends in range; then nothing has to be kept to take it back.
+
+    Args:
+        group: The settings of the optimiser.
+        magnitude: Of the largest of gradients, weights and moving averages.
+        dtype: Of the weights.
+    """
+    direction = (3 + 2 * float(group["weight_decay"])) * max(1.0, magnitude)  # with decay, momentum and looking ahead
+    # Below the root of the largest number, so that Adam can square the direction.
+    return direction * (1 + rate(group) / float(group.get("eps", 1.0))) < limit(dtype)
+
+
+def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.optim.Optimizer:
+    """Adam or SGD, by name, with what a method's options say of it; torch's defaults for what they do not."""
+    adam = kind == "adam"
+    names = ("lr", "betas", "eps", "weight_decay") if adam else ("lr", "momentum", "nesterov", "weight_decay")
+    given = {name: value for name, value in options.given().items() if name in names}
+    return torch.optim.Adam(params, **given) if adam else torch.optim.SGD(params, **given)
 
 
 def start_state(optimizer: torch.optim.Optimizer) -> None:

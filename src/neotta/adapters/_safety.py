@@ -21,7 +21,15 @@ class GuardedAdapter(Adapter[O]):
     """A method that could be led astray by what it meets."""
 
     _streak: tuple[int, int] = (-1, 0)
-    """The class predicted last, and how often in a row; a negative number once that was warned of."""
+    """The class predicted last, and how often in a row; a negative number once that was warned of.
+
+    It is no part of `_start`, with which some methods begin every batch anew: they can collapse too.
+    """
+
+    def reset(self) -> None:
+        """Go back to the state right after construction, bit for bit."""
+        super().reset()
+        self._streak = (-1, 0)
 
     def usable(self, rows: Tensor) -> bool:
         """Whether a batch can be learnt from; one with NaN or Inf is counted and warned of.

@@ -283,7 +283,10 @@ def class_indices(classes: Classes | None, total: int) -> Tensor | None:
     """
     if classes is None:
         return None
-    kept = torch.as_tensor(classes).detach().cpu()
+    try:
+        kept = torch.as_tensor(classes).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise OptionError(f"classes takes a list of class indices or a mask, got {classes!r}") from None
     if kept.dtype == torch.bool:
         if kept.shape != (total,):
             raise OptionError(f"classes is a mask of {tuple(kept.shape)}: the model has {total} classes")

@@ -15,7 +15,7 @@ from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._gradient import make_optimizer, weights_and_biases
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
-from neotta.options import Pair
+from neotta.options import Betas
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -61,7 +61,7 @@ class CoTTAOptions(AugmentingOptions):
     lr: Annotated[float, Field(ge=0)] = 5e-3
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     nesterov: bool = False
-    betas: Pair = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
 
@@ -96,17 +96,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
         return weights_and_biases(self.model)
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        chosen = self.options
-        return make_optimizer(
-            chosen.optimizer,
-            params,
-            lr=chosen.lr,
-            momentum=chosen.momentum,
-            nesterov=chosen.nesterov,
-            betas=chosen.betas,
-            eps=chosen.eps,
-            weight_decay=chosen.weight_decay,
-        )
+        return make_optimizer(self.options.optimizer, params, self.options)
 
     def _start(self) -> None:
         super()._start()
@@ -124,7 +114,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
             if not self.usable(logits):
                 return target, False
             grads = self.gradients(self._loss(logits, target))
-        if not self.step(grads):
+        if not self.step(grads, len(images)):
             return target, False
         self._follow()
         self._restore()

@@ -118,7 +118,6 @@ class FOA(GuardedAdapter[FOAOptions]):
             self._check_model()
         self.hist = torch.full_like(self.source.mean[-self.head.in_features :], math.nan)
         self.search = Evolution(prompts.numel(), chosen.population, chosen.sigma0, chosen.seed)
-        self._streak = (-1, 0)
 
     # ---- the source
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from neotta.adapters.base import Adapter, Classes
-from neotta.errors import UnknownMethodError
+from neotta.errors import InputError, OptionError, UnknownMethodError
 
 AnyAdapter = Adapter[Any]
 Kind = TypeVar("Kind", bound=type[AnyAdapter])
@@ -53,7 +53,9 @@ def find(method: str | Sequence[str]) -> type[AnyAdapter]:
     """
     from neotta.adapters.stack import stack
 
-    names = method.split("+") if isinstance(method, str) else list(method)
+    names = method.split("+") if isinstance(method, str) else method
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"a method is given by its name, or two as a list of names, got {method!r}")
     known = methods()
     for name in names:
         if name not in known:
@@ -77,7 +79,8 @@ def create(
         method: The name of a method; `neotta.methods()` lists them. Or two of them to stack, as `["neo", "lame"]`
             or `"neo+lame"`: the first re-centers the embeddings, the second reads what comes out.
         model: A classifier. It is used, never changed for longer than a call.
-        preset: `"paper"` for the options of the NEO paper, `"original"` for those of the method's own publication.
+        preset: `"paper"` for the options of the NEO paper, `"original"` for those of the method's own publication;
+            where nothing differs, they are the same. Some methods have more, see `neotta methods NAME`.
         classes: Keep only these classes (indices, or a mask over all) before anything else happens.
         head: The name of the linear head, if it cannot be found.
         example: A batch of images to run the model with, if that is what it takes to find the head.
@@ -86,7 +89,10 @@ def create(
     Raises:
         UnknownMethodError: There is no such method.
         OptionError: An option is unknown or wrong, or the methods cannot be stacked.
+        InputError: The model is no module.
         UnsupportedModelError: The method cannot work on this model.
     """
     kind = find(method)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a torch.nn.Module, got {type(model).__name__}")
     return kind(model, kind.Options.make(kind.name, options, preset), classes=classes, head=head, example=example)

@@ -118,7 +118,7 @@ class SAR(GradientAdapter[SAROptions]):
         return norm_affine(self.model, lambda name: name not in frozen)
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer("sgd", params, lr=self.options.lr, momentum=self.options.momentum)
+        return make_optimizer("sgd", params, self.options)
 
     def _momentum(self) -> list[Tensor]:
         if not hasattr(self, "optimizer"):
@@ -139,36 +139,36 @@ class SAR(GradientAdapter[SAROptions]):
                 logits = self.forward(images)
                 if not self.usable(logits):
                     break
-                grads = self._sharp_gradients(images, entropy(logits))
+                grads, loss = self._sharp_gradients(images, entropy(logits))
             if grads is not None:
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.learning_rate(len(images))
-                self.step(grads)
+                if not self.step(grads, len(images)):
+                    break
+            if loss is not None:
+                self._average(loss)
             if float(self.ema) < self.options.reset_threshold:  # never true while undefined
                 self._recover()
         logits = logits.detach()
         self.watch(logits)
         return logits
 
-    def _sharp_gradients(self, images: Tensor, entropies: Tensor) -> list[Tensor] | None:
-        """The gradient at the top of the slope, and the moving average updated; None to take no step."""
+    def _sharp_gradients(self, images: Tensor, entropies: Tensor) -> tuple[list[Tensor] | None, float | None]:
+        """The gradient at the top of the slope, None to take no step; and the loss there, None without samples."""
         reliable = entropies < self.margin
         if bool(reliable.any()):
             slope = self.gradients(entropies[reliable].mean())
             if not all_finite(slope):
-                return slope  # `step` refuses it, and says so
+                return slope, None  # `step` refuses it, and says so
             climbed = self._climb(slope)
             entropies = entropy(self.forward(images, climbed))
             reliable = reliable & (entropies < self.margin)
             if bool(reliable.any()):
                 loss = entropies[reliable].mean()
-                grads = self.gradients(loss, climbed)
-                if all_finite(grads):
-                    self._average(float(loss.detach()))
-                return grads
+                return self.gradients(loss, climbed), float(loss.detach())
         if self.options.empty == "skip":
-            return None
-        return [torch.zeros_like(tensor) for tensor in self.params.values()]
+            return None, None
+        return [torch.zeros_like(tensor) for tensor in self.params.values()], None
 
     @torch.no_grad()
     def _climb(self, slope: list[Tensor]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.options import Pair
+from neotta.options import Betas
 from neotta.swap import Swap
 
 Quirk = Literal["positional_alignment", "stale_gradients"]
@@ -43,7 +43,7 @@ class SurgeonOptions(AugmentingOptions):
     presets: ClassVar = {"original": {"lr": 5e-6}}
 
     lr: Annotated[float, Field(ge=0)] = 1e-5
-    betas: Pair = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     margin: Annotated[float, Field(ge=0)] | None = None
@@ -76,10 +76,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         return weights_and_biases(self.model, lambda module, key: key == "weight" or not isinstance(module, nn.Linear))
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        chosen = self.options
-        return make_optimizer(
-            "adam", params, lr=chosen.lr, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay
-        )
+        return make_optimizer("adam", params, self.options)
 
     def _start(self) -> None:
         super()._start()
@@ -115,7 +112,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
             tensors = {**self.params, **self._watched}
             found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True, materialize_grads=True)
         grads = dict(zip(tensors, found, strict=True))
-        if not self.step([grads[name] for name in self.params]):
+        if not self.step([grads[name] for name in self.params], len(images)):
             return logits.detach(), False
         for name, stale in self._stale.items():
             if name not in self._watched:

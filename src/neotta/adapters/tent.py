@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
-from neotta.options import Options, Pair
+from neotta.options import Betas, Options
 
 
 class TENTOptions(Options):
@@ -36,7 +36,7 @@ class TENTOptions(Options):
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Annotated[float, Field(ge=0)] = 2.5e-4
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    betas: Pair = (0.9, 0.999)
+    betas: Betas = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     steps: Annotated[int, Field(ge=1)] = 1
@@ -62,16 +62,7 @@ class TENT(GradientAdapter[TENTOptions]):
         return norm_affine(self.model)
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        chosen = self.options
-        return make_optimizer(
-            chosen.optimizer,
-            params,
-            lr=chosen.lr,
-            momentum=chosen.momentum,
-            betas=chosen.betas,
-            eps=chosen.eps,
-            weight_decay=chosen.weight_decay,
-        )
+        return make_optimizer(self.options.optimizer, params, self.options)
 
     def _adapt(self, images: Tensor) -> Tensor:
         if self.options.episodic:
@@ -82,7 +73,8 @@ class TENT(GradientAdapter[TENTOptions]):
                 if not self.usable(logits):
                     break
                 grads = self.gradients(entropy(logits).mean())
-            self.step(grads)
+            if not self.step(grads, len(images)):
+                break
         logits = logits.detach()
         self.watch(logits)
         return logits

@@ -1,5 +1,6 @@
 """Archives are unpacked whole and inside their folder; `download` puts the steps together."""
 
+import gzip
 import hashlib
 import io
 import os
@@ -148,6 +149,27 @@ def test_permissions_in_the_archive_do_not_count(tmp_path):
 def test_unreadable_archives_are_refused(tmp_path, data):
     with pytest.raises(DataError, match="cannot be read"):
         unpacked(tmp_path, data)
+
+
+def test_a_tar_that_is_damaged_or_cut_between_members_is_refused(tmp_path):
+    whole = tar([("x/1", NOISE), ("x/2", NOISE), ("x/3", NOISE)])
+    second = 512 + 40 * 512  # 20,000 bytes fill 40 blocks
+    damaged = {
+        "bad header": whole[:second] + b"\xff" * 100 + whole[second + 100 :],
+        "zeros for a header": whole[:second] + bytes(512) + whole[second + 512 :],
+        "cut at a member": whole[:second],
+        "cut in a header": whole[: second + 100],
+    }
+    for number, (how, data) in enumerate(damaged.items()):
+        for packed in (data, gzip.compress(data)):
+            place = tmp_path / f"{number} {len(packed)}"
+            place.mkdir()
+            with pytest.raises(DataError, match="damaged or truncated"):
+                pytest.fail(f"{how}: {unpacked(place, packed)}")
+
+
+def test_a_tar_is_not_taken_for_a_zip_by_the_name_of_its_first_member(tmp_path):
+    assert unpacked(tmp_path, tar([("PKs/1.jpg", b"1")])) == {"PKs/1.jpg": b"1"}
 
 
 def test_a_damaged_zip_member_is_found_by_its_checksum(tmp_path):

@@ -1,5 +1,6 @@
 """Archives are unpacked whole and inside their folder; `download` puts the steps together."""
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -311,6 +312,49 @@ def test_an_unreadable_archive_is_an_error_and_nothing_appears(server, tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
         download("imagenet-r", tmp_path, mirror=server.url(""))
     assert not (tmp_path / "imagenet-r").exists()
+
+
+def test_a_bad_archive_does_not_stand_in_the_way_of_the_next_attempt(server, tmp_path):
+    server.files["/imagenet-r.tar"] = b"not an archive" * 1000
+    with pytest.raises(DataError, match=r"cannot be read.*imagenet-r\.tar\.bad' and will not be used"):
+        download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert [path.name for path in tmp_path.iterdir()] == ["imagenet-r.tar.bad"]
+    server.files["/imagenet-r.tar"] = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
+    root = download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert (root / "n01440764" / "art_0.jpg").read_bytes() == b"..."
+
+
+def test_a_good_archive_is_kept_when_something_else_stands_in_the_way(server, tmp_path):
+    server.files["/imagenet-r.tar"] = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
+    (tmp_path / "imagenet-r" / "n01440764").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(DataError, match="holds 'n01440764' already"):
+            download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert len(server.seen) == 1
+    assert not list(tmp_path.glob("*.bad"))
+
+
+def test_a_bad_archive_put_there_by_hand_is_left_where_it_is(tmp_path):
+    (tmp_path / "imagenet-r.tar").write_bytes(b"not an archive" * 1000)
+    with pytest.raises(DataError, match="cannot be read.*remove it to have it downloaded"):
+        download("imagenet-r", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["imagenet-r.tar"]
+
+
+def test_an_archive_left_by_an_earlier_attempt_is_verified(server, tmp_path, monkeypatch):
+    data = tar([("cifar-10-batches-bin/test_batch.bin", bytes(3073))], "w:gz")
+    published = CATALOG["cifar-10"]
+    archive = dataclasses.replace(published.archives["all"], checksum=f"sha256:{hashlib.sha256(data).hexdigest()}")
+    monkeypatch.setitem(CATALOG, "cifar-10", dataclasses.replace(published, archives={"all": archive}))
+    server.files["/cifar-10-binary.tar.gz"] = data
+    (tmp_path / ".cifar-10-binary.tar.gz").write_bytes(tar([("other/test_batch.bin", b"evil")], "w:gz"))
+    root = download("cifar-10", tmp_path, mirror=server.url(""))
+    assert (root / "test_batch.bin").read_bytes() == bytes(3073)
+    assert len(server.seen) == 1
+    shutil.rmtree(root)
+    (tmp_path / ".cifar-10-binary.tar.gz").write_bytes(data)
+    download("cifar-10", tmp_path, mirror=server.url(""))
+    assert len(server.seen) == 1
 
 
 def test_no_room_is_found_out_before_anything_is_written(server, tmp_path):

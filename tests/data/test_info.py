@@ -18,11 +18,11 @@ from neotta.errors import DataError
 WNIDS = imagenet_wnids()
 
 
-def run(*arguments):
+def run(*arguments, output="stdout"):
     result = CliRunner().invoke(data_app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
     if result.exception is not None:
         raise result.exception
-    return result.stdout
+    return getattr(result, output)
 
 
 @pytest.fixture
@@ -113,6 +113,10 @@ def test_download_command(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     made = class_folders(tmp_path / "made", WNIDS[:2], name="art_{i}.jpg")
     with serving({"/imagenet-r.tar": tar_of(made, "imagenet-r")}) as server:
-        out = run("download", "imagenet-r", tmp_path / "data", "--mirror", server.url(""))
+        arguments = ("download", "imagenet-r", tmp_path / "data", "--mirror", server.url(""))
+        out = run(*arguments, output="output")
+        again = run(*arguments, output="output")
+    assert "No checksum of imagenet-r.tar is known" in out
+    assert "No checksum" not in again  # nothing was downloaded
     assert f"imagenet-r is in {tmp_path / 'data' / 'imagenet-r'}" in out
     assert "imagenet-r at" in run("info", tmp_path / "data" / "imagenet-r")

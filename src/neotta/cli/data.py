@@ -110,9 +110,15 @@ def download(
     from neotta.data.downloads.catalog import find
     from neotta.data.downloads.progress import bars
 
-    with bars() as progress:
+    steps = set()
+    with bars() as bar:
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            steps.add(what)
+            bar(what, done, total)
+
         root = fetch(name, dest, mirror=mirror, parts=part, keep=keep, verify=verify, progress=progress)
     for archive in find(name).choose(part):
-        if archive.checksum is None:
+        if archive.checksum is None and f"downloading {archive.file}" in steps:
             typer.echo(f"No checksum of {archive.file} is known: only its length was checked.", err=True)
     typer.echo(f"{name} is in {root}")

@@ -336,7 +336,7 @@ def test_a_good_archive_is_kept_when_something_else_stands_in_the_way(server, tm
 
 def test_a_bad_archive_put_there_by_hand_is_left_where_it_is(tmp_path):
     (tmp_path / "imagenet-r.tar").write_bytes(b"not an archive" * 1000)
-    with pytest.raises(DataError, match="cannot be read.*remove it to have it downloaded"):
+    with pytest.raises(DataError, match=r"cannot be read.*remove it to have it downloaded"):
         download("imagenet-r", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["imagenet-r.tar"]
 

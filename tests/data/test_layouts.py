@@ -458,7 +458,7 @@ def test_real_cifar10(shared):
 
 
 def test_bundled_digits():
-    pytest.importorskip("neotta.data.digits")
+    pytest.importorskip("neotta.data.handwritten")
     dataset = open_data("digits").dataset()
     assert len(dataset) > 100
     assert set(dataset.labels.tolist()) == set(range(10))

@@ -13,7 +13,7 @@ from neotta.models.preprocess import Preprocess
 
 
 def opened(tmp_path, classes, labels):
-    """The labels of three images of classes 0, 1 and 2, in a dataset with these classes and a model with these labels."""
+    """What becomes of the labels 0, 1 and 2 of data with these classes, for a model with these labels."""
     images = np.zeros((3, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "set.npz", images=images, labels=np.arange(3), classes=np.array(classes))
     domains = Domains(Plan(data=str(tmp_path / "set.npz")), labels, Preprocess(size=(8, 8)))

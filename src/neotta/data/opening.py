@@ -83,6 +83,6 @@ def _recognise(root: Path) -> Layout:
 
 
 def _digits(domain: str) -> ImageDataset:
-    digits = importlib.import_module("neotta.data.digits")
+    digits = importlib.import_module("neotta.data.handwritten")
     dataset: ImageDataset = digits.digits(split=domain)
     return dataset

@@ -52,7 +52,7 @@ class Domains:
         return self._open[name]
 
     def digest(self, stream: Stream) -> str:
-        """A hash of the images and labels that a stream shows, so that other data under the same names is told apart."""
+        """A hash of the images and labels that a stream shows: it tells other data under the same names apart."""
         names = [stream.domains[domain] for domain in stream.domain]
         samples = zip(names, stream.index.tolist(), strict=True)
         return content_key({"samples": [self._facts(*sample) for sample in samples]})

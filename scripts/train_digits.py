@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neotta._files import atomic
-from neotta.data.digits import Digits, digits
+from neotta.data.handwritten import Digits, digits
 from neotta.models._torchvision import guard
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "neotta" / "assets" / "digits_vit.safetensors"

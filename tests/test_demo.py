@@ -16,8 +16,8 @@ from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 from neotta.cli.demo import demo as command
+from neotta.data import digits
 from neotta.data.corruptions import CORRUPTIONS, corrupt
-from neotta.data.digits import digits
 from neotta.demo import Answers, Demo, Domain, run, sign_test
 from neotta.errors import OptionError
 from neotta.models.load import load_model

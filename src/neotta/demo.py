@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from neotta.data.base import Image
 from neotta.data.corruptions import CORRUPTIONS, corrupt
-from neotta.data.digits import Digits, digits
+from neotta.data.handwritten import Digits, digits
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from neotta.cli.config import read_config, write_config
 from neotta.cli.run import user_cache
 from neotta.cli.watch import time_left
-from neotta.data.digits import digits
+from neotta.data import digits
 from neotta.errors import OptionError
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records

@@ -1,4 +1,4 @@
-"""Classes of a dataset find their outputs in a model; samples that cannot be read are skipped and counted."""
+"""Classes of a dataset find their outputs in a model."""
 
 import json
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from data_makers import class_folders, tiny_imagenet, write_image
 
-from neotta.data.align import align, class_outputs
-from neotta.data.bad import BadSamples, try_read
+from neotta.data.aligned import align, class_outputs
 from neotta.data.opening import open_data
 from neotta.errors import DataError
 
@@ -63,18 +62,3 @@ def test_real_tiny_imagenet_in_the_order_of_its_model(shared):
     wnid_of = dict(line.split("\t")[:2] for line in lines)
     assert [order[label] for label in aligned.labels] == [wnid_of[name] for name in aligned.ids]
     assert aligned.read(0).shape == (64, 64, 3)
-
-
-def test_bad_files_are_skipped_with_a_warning_and_counted(tmp_path):
-    class_folders(tmp_path, ["cat", "dog"])
-    (tmp_path / "cat" / "broken.jpg").write_bytes(b"no image")
-    whole = (tmp_path / "dog" / "dog_0.JPEG").read_bytes()
-    (tmp_path / "dog" / "dog_0.JPEG").write_bytes(whole[: len(whole) // 2])
-    dataset = open_data(tmp_path).dataset()
-    bad = BadSamples()
-    with pytest.warns(UserWarning, match="is skipped") as caught:
-        images = [try_read(dataset, index, bad) for index in range(len(dataset))]
-    assert [image is None for image in images] == [True, False, False, True, False]
-    assert (bad.count, len(caught)) == (2, 2)
-    assert [name for name, _ in bad.first] == ["cat/broken.jpg", "dog/dog_0.JPEG"]
-    assert "no image" in bad.first[0][1]

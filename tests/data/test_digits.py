@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from neotta.data.digits import digits
+from neotta.data.handwritten import digits
 from neotta.errors import OptionError
 from neotta.models.load import load_model
 

@@ -1,5 +1,7 @@
 """Archives are unpacked whole and inside their folder; `download` puts the steps together."""
 
+import dataclasses
+import gzip
 import hashlib
 import io
 import os
@@ -150,6 +152,27 @@ def test_unreadable_archives_are_refused(tmp_path, data):
         unpacked(tmp_path, data)
 
 
+def test_a_tar_that_is_damaged_or_cut_between_members_is_refused(tmp_path):
+    whole = tar([("x/1", NOISE), ("x/2", NOISE), ("x/3", NOISE)])
+    second = 512 + 40 * 512  # 20,000 bytes fill 40 blocks
+    damaged = {
+        "bad header": whole[:second] + b"\xff" * 100 + whole[second + 100 :],
+        "zeros for a header": whole[:second] + bytes(512) + whole[second + 512 :],
+        "cut at a member": whole[:second],
+        "cut in a header": whole[: second + 100],
+    }
+    for number, (how, data) in enumerate(damaged.items()):
+        for packed in (data, gzip.compress(data)):
+            place = tmp_path / f"{number} {len(packed)}"
+            place.mkdir()
+            with pytest.raises(DataError, match="damaged or truncated"):
+                pytest.fail(f"{how}: {unpacked(place, packed)}")
+
+
+def test_a_tar_is_not_taken_for_a_zip_by_the_name_of_its_first_member(tmp_path):
+    assert unpacked(tmp_path, tar([("PKs/1.jpg", b"1")])) == {"PKs/1.jpg": b"1"}
+
+
 def test_a_damaged_zip_member_is_found_by_its_checksum(tmp_path):
     data = bytearray(zip_of([("x", NOISE)]))
     data[len(data) // 2] ^= 1
@@ -291,6 +314,49 @@ def test_an_unreadable_archive_is_an_error_and_nothing_appears(server, tmp_path)
     assert not (tmp_path / "imagenet-r").exists()
 
 
+def test_a_bad_archive_does_not_stand_in_the_way_of_the_next_attempt(server, tmp_path):
+    server.files["/imagenet-r.tar"] = b"not an archive" * 1000
+    with pytest.raises(DataError, match=r"cannot be read.*imagenet-r\.tar\.bad' and will not be used"):
+        download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert [path.name for path in tmp_path.iterdir()] == ["imagenet-r.tar.bad"]
+    server.files["/imagenet-r.tar"] = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
+    root = download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert (root / "n01440764" / "art_0.jpg").read_bytes() == b"..."
+
+
+def test_a_good_archive_is_kept_when_something_else_stands_in_the_way(server, tmp_path):
+    server.files["/imagenet-r.tar"] = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
+    (tmp_path / "imagenet-r" / "n01440764").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(DataError, match="holds 'n01440764' already"):
+            download("imagenet-r", tmp_path, mirror=server.url(""))
+    assert len(server.seen) == 1
+    assert not list(tmp_path.glob("*.bad"))
+
+
+def test_a_bad_archive_put_there_by_hand_is_left_where_it_is(tmp_path):
+    (tmp_path / "imagenet-r.tar").write_bytes(b"not an archive" * 1000)
+    with pytest.raises(DataError, match=r"cannot be read.*remove it to have it downloaded"):
+        download("imagenet-r", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["imagenet-r.tar"]
+
+
+def test_an_archive_left_by_an_earlier_attempt_is_verified(server, tmp_path, monkeypatch):
+    data = tar([("cifar-10-batches-bin/test_batch.bin", bytes(3073))], "w:gz")
+    published = CATALOG["cifar-10"]
+    archive = dataclasses.replace(published.archives["all"], checksum=f"sha256:{hashlib.sha256(data).hexdigest()}")
+    monkeypatch.setitem(CATALOG, "cifar-10", dataclasses.replace(published, archives={"all": archive}))
+    server.files["/cifar-10-binary.tar.gz"] = data
+    (tmp_path / ".cifar-10-binary.tar.gz").write_bytes(tar([("other/test_batch.bin", b"evil")], "w:gz"))
+    root = download("cifar-10", tmp_path, mirror=server.url(""))
+    assert (root / "test_batch.bin").read_bytes() == bytes(3073)
+    assert len(server.seen) == 1
+    shutil.rmtree(root)
+    (tmp_path / ".cifar-10-binary.tar.gz").write_bytes(data)
+    download("cifar-10", tmp_path, mirror=server.url(""))
+    assert len(server.seen) == 1
+
+
 def test_no_room_is_found_out_before_anything_is_written(server, tmp_path):
     server.files["/imagenet-r.tar"] = b"x"
     server.claim = 10**17
@@ -314,7 +380,6 @@ def test_wrong_names_are_explained(tmp_path):
 def test_the_catalog_is_well_formed():
     lengths = {kind: len(hashlib.new(kind).hexdigest()) for kind in ("md5", "sha256")}
     for published in CATALOG.values():
-        assert published.page.startswith("https://")
         for archive in published.archives.values():
             assert archive.url.startswith("https://")
             if archive.checksum is not None:

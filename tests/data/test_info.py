@@ -7,9 +7,11 @@ import pytest
 from data_makers import cifar10_c, class_folders, corrupted, write_image
 from loopback import serving
 from PIL import Image
+from test_decode import bomb
 from typer.testing import CliRunner
 
 from neotta.cli.data import data_app
+from neotta.data.corruptions import CORRUPTIONS, SEVERITIES
 from neotta.data.info import describe
 from neotta.data.layouts.wordnet import imagenet_wnids
 from neotta.data.opening import open_data
@@ -18,11 +20,11 @@ from neotta.errors import DataError
 WNIDS = imagenet_wnids()
 
 
-def run(*arguments):
+def run(*arguments, output="stdout"):
     result = CliRunner().invoke(data_app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
     if result.exception is not None:
         raise result.exception
-    return result.stdout
+    return getattr(result, output)
 
 
 @pytest.fixture
@@ -74,10 +76,38 @@ def test_command_shows_domains_and_classes(tmp_path):
     out = run("info", tmp_path)
     assert "imagenet-c at" in out
     assert "12 images in 2 domains, classes: 1,000" in out
-    assert "fog/5" in out
+    assert "fog/1,5" in out
     assert "24 x 20" in out
-    assert "No problems found." in out
+    assert "Headers of 12 of 12 images checked: no problems; --full decodes all." in out
+    assert "All 12 images decoded: no problems." in run("info", tmp_path, "--full")
     assert "fog/1" not in run("info", f"imagenet-c={tmp_path}", "--domain", "*/5")
+
+
+def test_seventy_five_domains_are_readable_in_80_columns(tmp_path):
+    corrupted(tmp_path, CORRUPTIONS, SEVERITIES, WNIDS[:1])
+    write_image(tmp_path / "fog" / "4" / WNIDS[0] / "another.jpg", size=(300, 200))
+    result = CliRunner().invoke(data_app, ["info", str(tmp_path)], env={"COLUMNS": "80"})
+    lines = result.stdout.replace(str(tmp_path), "").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 2 + 1 + 16 + 1
+    names = [line.split()[0] for line in lines[3:-1]]
+    assert names[:2] == ["gaussian_noise/1-5", "shot_noise/1-5"]
+    assert [name for name in names if name.startswith("fog")] == ["fog/1,2,3,5", "fog/4"]
+
+
+def test_command_fails_if_no_domain_can_be_opened_and_says_why_once(tmp_path):
+    corrupted(tmp_path, ["fog", "snow"], [1, 2], [*WNIDS[:2], "aaa"])
+    for arguments in ([], ["--json"]):
+        assert CliRunner().invoke(data_app, ["info", str(tmp_path), *arguments]).exit_code == 1
+    out = CliRunner().invoke(data_app, ["info", str(tmp_path)]).stdout
+    assert out.count("none of the 1000 classes") == 1
+    assert "snow/1 and 3 more" in out
+
+
+def test_command_tells_how_the_data_was_understood(pets):
+    write_image(pets / "thumb.png")
+    assert "thumb.png" in run("info", pets)
+    assert json.loads(run("info", pets, "--json"))["notes"][0].startswith("the image thumb.png")
 
 
 def test_command_shows_the_first_problems(pets):
@@ -92,14 +122,26 @@ def test_command_speaks_json(tmp_path):
     assert found["domains"][0]["sizes"] == {"24 x 20": 2}
 
 
-def test_many_problems_are_cut_short(tmp_path):
-    write_image(tmp_path / "good.png")
+def test_equal_problems_are_told_once(tmp_path):
     for corruption in ("fog", "snow"):
         for i in range(8):
             path = tmp_path / corruption / "1" / "cat" / f"{i}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"")
-    assert "... and 6 more" in run("info", f"corrupted={tmp_path}")
+    out = run("info", f"corrupted={tmp_path}")
+    assert "snow/1: cat/0.jpg and 15 more" in out
+    assert out.count("is no image") == 1
+    assert "Headers of 16 of 16 images checked: 16 bad" in out
+
+
+def test_many_different_problems_are_cut_short(tmp_path):
+    corrupted(tmp_path, ["fog"], [1], ["cat"])
+    corrupted(tmp_path, ["snow"], [1], ["cat"])
+    for corruption in ("fog", "snow"):
+        for number in range(6):
+            width = 20_000 + number + 10 * (corruption == "fog")
+            (tmp_path / corruption / "1" / "cat" / f"{number}.png").write_bytes(bomb(width, 10_000))
+    assert "...: 2 other reasons: see --json" in run("info", f"corrupted={tmp_path}")
 
 
 def test_command_on_nothing(tmp_path):
@@ -113,6 +155,10 @@ def test_download_command(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     made = class_folders(tmp_path / "made", WNIDS[:2], name="art_{i}.jpg")
     with serving({"/imagenet-r.tar": tar_of(made, "imagenet-r")}) as server:
-        out = run("download", "imagenet-r", tmp_path / "data", "--mirror", server.url(""))
+        arguments = ("download", "imagenet-r", tmp_path / "data", "--mirror", server.url(""))
+        out = run(*arguments, output="output")
+        again = run(*arguments, output="output")
+    assert "No checksum of imagenet-r.tar is known" in out
+    assert "No checksum" not in again  # nothing was downloaded
     assert f"imagenet-r is in {tmp_path / 'data' / 'imagenet-r'}" in out
     assert "imagenet-r at" in run("info", tmp_path / "data" / "imagenet-r")

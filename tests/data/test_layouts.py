@@ -1,6 +1,7 @@
 """Each published layout is recognised, and gives the right samples, labels and classes."""
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_domains_are_kept_by_name_corruption_or_pattern(tmp_path):
 
 def test_a_class_that_imagenet_does_not_have_is_named(tmp_path):
     corrupted(tmp_path, ["fog"], [1], [WNIDS[0], "n99999999"])
-    with pytest.raises(DataError, match=r"1 folders that are none of the 1000 classes: n99999999"):
+    with pytest.raises(DataError, match=r"none of the 1000 classes: n99999999 \(1 of 2\): move them away"):
         open_data(f"imagenet-c={tmp_path}").dataset("fog/1")
 
 
@@ -359,7 +360,8 @@ def test_classes_with_numbered_subfolders_are_no_corruptions(tmp_path):
 def test_folder_without_labels_is_read_recursively(tmp_path):
     for name in ("b.png", "a/c.JPG", "a/d.txt.jpeg"):
         write_image(tmp_path / name)
-    source = open_data(tmp_path)
+    with pytest.warns(UserWarning, match="have no labels"):
+        source = open_data(tmp_path)
     dataset = source.dataset()
     assert (source.layout, source.classes, dataset.labels) == ("images", None, None)
     assert dataset.ids == ["a/c.JPG", "a/d.txt.jpeg", "b.png"]
@@ -456,8 +458,86 @@ def test_real_cifar10(shared):
 
 
 def test_bundled_digits():
-    pytest.importorskip("neotta.data.digits")
+    pytest.importorskip("neotta.data.handwritten")
     dataset = open_data("digits").dataset()
     assert len(dataset) > 100
     assert set(dataset.labels.tolist()) == set(range(10))
     assert dataset.read(0).shape[2] == 3
+
+
+def test_a_stray_folder_does_not_make_imagenet_another_dataset(tmp_path):
+    class_folders(tmp_path / "val", [*WNIDS[:3], "aaa"])
+    class_folders(tmp_path / "r", [*WNIDS[:3], "aaa"], name="art_{i}.jpg")
+    class_folders(tmp_path / "sketches", [*WNIDS[:3], "aaa"], name="sketch_{i}.JPEG")
+    assert open_data(tmp_path / "val").layout == "imagenet"
+    with pytest.raises(DataError, match=r"none of the 1000 classes: aaa \(1 of 4\): move them away"):
+        open_data(tmp_path / "val").dataset()
+    with pytest.raises(DataError, match=r"none of the 1000 classes: aaa"):
+        open_data(tmp_path / "r")
+    assert open_data(tmp_path / "sketches").layout == "imagenet-sketch"
+    assert open_data(f"folder={tmp_path / 'val'}").dataset().labels.max() == 3  # if it is meant
+
+
+def test_a_stray_folder_does_not_make_imagenet_v2_another_dataset(tmp_path):
+    for number in [*range(1000), "extra"]:
+        (tmp_path / str(number)).mkdir()
+    write_image(tmp_path / "10" / "a.jpeg")
+    assert open_data(tmp_path).layout == "imagenet-v2"
+    with pytest.raises(DataError, match=r"0 to 999, not \['extra'\]"):
+        open_data(tmp_path).dataset()
+
+
+@pytest.mark.parametrize(("size", "layout"), [((24, 20), "imagenet-c"), ((64, 64), "tiny-imagenet-c")])
+def test_a_stray_folder_does_not_make_imagenet_c_another_dataset(tmp_path, size, layout):
+    corrupted(tmp_path, ["gaussian_noise", "fog"], [1, 5], WNIDS[:3], size=size)
+    class_folders(tmp_path / "gaussian_noise" / "1", ["aaa"], size=size)
+    source = open_data(tmp_path)
+    assert source.layout == layout
+    assert source.dataset("fog/1").labels.tolist() == [0, 0, 1, 1, 2, 2]
+    with pytest.raises(DataError, match=r"classes: aaa \(1 of 4\)"):
+        source.dataset("gaussian_noise/1")
+
+
+def test_an_image_beside_class_folders_is_left_out_with_a_warning(tmp_path):
+    class_folders(tmp_path / "pets", ["cat", "dog"])
+    write_image(tmp_path / "pets" / "thumb.png")
+    with pytest.warns(UserWarning, match=r"thumb\.png .* has no class and is left out; .* images="):
+        source = open_data(tmp_path / "pets")
+    assert (source.layout, source.dataset().labels.tolist()) == ("folder", [0, 0, 1, 1])
+    assert len(open_data(f"images={tmp_path / 'pets'}").dataset()) == 5
+    assert len(open_data(f"folder={tmp_path / 'pets'}").dataset()) == 4
+
+
+def test_an_image_beside_the_classes_of_a_split(tmp_path):
+    for split in ("train", "test"):
+        class_folders(tmp_path / split, ["cat", "dog"])
+    write_image(tmp_path / "train" / "thumb.png")
+    with pytest.warns(UserWarning, match="thumb"):
+        source = open_data(tmp_path)
+    assert (source.domains, source.classes) == (("test", "train"), ("cat", "dog"))
+
+
+def test_many_images_beside_folders_have_no_labels_and_that_is_said(tmp_path):
+    class_folders(tmp_path, ["cat", "dog"])
+    for number in range(2):
+        write_image(tmp_path / f"{number}.png")
+    with pytest.warns(UserWarning, match=r"have no labels: .* such as 'cat'; if these are classes say folder="):
+        source = open_data(tmp_path)
+    assert (source.layout, len(source.dataset())) == ("images", 6)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"n01440764 n01440764", b""])
+def test_a_list_of_classes_that_cannot_be_used_is_named(tmp_path, content):
+    corrupted(tmp_path, ["fog"], [1], WNIDS[:2], size=(64, 64))
+    (tmp_path / "wnids.txt").write_bytes(content)
+    with pytest.raises(DataError, match=r"wnids\.txt' (cannot be read|must name each class once)"):
+        open_data(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such files here")
+def test_what_is_no_regular_file_is_no_image(tmp_path):
+    class_folders(tmp_path / "pets", ["cat", "dog"])
+    os.mkfifo(tmp_path / "pets" / "cat" / "pipe.jpg")
+    os.mkfifo(tmp_path / "pets" / "pipe.jpg")
+    (tmp_path / "pets" / "dog" / "link.jpg").symlink_to(tmp_path / "pets" / "cat" / "cat_0.JPEG")
+    assert open_data(tmp_path / "pets").dataset().labels.tolist() == [0, 0, 1, 1, 1]

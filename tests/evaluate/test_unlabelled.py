@@ -15,8 +15,8 @@ from PIL import Image
 from rich.console import Console
 
 from neotta.cli.unlabelled import render_unlabelled
+from neotta.data import digits
 from neotta.data.corruptions import corrupt
-from neotta.data.digits import digits
 from neotta.errors import MissingExtraError, OptionError
 from neotta.evaluate.meaning import meaning
 from neotta.evaluate.plan import Plan

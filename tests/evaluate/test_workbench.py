@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import neotta
-from neotta.data.digits import digits
+from neotta.data import digits
 from neotta.errors import DataError, OptionError
 from neotta.evaluate import metrics
 from neotta.evaluate.plan import MethodPlan, Plan

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neotta._words import counted
+
 if TYPE_CHECKING:
     from neotta.data.info import DomainInfo, Info
+
+SHOWN = 10
+"""How many different problems `info` describes."""
 
 data_app = typer.Typer(help="Look at datasets on disk, and download the paper's.", no_args_is_help=True)
 
@@ -30,7 +37,9 @@ def info(
     from neotta.data.info import describe
     from neotta.data.opening import open_data
 
-    source = open_data(path, domains=domain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the notes are shown below
+        source = open_data(path, domains=domain)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("looking", total=None)
 
@@ -42,6 +51,8 @@ def info(
         typer.echo(json.dumps(dataclasses.asdict(found), indent=2))
     else:
         _show(found)
+    if found.count == 0:  # no domain could be opened
+        raise typer.Exit(1)
 
 
 def _show(found: Info) -> None:
@@ -50,23 +61,63 @@ def _show(found: Info) -> None:
     from rich.table import Column, Table
 
     console = Console()
-    domains = "1 domain" if len(found.domains) == 1 else f"{len(found.domains)} domains"
     classes = "unknown" if found.classes is None else f"{found.classes:,}"
     part = "" if found.class_indices is None else " (of the model's 1,000)"
     console.print(f"[bold]{found.layout}[/bold] at {escape(str(found.root or 'neotta itself'))}", soft_wrap=True)
-    console.print(f"{found.count:,} images in {domains}, classes: {classes}{part}")
-    table = Table(Column("domain", overflow="fold"), "images", "classes", "per class", "size", "mode", "checked", "bad")
-    for domain in found.domains:
-        table.add_row(escape(domain.name), *_cells(domain), style="red" if domain.problems else None)
+    console.print(
+        f"{counted(found.count, 'image')} in {counted(len(found.domains), 'domain')}, classes: {classes}{part}"
+    )
+    for note in found.notes:
+        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True, highlight=False)
+    headings = ("images", "classes", "of each", "size", "mode", "bad")
+    table = Table(Column("domain", overflow="fold"), *headings, box=None, padding=(0, 1, 0, 0))
+    for name, cells, is_bad in _rows(found.domains):
+        table.add_row(escape(name), *cells, style="red" if is_bad else None)
     console.print(table)
-    problems = [(domain.name, *problem) for domain in found.domains for problem in domain.problems]
-    for name, sample, reason in problems[:10]:
-        where = name if name == sample else f"{name}: {sample}"
+    for where, reason in _problems(found.domains):
         console.print(f"[red]{escape(where)}[/red]: {escape(reason)}", soft_wrap=True, highlight=False)
-    if not problems:
-        console.print("No problems found.")
-    elif len(problems) > 10:
-        console.print(f"... and {len(problems) - 10} more")
+    console.print(_verdict(found), highlight=False, soft_wrap=True)
+
+
+def _verdict(found: Info) -> str:
+    result = "no problems" if not any(domain.problems for domain in found.domains) else f"{found.bad:,} bad"
+    if found.full:
+        return f"All {counted(found.count, 'image')} decoded: {result}."
+    return f"Headers of {found.checked:,} of {counted(found.count, 'image')} checked: {result}; --full decodes all."
+
+
+def _rows(domains: list[DomainInfo]) -> list[tuple[str, list[str], bool]]:
+    """One row for all severities of a corruption that look the same: `fog/1-5`; numbers are those of each."""
+    groups: dict[tuple[str, ...], list[DomainInfo]] = {}
+    for domain in domains:
+        name, _, severity = domain.name.rpartition("/")
+        groups.setdefault((name if severity.isdigit() else domain.name, *_cells(domain)), []).append(domain)
+    rows = []
+    for (name, *cells), members in groups.items():
+        severities = _ranges([member.name.rpartition("/")[2] for member in members])
+        rows.append(
+            (members[0].name if len(members) == 1 else f"{name}/{severities}", cells, bool(members[0].problems))
+        )
+    return rows
+
+
+def _ranges(numbers: list[str]) -> str:
+    """`1-5` for all of them, else `1,2,5`."""
+    whole = len(numbers) > 2 and [int(number) for number in numbers] == [*range(int(numbers[0]), int(numbers[-1]) + 1)]
+    return f"{numbers[0]}-{numbers[-1]}" if whole else ",".join(numbers)
+
+
+def _problems(domains: list[DomainInfo]) -> list[tuple[str, str]]:
+    """Where something is wrong and what; equal reasons are told once, with the first place and how many more."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for domain in domains:
+        for sample, reason in domain.problems:
+            where = domain.name if sample == domain.name else f"{domain.name}: {sample}"
+            groups.setdefault(re.sub(r"'[^']*'", "", reason), []).append((where, reason))
+    found = []
+    for (where, reason), *others in groups.values():
+        found.append((f"{where} and {len(others)} more" if others else where, reason))
+    return found[:SHOWN] + ([("...", f"{len(found) - SHOWN} other reasons: see --json")] if found[SHOWN:] else [])
 
 
 def _cells(domain: DomainInfo) -> list[str]:
@@ -78,8 +129,7 @@ def _cells(domain: DomainInfo) -> list[str]:
         per_class,
         _most(domain.sizes),
         _most(domain.modes),
-        f"{domain.checked:,}",
-        f"{domain.bad:,}",
+        f"{domain.bad:,}/{domain.checked:,}" if domain.checked else "all",
     ]
 
 
@@ -88,7 +138,7 @@ def _most(counts: dict[str, int]) -> str:
     if not counts:
         return "-"
     others = len(counts) - 1
-    return next(iter(counts)) + (f" (+{others})" if others else "")
+    return next(iter(counts)) + (f" +{others}" if others else "")
 
 
 @data_app.command()
@@ -110,9 +160,15 @@ def download(
     from neotta.data.downloads.catalog import find
     from neotta.data.downloads.progress import bars
 
-    with bars() as progress:
+    steps = set()
+    with bars() as bar:
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            steps.add(what)
+            bar(what, done, total)
+
         root = fetch(name, dest, mirror=mirror, parts=part, keep=keep, verify=verify, progress=progress)
     for archive in find(name).choose(part):
-        if archive.checksum is None:
+        if archive.checksum is None and f"downloading {archive.file}" in steps:
             typer.echo(f"No checksum of {archive.file} is known: only its length was checked.", err=True)
     typer.echo(f"{name} is in {root}")

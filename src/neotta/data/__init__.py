@@ -7,40 +7,54 @@ from typing import TYPE_CHECKING
 from neotta._lazy import lazy
 
 if TYPE_CHECKING:
+    from neotta.data import streams
+    from neotta.data.aligned import align
     from neotta.data.base import ImageDataset
     from neotta.data.corrupted import CorruptedDataset
     from neotta.data.corrupted_copy import corrupt_folder
     from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, corrupt
     from neotta.data.downloads import download
+    from neotta.data.handwritten import digits
     from neotta.data.info import describe
+    from neotta.data.loading import Batch, Loader
     from neotta.data.opening import open_data
     from neotta.data.source import DataSource
 
 __all__ = [
     "CORRUPTIONS",
     "EXTRA_CORRUPTIONS",
+    "Batch",
     "CorruptedDataset",
     "DataSource",
     "ImageDataset",
+    "Loader",
+    "align",
     "corrupt",
     "corrupt_folder",
     "describe",
+    "digits",
     "download",
     "open_data",
+    "streams",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Batch": "neotta.data.loading",
         "CORRUPTIONS": "neotta.data.corruptions",
         "CorruptedDataset": "neotta.data.corrupted",
         "DataSource": "neotta.data.source",
         "EXTRA_CORRUPTIONS": "neotta.data.corruptions",
         "ImageDataset": "neotta.data.base",
+        "Loader": "neotta.data.loading",
+        "align": "neotta.data.aligned",
         "corrupt": "neotta.data.corruptions",
         "corrupt_folder": "neotta.data.corrupted_copy",
         "describe": "neotta.data.info",
+        "digits": "neotta.data.handwritten",
         "download": "neotta.data.downloads",
         "open_data": "neotta.data.opening",
+        "streams": "neotta.data.streams",
     },
 )

@@ -36,7 +36,7 @@ MAX_PIXELS = 89_478_485
 """Larger images are refused: a quarter of a gigabyte in RGB, where Pillow too begins to suspect a bomb."""
 
 # Photographs' formats only. Pillow knows more; one of them (EPS) would start another program on the file.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "MPO", "PPM", "JPEG2000", "AVIF")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 
 Encoded = bytes | str | os.PathLike[str]
 """An image file: its bytes, or its path."""

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from neotta.data.bad import BadSamples
 from neotta.data.base import ImageDataset
 from neotta.data.layouts.files import EncodedDataset
 from neotta.data.source import DataSource
 from neotta.errors import DataError
+
+KEPT = 10
+"""How many problems of a domain are described; all are counted."""
 
 Progress = Callable[[str, int, int], None]
 """Told the domain, the samples done and the samples to do."""
@@ -46,12 +48,19 @@ class DomainInfo:
 
 @dataclass
 class Info:
-    """A source as it was found."""
+    """A source as it was found.
+
+    Attributes:
+        full: Whether every sample was decoded, and not only the headers of some.
+        notes: How the data was understood, where that is not the only way.
+    """
 
     layout: str
     root: str | None
     classes: int | None
     class_indices: int | None
+    full: bool
+    notes: tuple[str, ...]
     domains: list[DomainInfo]
 
     @property
@@ -63,6 +72,11 @@ class Info:
     def bad(self) -> int:
         """Samples that cannot be read, among those looked at."""
         return sum(domain.bad for domain in self.domains)
+
+    @property
+    def checked(self) -> int:
+        """Samples that were looked at."""
+        return sum(domain.checked for domain in self.domains)
 
 
 def describe(source: DataSource, *, sample: int = 100, full: bool = False, progress: Progress | None = None) -> Info:
@@ -87,6 +101,8 @@ def describe(source: DataSource, *, sample: int = 100, full: bool = False, progr
         None if source.root is None else str(source.root),
         None if source.classes is None else len(source.classes),
         None if source.class_indices is None else len(source.class_indices),
+        full,
+        source.notes,
         domains,
     )
 
@@ -98,20 +114,20 @@ def _describe(name: str, dataset: ImageDataset, sample: int, full: bool, progres
         info.classes, info.per_class = len(counts), (int(counts.min()), int(counts.max()))
     sizes: Counter[str] = Counter()
     modes: Counter[str] = Counter()
-    bad = BadSamples(warn=False)
     chosen = np.unique(np.linspace(0, len(dataset) - 1, min(sample, len(dataset))).astype(int)).tolist()
     for done, index in enumerate(chosen, start=1):
         try:
             size, mode = _look_at(dataset, index, full)
         except DataError as error:
-            bad(dataset.ids[index], error)
+            info.bad += 1
+            info.problems += [(dataset.ids[index], str(error))] if info.bad <= KEPT else []
         else:
             sizes[size] += 1
             modes[mode] += 1
         if progress is not None:
             progress(name, done, len(chosen))
     info.sizes, info.modes = dict(sizes.most_common()), dict(modes.most_common())
-    info.checked, info.bad, info.problems = len(chosen), bad.count, bad.first
+    info.checked = len(chosen)
     return info
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,7 +42,12 @@ def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
     root = Path(path).expanduser()
     if not root.exists():
         raise DataError(f"there is no file or folder {str(root)!r}")
-    return (_recognise(root) if name is None else _named(name)).open(root)
+    if name is not None:
+        return _named(name).open(root)
+    source = _recognise(root).open(root)
+    for note in source.notes:  # who named the layout knows
+        warnings.warn(note, stacklevel=3)
+    return source
 
 
 def _parse(spec: str) -> tuple[str | None, str]:
@@ -77,6 +83,6 @@ def _recognise(root: Path) -> Layout:
 
 
 def _digits(domain: str) -> ImageDataset:
-    digits = importlib.import_module("neotta.data.digits")
+    digits = importlib.import_module("neotta.data.handwritten")
     dataset: ImageDataset = digits.digits(split=domain)
     return dataset

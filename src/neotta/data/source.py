@@ -24,6 +24,7 @@ class DataSource:
         classes: The names of the classes in the order of the labels (WordNet ids for ImageNet's), or None.
         class_indices: For a dataset that by definition has fewer classes than the model (ImageNet-R: 200 of
             1000), the model's output for each class, increasing. None where all outputs take part.
+        notes: What a user should know of how the data was understood.
     """
 
     layout: str
@@ -32,6 +33,7 @@ class DataSource:
     opener: Callable[[str], ImageDataset] = field(repr=False)
     classes: tuple[str, ...] | None = None
     class_indices: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def dataset(self, domain: str | None = None) -> ImageDataset:
         """Open one domain; its name may be left out where there is only one.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +12,11 @@ import torch
 from torch import Tensor
 
 from neotta.data._stream import Stream
-from neotta.data.align import align, class_outputs
+from neotta.data.aligned import align, class_outputs, shared_names
 from neotta.data.base import ImageDataset
 from neotta.data.corrupted import CorruptedDataset
 from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.layouts.wordnet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.data.source import DataSource
 from neotta.errors import DataError
@@ -105,9 +108,25 @@ class Domains:
         """Labels as positions in the logits; data whose classes have other names keeps its own numbers."""
         if self.kept is not None or self._labels is None or dataset.labels is None or dataset.classes is None:
             return dataset
-        if set(dataset.classes).isdisjoint(self._labels) and len(dataset.classes) == len(self._labels):
-            return dataset
-        return align(dataset, self._labels)
+        if shared_names(dataset.classes, self._labels) or len(dataset.classes) != len(self._labels):
+            return align(dataset, self._labels)
+        if not any(_only_numbers(names) for names in (dataset.classes, self._labels)):
+            self._warn_of_names(dataset.classes)
+        return dataset
+
+    def _warn_of_names(self, classes: Sequence[str]) -> None:
+        labels = self._labels or ()
+        warnings.warn(
+            f"none of the {len(classes)} classes of the data ({', '.join(classes[:3])}, ...) is among the model's "
+            f"({', '.join(labels[:3])}, ...): they are taken to be in the same order. If they are not, every accuracy "
+            "is wrong: give both the same names (of folders, or the model's option 'labels')",
+            stacklevel=2,
+        )
+
+
+def _only_numbers(names: Sequence[str]) -> bool:
+    """Names that say no more than a position: `7`, `LABEL_7`, `class 7`; and ImageNet's ids, whose order all share."""
+    return tuple(names) == imagenet_wnids() or all(re.fullmatch(r"(label|class)?[ _-]?\d+", n, re.I) for n in names)
 
 
 def _kept(source: DataSource, labels: Sequence[str] | None) -> list[int] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from neotta.data.downloads.catalog import Archive, find
 from neotta.data.downloads.fetch import Progress, fetch, verify_file
-from neotta.data.downloads.unpack import install, is_installed
+from neotta.data.downloads.unpack import ArchiveError, install, is_installed
 from neotta.errors import DataError, OptionError
 
 GROWTH = 1.1
@@ -61,7 +61,14 @@ def download(
             continue
         told = None if progress is None else partial(_named, progress, archive.file)
         path, ours = _obtain(archive, folder, mirror, verify, told)
-        install(path, target, archive.file, inside_folder=published.inside_folder, progress=told)
+        try:
+            install(path, target, archive.file, inside_folder=published.inside_folder, progress=told)
+        except ArchiveError as error:
+            if not ours:
+                raise DataError(f"{error}; remove it to have it downloaded") from error
+            bad = folder / f"{archive.file}.bad"
+            path.replace(bad)  # out of the way, so that the next attempt fetches it again
+            raise DataError(f"{error}; it is kept as {str(bad)!r} and will not be used: start again") from error
         if ours and keep:
             path.replace(folder / archive.file)
         elif ours:
@@ -83,6 +90,11 @@ def _obtain(
                 raise DataError(f"{str(by_hand)!r}: {error}; remove it to have it downloaded") from error
         return by_hand, False
     path = folder / f".{archive.file}"
+    if path.is_file() and checksum is not None:  # left by an attempt that was interrupted, or did not verify
+        try:
+            verify_file(path, checksum, progress=progress)
+        except DataError:
+            path.unlink()
     if not path.is_file():
         url = archive.url if mirror is None else f"{mirror.rstrip('/')}/{urllib.parse.quote(archive.file)}"
         fetch(url, path, checksum=checksum, room=partial(_check_room, folder), progress=progress)

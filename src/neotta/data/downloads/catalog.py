@@ -29,13 +29,11 @@ class Published:
 
     Attributes:
         name: Its name, which is also the name of its folder and of its layout.
-        page: Where a person finds it.
         archives: Part to archive; a dataset in one piece has the one part `"all"`.
         inside_folder: Whether the archive wraps everything in one folder, which is then left out.
     """
 
     name: str
-    page: str
     archives: Mapping[str, Archive]
     inside_folder: bool = True
 
@@ -62,7 +60,6 @@ def _imagenet_c(part: str, md5: str) -> Archive:
 _ALL = (
     Published(
         "cifar10-c",
-        "https://zenodo.org/records/2535967",
         {
             "all": Archive(
                 "CIFAR-10-C.tar",
@@ -73,7 +70,6 @@ _ALL = (
     ),
     Published(
         "imagenet-c",
-        "https://zenodo.org/records/2235448",
         {
             "noise": _imagenet_c("noise", "e80562d7f6c3f8834afb1ecf27252745"),
             "blur": _imagenet_c("blur", "2d8e81fdd8e07fef67b9334fa635e45c"),
@@ -85,14 +81,12 @@ _ALL = (
     ),
     Published(
         "imagenet-r",
-        "https://github.com/hendrycks/imagenet-r",
         {"all": Archive("imagenet-r.tar", "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar")},
     ),
     Published(
         "imagenet-sketch",
-        "https://drive.google.com/file/d/1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA/view",
         {
-            "all": Archive(  # the same file as on that page, without the page that asks for a click
+            "all": Archive(  # the authors' file, without the page that asks for a click
                 "ImageNet-Sketch.zip",
                 "https://drive.usercontent.google.com/download"
                 "?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download&confirm=t",
@@ -101,7 +95,6 @@ _ALL = (
     ),
     Published(
         "cifar-10",
-        "https://www.cs.toronto.edu/~kriz/cifar.html",
         {
             "all": Archive(
                 "cifar-10-binary.tar.gz",

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Generator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 from neotta._files import atomic
 from neotta.data.downloads.fetch import Progress
@@ -24,6 +24,12 @@ from neotta.errors import DataError
 MARKER = ".neotta-download.json"
 """In a dataset's folder: which archives have been unpacked into it, and what they brought."""
 
+
+class ArchiveError(DataError):
+    """The archive itself is at fault: it has to be fetched again."""
+
+
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip, and of an empty one
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
 
@@ -44,7 +50,8 @@ def install(archive: Path, target: Path, file: str, *, inside_folder: bool, prog
         progress: Called as the archive is read.
 
     Raises:
-        DataError: The archive cannot be read or is refused, or `target` holds something else in its place.
+        ArchiveError: The archive cannot be read, or is refused.
+        DataError: There is no room, or `target` holds something else in its place.
     """
     beside = target.with_name(f".{target.name}.{file}.unpacking")
     if beside.exists():  # an earlier attempt was interrupted
@@ -55,7 +62,7 @@ def install(archive: Path, target: Path, file: str, *, inside_folder: bool, prog
         unpack(archive, content, progress=progress)
         inner = list(content.iterdir())
         if not inner:
-            raise DataError(f"archive {str(archive)!r} is empty")
+            raise ArchiveError(f"archive {str(archive)!r} is empty")
         if inside_folder and len(inner) == 1 and inner[0].is_dir():
             content = inner[0]
         _move(content, target, file)
@@ -103,12 +110,13 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
     """Unpack a tar or zip into `folder`, which is empty.
 
     Raises:
-        DataError: The archive cannot be read, there is no room, or a member is refused.
+        ArchiveError: The archive cannot be read, or a member is refused.
+        DataError: There is no room, or the folder cannot be written to.
     """
     total = archive.stat().st_size
     try:
         with archive.open("rb") as raw:
-            members = _zip_members(raw) if raw.read(2) == b"PK" else _tar_members(raw)
+            members = _zip_members(raw) if raw.read(4) in _ZIP else _tar_members(raw)
             with contextlib.closing(members):
                 for name, size, data in members:
                     _write(folder, name, size, data)
@@ -117,7 +125,9 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
     except DataError:
         raise
     except _BROKEN as error:
-        raise DataError(f"archive {str(archive)!r} cannot be read: {error}") from error
+        raise ArchiveError(f"archive {str(archive)!r} cannot be read: {error}") from error
+    except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:  # two of its members are in conflict
+        raise ArchiveError(f"archive {str(archive)!r} cannot be unpacked: {error}") from error
     except OSError as error:
         raise DataError(f"archive {str(archive)!r} cannot be unpacked: {error}") from error
 
@@ -139,7 +149,7 @@ def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     drive = PureWindowsPath(str(path)).drive
     if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
-        raise DataError(f"archive is refused: its member {name!r} would be written outside the folder")
+        raise ArchiveError(f"archive is refused: its member {name!r} would be written outside the folder")
     return path
 
 
@@ -155,8 +165,22 @@ def _tar_members(raw: IO[bytes]) -> Members:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # a million of them would fill the memory
             if not (member.isfile() or member.isdir()):
-                raise DataError(f"archive is refused: its member {member.name!r} is a link or a device")
+                raise ArchiveError(f"archive is refused: its member {member.name!r} is a link or a device")
             yield member.name, member.size, tar.extractfile(member) if member.isfile() else None
+        _check_end(tar)
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Tell the end of a tar, which is zeros, from a header it cannot read and from a missing rest."""
+    file = cast("IO[bytes]", tar.fileobj)
+    file.seek(tar.offset)
+    block = file.read(tarfile.BLOCKSIZE)
+    if len(block) < tarfile.BLOCKSIZE:
+        raise tarfile.ReadError(f"damaged or truncated: it stops at byte {tar.offset:,} without an end mark")
+    while block:
+        if any(block):
+            raise tarfile.ReadError(f"damaged or truncated: no header and no end mark at byte {tar.offset:,}")
+        block = file.read(1 << 20)
 
 
 def _zip_members(raw: IO[bytes]) -> Members:
@@ -165,6 +189,6 @@ def _zip_members(raw: IO[bytes]) -> Members:
         for member in archive.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"archive is refused: its member {member.filename!r} is a link or a device")
+                raise ArchiveError(f"archive is refused: its member {member.filename!r} is a link or a device")
             data = None if member.is_dir() else archive.open(member)
             yield member.filename, member.file_size, data

@@ -15,11 +15,12 @@ from neotta.data.layouts.files import (
     first_image,
     from_class_folders,
     list_images,
+    read_classes,
     sort_names,
     subfolders,
 )
 from neotta.data.layouts.folders import SPLITS
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.wordnet import imagenet_wnids, is_wnid, mostly_imagenets
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
@@ -65,7 +66,7 @@ def looks_like_tiny_imagenet_c(root: Path) -> bool:
 
 
 def looks_like_corrupted(root: Path) -> bool:
-    """Corruptions of any dataset; at least one has a known name, or the folders could be classes."""
+    """Corruptions of any dataset; at least one has a known name, for else the folders could be classes."""
     return not corruption_folders(root).keys().isdisjoint(PAPER_ORDER)
 
 
@@ -73,8 +74,7 @@ def _is_imagenets(root: Path) -> bool:
     folders = corruption_folders(root)
     if not folders:
         return False
-    classes = _classes_in(next(iter(folders.values())))
-    return bool(classes) and set(classes) <= set(imagenet_wnids())
+    return mostly_imagenets(_classes_in(next(iter(folders.values()))))
 
 
 def _is_tiny(root: Path) -> bool:
@@ -91,6 +91,10 @@ def _classes_in(corruption: Path) -> list[str]:
     return [name for severity in _severities(corruption) for name in subfolders(corruption / severity)]
 
 
+def _all_classes(corruptions: dict[str, Path]) -> tuple[str, ...]:
+    return tuple(sort_names({name for folder in corruptions.values() for name in _classes_in(folder)}))
+
+
 def open_imagenet_c(root: Path) -> DataSource:
     """`<corruption>/<severity>/<wnid>/*.JPEG`; labels are ImageNet's 1000 class numbers."""
     return _open(root, "imagenet-c", imagenet_wnids())
@@ -99,7 +103,8 @@ def open_imagenet_c(root: Path) -> DataSource:
 def open_tiny_imagenet_c(root: Path) -> DataSource:
     """The same with Tiny-ImageNet's 200 classes, in the order of `wnids.txt` if it is there, else sorted."""
     listed = root / "wnids.txt"
-    return _open(root, "tiny-imagenet-c", tuple(listed.read_text().split()) if listed.is_file() else None)
+    found = _all_classes(corruption_folders(root))
+    return _open(root, "tiny-imagenet-c", read_classes(listed) if listed.is_file() else (*filter(is_wnid, found),))
 
 
 def open_corrupted(root: Path) -> DataSource:
@@ -111,9 +116,7 @@ def _open(root: Path, layout: str, classes: tuple[str, ...] | None) -> DataSourc
     folders = corruption_folders(root)
     if not folders:
         raise DataError(f"{str(root)!r} holds no <corruption>/<severity> folders, such as fog/5")
-    if classes is None:
-        names = {name for folder in folders.values() for name in _classes_in(folder)}
-        classes = tuple(sort_names(names)) or None
+    classes = classes or _all_classes(folders) or None
     domains = {f"{name}/{s}": folder / s for name, folder in folders.items() for s in _severities(folder)}
     return DataSource(layout, root, tuple(domains), partial(_domain, domains, layout, classes), classes)
 

@@ -111,7 +111,7 @@ def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterat
                     continue
                 if entry.is_dir():
                     yield from _walk(entry.path, f"{prefix}{entry.name}/", above | {here})
-                elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122
+                elif os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file():  # noqa: PTH122
                     yield prefix + entry.name
     except OSError as error:
         raise DataError(f"folder {folder!r} cannot be listed: {error.strerror}") from error
@@ -147,10 +147,31 @@ def class_folders(folder: Path, classes: Sequence[str]) -> dict[str, int]:
     strange = [name for name in names if name not in number]
     if strange:
         raise DataError(
-            f"{str(folder)!r} holds {len(strange)} folders that are none of the {len(classes)} classes: "
-            f"{', '.join(strange[:5])}{', ...' if len(strange) > 5 else ''}"
+            f"{str(folder)!r} holds folders that are none of the {len(classes)} classes: "
+            f"{', '.join(strange[:5])}{', ...' if len(strange) > 5 else ''} ({len(strange)} of {len(names)}): "
+            "move them away, or say which layout it is with LAYOUT=PATH"
         )
     return {name: number[name] for name in names}
+
+
+def read_classes(path: Path) -> tuple[str, ...]:
+    """The classes that a text file lists, such as `wnids.txt`.
+
+    Raises:
+        DataError: It cannot be read, is empty, or names a class twice.
+    """
+    classes = tuple(read_text(path).split())
+    if not classes or len(set(classes)) != len(classes):
+        raise DataError(f"{str(path)!r} must name each class once")
+    return classes
+
+
+def read_text(path: Path) -> str:
+    """The content of a text file in UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def first_image(folder: Path) -> Path | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from neotta.data.base import ImageDataset
@@ -24,10 +26,11 @@ SPLITS = ("val", "valid", "validation", "test", "train")
 
 
 def looks_like_folder(root: Path) -> bool:
-    """Images in subfolders, and none beside them."""
-    if not root.is_dir() or _images_at_the_top(root):
+    """Images in subfolders, and beside them none, or fewer than there are such folders: then they are strays."""
+    if not root.is_dir():
         return False
-    return any(first_image(root / name) for name in subfolders(root))
+    strays = len(_images_at_the_top(root))
+    return len(list(islice(_folders_with_images(root), strays + 1))) > strays
 
 
 def open_folder(root: Path) -> DataSource:
@@ -38,15 +41,32 @@ def open_folder(root: Path) -> DataSource:
     classes = tuple(sort_names({name for folder in splits.values() for name in subfolders(folder)}))
     if not classes:
         raise DataError(f"{str(root)!r} holds no class folders; for images without labels say images={root}")
-    return DataSource("folder", root, tuple(splits), partial(_labelled, splits, classes), classes)
+    notes = tuple(filter(None, (_about_strays(folder) for folder in splits.values())))
+    return DataSource("folder", root, tuple(splits), partial(_labelled, splits, classes), classes, notes=notes)
+
+
+def _about_strays(folder: Path) -> str:
+    strays = _images_at_the_top(folder)
+    if not strays:
+        return ""
+    which = f"{len(strays)} images ({strays[0]}, ...)" if len(strays) > 1 else f"the image {strays[0]}"
+    return (
+        f"{which} in {str(folder)!r} beside the class folders has no class and is left out; "
+        f"for all images without labels say images={folder}"
+    )
 
 
 def _split(folder: Path) -> bool:
-    return folder.is_dir() and bool(subfolders(folder)) and not _images_at_the_top(folder)
+    return folder.is_dir() and len(subfolders(folder)) > len(_images_at_the_top(folder))
 
 
-def _images_at_the_top(folder: Path) -> bool:
-    return any(path.suffix.lower() in SUFFIXES and path.name[0] != "." for path in folder.iterdir())
+def _images_at_the_top(folder: Path) -> list[str]:
+    names = (path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(name for name in names if name[0] != ".")
+
+
+def _folders_with_images(folder: Path) -> Iterator[str]:
+    return (name for name in subfolders(folder) if first_image(folder / name))
 
 
 def _labelled(splits: dict[str, Path], classes: tuple[str, ...], domain: str) -> ImageDataset:
@@ -64,7 +84,12 @@ def looks_like_images(root: Path) -> bool:
 def open_images(root: Path) -> DataSource:
     """All images in the folder and below it; nothing is known of their classes."""
     domain = root.resolve().name
-    return DataSource("images", root, (domain,), partial(_unlabelled, root))
+    inside = next(_folders_with_images(root), None)
+    note = (
+        f"images of {str(root)!r} have no labels: there are images beside folders of images such as {inside!r}; "
+        f"if these are classes say folder={root}, else images={root}"
+    )
+    return DataSource("images", root, (domain,), partial(_unlabelled, root), notes=(note,) if inside else ())
 
 
 def _unlabelled(root: Path, domain: str) -> ImageDataset:

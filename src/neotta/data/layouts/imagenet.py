@@ -8,7 +8,7 @@ from pathlib import Path
 from neotta.data.base import ImageDataset
 from neotta.data.layouts.files import class_folders, from_class_folders, list_images, subfolders
 from neotta.data.layouts.folders import SPLITS
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.wordnet import imagenet_wnids, is_wnid, mostly_imagenets
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
@@ -25,14 +25,11 @@ V2_FOLDERS = {
 
 
 def _has_wnids(folder: Path) -> bool:
-    if not folder.is_dir():
-        return False
-    names = subfolders(folder)
-    return bool(names) and set(names) <= set(imagenet_wnids())
+    return folder.is_dir() and mostly_imagenets(subfolders(folder))
 
 
 def _first_names(folder: Path) -> list[str]:
-    return list_images(folder / subfolders(folder)[0])
+    return list_images(folder / next(filter(is_wnid, subfolders(folder))))
 
 
 def looks_like_imagenet(root: Path) -> bool:
@@ -50,7 +47,7 @@ def open_imagenet(root: Path) -> DataSource:
 
 def looks_like_imagenet_r(root: Path) -> bool:
     """At most 200 of the classes, and file names that begin with a kind of rendition."""
-    if not _has_wnids(root) or len(subfolders(root)) > 200:
+    if not _has_wnids(root) or len([*filter(is_wnid, subfolders(root))]) > 200:
         return False
     return any(name.partition("_")[0] in RENDITIONS for name in _first_names(root))
 
@@ -89,7 +86,7 @@ def _is_v2(folder: Path) -> bool:
         return False
     numbers = set(map(str, range(1000)))
     names = set(subfolders(folder))
-    return names == numbers or ("imagenetv2" in folder.name and bool(names) and names <= numbers)
+    return names >= numbers or ("imagenetv2" in folder.name and bool(names) and names <= numbers)
 
 
 def looks_like_imagenet_v2(root: Path) -> bool:

@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from neotta.data.base import ImageDataset
-from neotta.data.layouts.files import FileDataset, class_folders, from_class_folders, list_images
+from neotta.data.layouts.files import (
+    FileDataset,
+    class_folders,
+    from_class_folders,
+    list_images,
+    read_classes,
+    read_text,
+)
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
@@ -25,9 +32,7 @@ def open_tiny_imagenet(root: Path) -> DataSource:
 
     Classes are in the order of `wnids.txt`. Models have orders of their own: see `neotta.data.align`.
     """
-    classes = tuple(_read(root / "wnids.txt").split())
-    if not classes or len(set(classes)) != len(classes):
-        raise DataError(f"{str(root / 'wnids.txt')!r} must name each class once")
+    classes = read_classes(root / "wnids.txt")
     domains = tuple(split for split in ("val", "train") if (root / split).is_dir())
     if not domains:
         raise DataError(f"{str(root)!r} holds neither val/ nor train/")
@@ -62,16 +67,9 @@ def _annotated(folder: Path, classes: tuple[str, ...], domain: str) -> ImageData
 def _annotations(path: Path) -> dict[str, str]:
     """Image name to WordNet id, from lines of `name <tab> wnid <tab> box`."""
     wnid_of = {}
-    for number, line in enumerate(_read(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         fields = line.split("\t")
         if len(fields) < 2:
             raise DataError(f"line {number} of {str(path)!r} is not `name <tab> class ...`: {line[:80]!r}")
         wnid_of[fields[0]] = fields[1]
     return wnid_of
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error}") from error

@@ -79,5 +79,10 @@ def class_outputs(classes: Sequence[str], labels: Sequence[str], *, of: str = "t
     return tuple(outputs[_plain(name)] for name in classes)
 
 
+def shared_names(classes: Sequence[str], labels: Sequence[str]) -> set[str]:
+    """The names that are in both, however their words are joined."""
+    return set(map(_plain, classes)) & set(map(_plain, labels))
+
+
 def _plain(name: str) -> str:
     return name.casefold().replace("_", " ").replace("-", " ").strip()

@@ -170,6 +170,23 @@ def test_other_data_under_the_same_names_has_other_keys(tmp_path):
     assert len(keys) == 4
 
 
+def test_images_are_sized_as_the_published_protocol_does(tmp_path):
+    from PIL import Image
+
+    (tmp_path / "large").mkdir()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 400, 3), dtype=np.uint8)).save(
+        tmp_path / "large/a.png"
+    )
+    plan = {"data": str(tmp_path / "large"), "methods": "none", "model": "timm:vit_tiny_patch16_224"}
+    options = {"pretrained": False, "depth": 1, "num_classes": 3}
+    plain = Workbench(Plan.make({**plan, "model_options": options}), workers=0)
+    assert plain.data.preprocess.resize is not None
+    fog = Workbench(Plan.make({**plan, "model_options": options, "corruptions": ["clean", "fog"]}), workers=0)
+    assert fog.data.dataset("clean").read(0).shape == fog.data.dataset("fog/5").read(0).shape == (224, 224, 3)
+    assert fog.data.preprocess.resize is None
+    assert fog.loaded.preprocess.resize is not None
+
+
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
     failed, fine = (workbench.execute(run) for run in workbench.runs())

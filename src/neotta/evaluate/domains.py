@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from neotta.data.corrupted import CorruptedDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.wordnet import imagenet_wnids
 from neotta.data.opening import open_data
+from neotta.data.prepared import PreparedDataset
 from neotta.data.source import DataSource
 from neotta.errors import DataError
 from neotta.evaluate.plan import Plan
@@ -32,11 +35,12 @@ class Domains:
 
     Attributes:
         names: The domains of the plan, in order.
+        preprocess: The model's, without resizing where the images have its size already.
         kept: The classes of the model that the data has, where it has only some (ImageNet-R); else None.
     """
 
     def __init__(self, plan: Plan, labels: Sequence[str] | None, preprocess: Preprocess) -> None:
-        self._plan, self._labels, self._preprocess = plan, labels, preprocess
+        self._plan, self._labels, self.preprocess = plan, labels, preprocess
         self.source = open_data(plan.data)
         if plan.domains and not plan.corruptions:
             self.source = self.source.only(plan.domains)
@@ -44,6 +48,11 @@ class Domains:
         self._digests: dict[tuple[str, int], list[Any]] = {}
         self.names = self._corrupted_names() if plan.corruptions else self.source.domains
         self.kept = _kept(self.source, labels)
+        # The published protocol: images that have the model's size already, as ImageNet-C's, are not resized again.
+        first = self.dataset(self.names[0])
+        with contextlib.suppress(DataError):
+            if first.read(0).shape[:2] == tuple(preprocess.size):
+                self.preprocess = replace(preprocess, resize=None)
 
     def dataset(self, name: str) -> ImageDataset:
         """Open a domain."""
@@ -79,7 +88,7 @@ class Domains:
             )
         dataset = self.dataset(clean or self.names[0])
         chosen = np.random.default_rng(0).permutation(len(dataset))[:count]
-        return torch.stack([self._preprocess(dataset.read(int(index))) for index in chosen])
+        return torch.stack([self.preprocess(dataset.read(int(index))) for index in chosen])
 
     def _corrupted_names(self) -> tuple[str, ...]:
         asked = self._plan.corruptions
@@ -92,9 +101,11 @@ class Domains:
             return self._aligned(self.source.dataset(name))
         kept = self.source.only(self._plan.domains) if self._plan.domains else self.source
         clean = kept.dataset()
+        preset = self._preset(clean)
+        clean = PreparedDataset(clean, preset)
         if name != CLEAN:
             kind, _, level = name.partition("/")
-            clean = CorruptedDataset(clean, kind, int(level), self._preset(clean))
+            clean = CorruptedDataset(clean, kind, int(level), preset)
         return self._aligned(clean)
 
     def _preset(self, dataset: ImageDataset) -> str:

@@ -102,7 +102,7 @@ class Workbench:
         self.model = self.loaded.model
         self.data = Domains(plan, self.loaded.labels, self.loaded.preprocess)
         encoder, self.head = split(self.model)
-        self.embeddings = EmbeddingCache(encoder, self.loaded.preprocess, self.weights, cache, workers=workers)
+        self.embeddings = EmbeddingCache(encoder, self.data.preprocess, self.weights, cache, workers=workers)
         self._phases = Phases(self.data)
         self._adapters: dict[str, AnyAdapter] = {}
         self._trail: Trail | None = None
@@ -126,7 +126,7 @@ class Workbench:
         phases = zip(self._phases.hashes(run), self.phases(run), strict=True)
         return {
             "weights": self.weights,
-            "preprocess": self.loaded.preprocess.to_dict(),
+            "preprocess": self.data.preprocess.to_dict(),
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
             "manifests": [(manifest, phase.adapt, phase.scored) for manifest, phase in phases],
             "protocol": run.protocol,
@@ -336,7 +336,7 @@ class Workbench:
         weight = self.head.weight
         datasets = {name: self.data.dataset(name) for name in stream.domains}
         part = stream if stop - start == len(stream) else reorder(stream, np.arange(start, stop))
-        loader = Loader(datasets, part, self.loaded.preprocess, workers=self._workers, device=weight.device)
+        loader = Loader(datasets, part, self.data.preprocess, workers=self._workers, device=weight.device)
         place = {
             (part.domains[domain], name): start + entry
             for entry, (domain, name) in enumerate(zip(part.domain, part.ids, strict=True))

@@ -174,8 +174,9 @@ def test_the_model_is_never_touched(pair):
             assert not mine._forward_hooks
             assert not mine._forward_pre_hooks
     assert adapter.detach() is model
-    with pytest.raises(NeottaError, match="detached"):
-        adapter(images(2))
+    for after in (lambda: adapter(images(2)), lambda: adapter(images(0)), adapter.reset):
+        with pytest.raises(NeottaError, match="detached"):
+            after()
 
 
 def test_a_failure_in_the_middle_leaves_the_model_whole(pair):
@@ -327,10 +328,18 @@ def test_embeddings_give_what_images_give(pair):
         answer = adapter(images(6, seed), adapt=seed != 2)
         torch.testing.assert_close(cached.predict_embeddings(embeddings, adapt=seed != 2), answer)
     assert cached.predict_embeddings(embeddings[:0]).shape == (0, 7)
-    with pytest.raises(InputError, match="embeddings of this model"):
-        cached.predict_embeddings(embeddings[:, 1:])
-    with pytest.raises(InputError, match="floating point"):
-        cached.predict_embeddings(embeddings.long())
+    before = snapshot(cached)
+    for wrong in (embeddings[:, 1:], embeddings.long(), embeddings[0], embeddings.numpy(), None, [1.0]):
+        with pytest.raises(InputError, match="embeddings of this model are a floating point tensor of"):
+            cached.predict_embeddings(wrong)
+    with pytest.raises(InputError, match=r"the embeddings are torch.float64, the model is torch.float32"):
+        cached.predict_embeddings(embeddings.double())
+    assert same(before, snapshot(cached))
+    with torch.autocast("cpu"):
+        assert cached.predict_embeddings(embeddings.bfloat16()).shape == (6, 7)
+    cached.detach()
+    with pytest.raises(NeottaError, match="detached"):
+        cached.predict_embeddings(embeddings)
 
 
 def test_inference_mode_and_gradients_outside_do_not_matter(pair):
@@ -342,14 +351,18 @@ def test_inference_mode_and_gradients_outside_do_not_matter(pair):
         assert torch.equal(answer, outside(images(6, seed)))
 
 
+WORST = {"cotta": {"anchor_threshold": 1.0}, "sar": {"margin": 100.0}}
+"""Options, none of which changes what is declared, that make a method take all its forward passes."""
+
+
 def test_declarations_are_true(pair):
     method, model = pair
-    adapter = make(method, model)
+    adapter = make(method, model, **WORST.get(method, {}))
     counts = []
     hook = neotta.split(model).head.register_forward_pre_hook(lambda module, args: counts.append(args[0].requires_grad))
     adapter(images(6))
     hook.remove()
-    assert 1 <= len(counts) <= adapter.forward_passes
+    assert len(counts) == adapter.forward_passes == adapter.declaration.forward_passes
     assert any(counts) != adapter.declaration.backprop_free
 
 
@@ -368,9 +381,35 @@ def test_a_head_exchanged_behind_its_back_is_noticed(method):
     kind = next(kind for kind in KINDS if (method, kind) not in CANNOT)
     model = build(kind)
     adapter = make(method, model)
+    width = neotta.split(model).head.in_features
     neotta.adapt(model)
-    with pytest.raises(ModelChangedError, match="exchanged"):
-        adapter(images(4))
+    calls = [lambda: adapter(images(4))]
+    if isinstance(adapter, EmbeddingAdapter):
+        calls.append(lambda: adapter.predict_embeddings(torch.zeros(2, width)))
+    for call in calls:
+        with pytest.raises(ModelChangedError, match="exchanged"):
+            call()
+    parent, _, name = adapter.head_name.rpartition(".")
+    delattr(model.get_submodule(parent), name)
+    for call in calls:
+        with pytest.raises(ModelChangedError, match="removed"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_converted_behind_its_back_is_noticed_or_followed(method, dtype):
+    kind = next(kind for kind in KINDS if (method, kind) not in CANNOT)
+    model = build(kind)
+    adapter = make(method, model)
+    adapter(images(4))
+    model.to(dtype)
+    if adapter.declaration.backprop_free:
+        assert adapter(images(4, dtype=dtype)).dtype == dtype
+        return
+    for given in (images(4), images(4, dtype=dtype)):
+        with pytest.raises(ModelChangedError, match=f"the model is now {dtype} .* make a new adapter"):
+            adapter(given)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from neotta.adapters._safety import GuardedAdapter
 from neotta.batchnorm import adaptive_norm, norm_layers
-from neotta.errors import OptionError, StateMismatchError, UnsupportedModelError
+from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
 from neotta.models.heads import logits_of
 from neotta.options import Options
 from neotta.swap import Swap
@@ -56,6 +56,16 @@ class GradientAdapter(GuardedAdapter[O]):
         self._batch_norm = Swap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
 
     # ---- running
+
+    def _check_model(self) -> None:
+        super()._check_model()
+        name, mine = next(iter(self.params.items()))
+        source = self.model.get_parameter(name)
+        if (source.dtype, source.device) != (mine.dtype, mine.device):
+            raise ModelChangedError(
+                f"the model is now {source.dtype} on {source.device}, what {self.name} trains is {mine.dtype} on "
+                f"{mine.device}: make a new adapter"
+            )
 
     def forward(self, images: Tensor, params: Mapping[str, Tensor] | None = None) -> Tensor:
         """Logits, (B, C), of the model with some tensors in the place of its own (by default the trained ones)."""

@@ -37,7 +37,11 @@ Classes = Sequence[int] | Sequence[bool] | Tensor
 
 
 class Declaration(NamedTuple):
-    """What a method needs and promises, as the paper's comparison of methods lists it."""
+    """What a method needs and promises, as the paper's comparison of methods lists it.
+
+    `forward_passes` is the largest number for a batch, with the default options, as tests count it; where the NEO
+    paper prints another, that is `published_passes`.
+    """
 
     fully_test_time: bool
     hyperparameter_free: bool
@@ -46,6 +50,7 @@ class Declaration(NamedTuple):
     backprop_free: bool
     forward_passes: int
     needs: Literal["embeddings", "images"]
+    published_passes: int | None = None
 
 
 class Adapter(ABC, Generic[O]):
@@ -127,7 +132,8 @@ class Adapter(ABC, Generic[O]):
         Returns:
             Logits, (B, C), C the number of classes kept. No graph hangs on them.
         """
-        self._check(images)
+        self._check_model()
+        self._check(images, "images", ("batch", "channels", "height", "width"))
         if len(images) == 0:
             return images.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
@@ -137,6 +143,7 @@ class Adapter(ABC, Generic[O]):
 
     def reset(self) -> None:
         """Go back to the state right after construction, bit for bit."""
+        self._check_attached()
         self.skipped = 0
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
             self._start()
@@ -227,21 +234,39 @@ class Adapter(ABC, Generic[O]):
             "head": fingerprint(dict(self.head.named_parameters(recurse=False))),
         }
 
-    def _check(self, images: Tensor) -> None:
+    def _check_attached(self) -> None:
         if self._detached:
             raise NeottaError("this adapter is detached: make a new one with neotta.create")
-        if self.model.get_submodule(self.head_name) is not self.head:
+
+    def _check_model(self) -> None:
+        """Whether the model is still the one that this adapter was made for."""
+        self._check_attached()
+        try:
+            what = "" if self.model.get_submodule(self.head_name) is self.head else "exchanged"
+        except AttributeError:
+            what = "removed"
+        if what:
             raise ModelChangedError(
-                f"the head {self.head_name!r} of the model was exchanged after this adapter was made: make a new one"
+                f"the head {self.head_name!r} of the model was {what} after this adapter was made: make a new one"
             )
-        if not isinstance(images, Tensor) or images.dim() != 4 or not images.is_floating_point():
-            got = f"{images.dtype} of {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-            raise InputError(f"images are a floating point tensor of (batch, channels, height, width), got {got}")
+
+    def _check(self, given: Tensor, what: str, shape: tuple[str | int, ...]) -> None:
+        """Whether a batch can be run; sizes of `shape` that are words may be of any size."""
+        fits = (
+            isinstance(given, Tensor)
+            and given.is_floating_point()
+            and given.dim() == len(shape)
+            and all(isinstance(want, str) or want == size for want, size in zip(shape, given.shape, strict=True))
+        )
+        if not fits:
+            got = f"{given.dtype} of {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+            expected = f"a floating point tensor of ({', '.join(map(str, shape))})"
+            raise InputError(f"{what} of this model are {expected}, got {got}")
         weight = self.head.weight
-        if images.device != weight.device:
-            raise InputError(f"the images are on {images.device}, the model is on {weight.device}: move one of them")
-        if images.dtype != weight.dtype and not torch.is_autocast_enabled(images.device.type):
-            raise InputError(f"the images are {images.dtype}, the model is {weight.dtype}: convert one of them")
+        if given.device != weight.device:
+            raise InputError(f"the {what} are on {given.device}, the model is on {weight.device}: move one of them")
+        if given.dtype != weight.dtype and not torch.is_autocast_enabled(given.device.type):
+            raise InputError(f"the {what} are {given.dtype}, the model is {weight.dtype}: convert one of them")
 
 
 class EmbeddingAdapter(Adapter[O]):
@@ -263,12 +288,8 @@ class EmbeddingAdapter(Adapter[O]):
 
     def predict_embeddings(self, embeddings: Tensor, adapt: bool = True) -> Tensor:
         """As a call with images, from their embeddings, (B, d)."""
-        if embeddings.dim() != 2 or embeddings.shape[1] != self.head.in_features:
-            raise InputError(
-                f"embeddings of this model are (batch, {self.head.in_features}), got {tuple(embeddings.shape)}"
-            )
-        if not embeddings.is_floating_point():
-            raise InputError(f"embeddings are floating point numbers, got {embeddings.dtype}: convert them first")
+        self._check_model()
+        self._check(embeddings, "embeddings", ("batch", self.head.in_features))
         if len(embeddings) == 0:
             return embeddings.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad():

@@ -82,15 +82,15 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
     name = "cotta"
     title = "CoTTA"
     paper = "Continual Test-Time Domain Adaptation, CVPR 2022"
-    declaration = Declaration(True, False, False, False, False, 35, "images")
+    declaration = Declaration(True, False, False, False, False, 34, "images", published_passes=35)
     Options = CoTTAOptions
 
     teacher: dict[str, Tensor]
 
     @property
     def forward_passes(self) -> int:
-        """Student, anchor and teacher, and one for each view if the anchor is not confident."""
-        return 3 + self.options.num_augmentations
+        """Student and anchor, and the teacher for each view; or once for the images, if the anchor is confident."""
+        return 2 + self.options.num_augmentations
 
     def _trained(self) -> dict[str, nn.Parameter]:
         return weights_and_biases(self.model)

@@ -85,7 +85,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     name = "foa"
     title = "FOA"
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
-    declaration = Declaration(False, False, False, False, True, 3, "images")  # the NEO paper counts 2 passes
+    declaration = Declaration(False, False, False, False, True, 3, "images", published_passes=2)
     Options = FOAOptions
 
     best: Tensor
@@ -115,13 +115,13 @@ class FOA(GuardedAdapter[FOAOptions]):
         prompts = torch.rand(chosen.num_prompts, self.vit.width, generator=random)
         self.best = (prompts * 2 * bound - bound).to(self.head.weight.device)
         if "source" not in self.__dict__:  # not so after a reset
-            self._check_model()
+            self._check_source()
         self.hist = torch.full_like(self.source.mean[-self.head.in_features :], math.nan)
         self.search = Evolution(prompts.numel(), chosen.population, chosen.sigma0, chosen.seed)
 
     # ---- the source
 
-    def _check_model(self) -> None:
+    def _check_source(self) -> None:
         """Refuse what cannot work, now rather than at the first batch."""
         given = self.options.source
         if given is None:

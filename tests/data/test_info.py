@@ -102,6 +102,7 @@ def test_command_fails_if_no_domain_can_be_opened_and_says_why_once(tmp_path):
     out = CliRunner().invoke(data_app, ["info", str(tmp_path)]).stdout
     assert out.count("none of the 1000 classes") == 1
     assert "snow/1 and 3 more" in out
+    assert out.endswith("No domain can be opened.\n")
 
 
 def test_command_tells_how_the_data_was_understood(pets):

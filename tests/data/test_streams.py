@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neotta.data import streams
+from neotta.data import DataSource, digits, open_data, streams
 from neotta.data.base import ImageDataset
 from neotta.data.streams import Skew, Stream
 from neotta.errors import DataError, NeottaError, OptionError
@@ -259,6 +259,31 @@ def test_saved_streams_are_replayed_on_datasets_in_another_order(tmp_path):
     assert tuple(lists[name][index] for name, index in entries(again)) == stream.ids
 
 
+def test_replay_takes_a_stream_its_manifest_or_its_file(tmp_path):
+    stream = streams.iid([Named("fog", list("abcdef"))])
+    stream.save(tmp_path / "stream.json")
+    turned = [Named("fog", list("fedcba"))]
+    for recorded in (stream, stream.manifest(), tmp_path / "stream.json", str(tmp_path / "stream.json")):
+        again = streams.replay(recorded, turned)
+        assert again.hash() == stream.hash()
+        assert (again.index == 5 - stream.index).all()
+
+
+def test_streams_are_made_of_what_open_data_gives():
+    assert streams.iid(open_data("digits")).hash() == streams.iid(digits("test")).hash()
+    clean = digits("test")
+    domains = ("fog/5", "snow/5")
+    source = DataSource("digits-c", None, domains, lambda name: Named(f"digits-c/{name}", clean.ids, clean.labels))
+    assert streams.mixed(source).domains == ("digits-c/fog/5", "digits-c/snow/5")
+    with pytest.raises(DataError, match="digits-c has 2 domains, name one: fog/5; snow/5"):
+        streams.iid(source)
+
+
+def test_a_stream_is_shown_in_one_line():
+    shown = repr(streams.mixed(dict.fromkeys(("fog", "snow", "frost", "rain"), 1000)))
+    assert shown == "<Stream 'mixed', seed 2020: 4,000 samples in batches of 64, 4 domains (fog, snow, frost, ...)>"
+
+
 def test_replay_names_what_is_missing():
     ids = [f"{i}.png" for i in range(10)]
     stream = streams.iid(Named("fog", ids))
@@ -308,8 +333,8 @@ def test_streams_cannot_be_changed():
         (lambda: streams.iid({}), "at least one domain"),
         (lambda: streams.iid({"fog": 3, "snow": 3}), "takes one domain"),
         (lambda: streams.iid({"fog": 3}, samples=4), "only 3"),
-        (lambda: streams.iid({"fog": 3}, samples=-2), "-1 .all. or at least 0"),
-        (lambda: streams.iid({"fog": -3}), "cannot have -3"),
+        (lambda: streams.iid({"fog": 3}, samples=-2), "-1: all.* of at least -1, got -2"),
+        (lambda: streams.iid({"fog": -3}), "samples of domain 'fog' must be a whole number of at least 0, got -3"),
         (lambda: streams.iid({"fog": 3}, batch_size=0), "batch_size"),
         (lambda: streams.iid({"fog": np.ones(3)}), "whole numbers"),
         (lambda: streams.iid({"fog": 3}, seed=1.5), "seed must be a whole number"),
@@ -319,11 +344,25 @@ def test_streams_cannot_be_changed():
         (lambda: streams.imbalanced({"fog": LABELS}, ratio=0.5), "ratio"),
         (lambda: streams.correlated({"fog": LABELS}, delta=0), "delta"),
         (lambda: streams.correlated({"fog": LABELS}, slots=0), "slots"),
-        (lambda: streams.few_classes({"fog": LABELS}, 11), "between 1 and the 10"),
+        (lambda: streams.few_classes({"fog": LABELS}, 11), "there are 10 in 'fog'.* from 1 to 10, got 11"),
         (lambda: streams.few_classes({"fog": LABELS}, 1, samples=31), "only 30"),
         (lambda: streams.few_classes({"fog": LABELS}, 1, validate=251, samples=50), "only 30"),
         (lambda: streams.few_classes({"fog": LABELS}, 5, validate=251), "only 250"),
         (lambda: streams.cameras({"fog": 3}, {"gate": "snow"}), "snow"),
+        (lambda: streams.iid({"fog": True}), "whole number"),
+        (lambda: streams.iid({"fog": 3}, samples=1.5), "samples .* must be a whole number"),
+        (lambda: streams.iid({"fog": 3}, samples="x"), "samples .* must be a whole number"),
+        (lambda: streams.iid({"fog": 3}, samples=True), "samples .* must be a whole number"),
+        (lambda: streams.few_samples({"fog": 3}, 1.0), "samples .* must be a whole number"),
+        (lambda: streams.iid({"fog": 3}, seed=2**70), "seed must be a whole number"),
+        (lambda: streams.few_samples({"fog": 3}, 1, seed=2**70), "seed must be a whole number"),
+        (lambda: streams.imbalanced({"fog": LABELS}, ratio="3"), "ratio must be a number"),
+        (lambda: streams.correlated({"fog": LABELS}, delta="x"), "delta"),
+        (lambda: streams.correlated({"fog": LABELS}, slots=2.5), "slots"),
+        (lambda: streams.few_classes({"fog": LABELS}, 2.0), "classes .* must be a whole number"),
+        (lambda: streams.iid("digits"), r"open it with open_data\('digits'\)"),
+        (lambda: streams.iid(5), "expected datasets .* got 5 of type int"),
+        (lambda: streams.mixed(["fog"]), "expected datasets .* got 'fog' of type str"),
         (lambda: streams.cameras({"fog": 3}, {}), "cameras watch"),
         (lambda: streams.cameras({"fog": 3}, {"a": "fog", "b": "fog"}, samples=2), "camera 'b'"),
     ],

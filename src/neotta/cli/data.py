@@ -69,7 +69,7 @@ def _show(found: Info) -> None:
     )
     for note in found.notes:
         console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True, highlight=False)
-    headings = ("images", "classes", "of each", "size", "mode", "bad")
+    headings = ("images", "classes", "of each", "size", "mode", "bad/seen")
     table = Table(Column("domain", overflow="fold"), *headings, box=None, padding=(0, 1, 0, 0))
     for name, cells, is_bad in _rows(found.domains):
         table.add_row(escape(name), *cells, style="red" if is_bad else None)
@@ -80,7 +80,11 @@ def _show(found: Info) -> None:
 
 
 def _verdict(found: Info) -> str:
-    result = "no problems" if not any(domain.problems for domain in found.domains) else f"{found.bad:,} bad"
+    closed = sum(domain.count == 0 for domain in found.domains)
+    if closed == len(found.domains):
+        return "No domain can be opened."
+    result = f"{found.bad:,} bad" if found.bad else "no problems"
+    result += f" in them, {counted(closed, 'domain')} cannot be opened" if closed else ""
     if found.full:
         return f"All {counted(found.count, 'image')} decoded: {result}."
     return f"Headers of {found.checked:,} of {counted(found.count, 'image')} checked: {result}; --full decodes all."
@@ -95,9 +99,8 @@ def _rows(domains: list[DomainInfo]) -> list[tuple[str, list[str], bool]]:
     rows = []
     for (name, *cells), members in groups.items():
         severities = _ranges([member.name.rpartition("/")[2] for member in members])
-        rows.append(
-            (members[0].name if len(members) == 1 else f"{name}/{severities}", cells, bool(members[0].problems))
-        )
+        label = members[0].name if len(members) == 1 else f"{name}/{severities}"
+        rows.append((label, cells, bool(members[0].problems)))
     return rows
 
 

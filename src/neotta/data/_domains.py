@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,14 +10,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neotta.data._numbers import whole
 from neotta.data.base import ImageDataset
+from neotta.data.source import DataSource
 from neotta.errors import DataError
 
 Source: TypeAlias = "ImageDataset | NDArray[Any] | Sequence[int] | int"
 """What is known of a domain: the dataset itself, the labels of its samples, or only how many there are."""
 
-Data: TypeAlias = "Mapping[str, Source] | ImageDataset | Iterable[ImageDataset]"
-"""One or more domains: sources by name, or datasets that know the names of their domains."""
+Data: TypeAlias = "Mapping[str, Source] | ImageDataset | Iterable[ImageDataset] | DataSource"
+"""One or more domains: sources by name, datasets that know the names of their domains, or what `open_data` gave."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,7 @@ class Domain:
         if isinstance(source, ImageDataset):
             return cls(name, len(source), source.labels, source.ids)
         if isinstance(source, (int, np.integer)):
-            if source < 0:
-                raise DataError(f"domain {name!r} cannot have {source} samples")
-            return cls(name, int(source), None, None)
+            return cls(name, whole(f"the number of samples of domain {name!r}", source, 0), None, None)
         labels = np.asarray(source)
         if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
             raise DataError(
@@ -60,11 +61,27 @@ def named(data: Data) -> dict[str, Source]:
     """Give every domain its name."""
     if isinstance(data, Mapping):
         return dict(data)
-    datasets = [data] if isinstance(data, ImageDataset) else list(data)
+    datasets = _datasets(data)
     result: dict[str, Source] = {dataset.domain: dataset for dataset in datasets}
     if len(result) < len(datasets):
         raise DataError("two datasets have the same domain: give them as a mapping from different names")
     return result
+
+
+def _datasets(data: ImageDataset | Iterable[ImageDataset] | DataSource) -> list[ImageDataset]:
+    if isinstance(data, DataSource):
+        return [data.dataset(name) for name in data.domains]
+    if isinstance(data, ImageDataset):
+        return [data]
+    if isinstance(data, (str, os.PathLike)):
+        raise DataError(f"expected datasets, got {str(data)!r}: open it with open_data({str(data)!r})")
+    datasets = list(data) if isinstance(data, Iterable) else [data]
+    strange = [dataset for dataset in datasets if not isinstance(dataset, ImageDataset)]
+    if strange:
+        raise DataError(
+            f"expected datasets (or labels or lengths by name), got {strange[0]!r} of type {type(strange[0]).__name__}"
+        )
+    return datasets
 
 
 def domains(data: Data) -> list[Domain]:
@@ -77,6 +94,8 @@ def domains(data: Data) -> list[Domain]:
 
 def only(data: Data) -> Domain:
     """Read the one domain of a stream that takes no more."""
+    if isinstance(data, DataSource):
+        data = data.dataset()  # opens no others, and names them if there are any
     found = domains(data)
     if len(found) > 1:
         names = [domain.name for domain in found]

@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from neotta._files import atomic
+from neotta._words import counted
 from neotta.data._domains import Data, Domain, domains
-from neotta.data.orders import Indices, checked_seed
-from neotta.errors import DataError, OptionError
+from neotta.data._numbers import checked_seed, whole
+from neotta.data.orders import Indices
+from neotta.errors import DataError
 
 FORMAT = "neotta-stream"
 VERSION = 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream:
     """A seeded, ordered sequence of samples of one or more domains, cut into batches.
 
@@ -56,10 +58,7 @@ class Stream:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.batch_size, (int, np.integer)) and not isinstance(self.batch_size, bool)
-        if not whole or self.batch_size < 1:
-            raise OptionError(f"batch_size must be a whole number of at least 1, got {self.batch_size!r}")
-        object.__setattr__(self, "batch_size", int(self.batch_size))
+        object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size, 1))
         _entries(self, "domain", self.domain, len(self.domains))
         _entries(self, "index", self.index, None)
         if self.camera is not None:
@@ -68,6 +67,11 @@ class Stream:
     def __len__(self) -> int:
         """Count the samples."""
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.domains[:3]) + (", ..." if len(self.domains) > 3 else "")
+        size = f"{counted(len(self), 'sample')} in batches of {self.batch_size}"
+        return f"<Stream {self.kind!r}, seed {self.seed}: {size}, {counted(len(self.domains), 'domain')} ({names})>"
 
     def batches(self) -> list[slice]:
         """Cut the entries into batches."""
@@ -171,13 +175,19 @@ def from_manifest(manifest: Mapping[str, Any]) -> Stream:
     return stream
 
 
-def replay(manifest: Mapping[str, Any], data: Data) -> Stream:
-    """Make the stream of a manifest again on these datasets: samples are found by id, wherever they stand.
+def replay(recorded: Stream | Mapping[str, Any] | str | os.PathLike[str], data: Data) -> Stream:
+    """Make a stream again on these datasets: samples are found by id, wherever they stand.
+
+    Args:
+        recorded: The stream, its manifest, or the file it was saved to.
+        data: Its domains.
 
     Raises:
         DataError: The manifest is damaged, or a domain or sample is missing; the first one is named.
     """
-    stream = from_manifest(manifest)
+    if isinstance(recorded, (str, os.PathLike)):
+        recorded = Stream.load(recorded)
+    stream = recorded if isinstance(recorded, Stream) else from_manifest(recorded)
     found = {domain.name: domain for domain in domains(data)}
     absent = [name for name in stream.domains if name not in found]
     if absent:

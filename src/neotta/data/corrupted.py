@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from neotta.data._numbers import checked_seed
 from neotta.data.base import Image, ImageDataset
-from neotta.data.corruptions.registry import check_choice, check_seed, corrupt
+from neotta.data.corruptions.registry import check_choice, corrupt
 
 
 class CorruptedDataset(ImageDataset):
@@ -33,7 +34,7 @@ class CorruptedDataset(ImageDataset):
         textures: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(name, severity, preset)
-        check_seed(seed)
+        checked_seed(seed)
         self.dataset, self.name, self.severity = dataset, name, severity
         self.preset, self.seed, self.textures = preset, seed, textures
         self.domain = f"{dataset.domain}/{name}/{severity}"

@@ -15,10 +15,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from neotta._processes import usable_cores
+from neotta.data._numbers import checked_seed, whole
 from neotta.data.base import Image
 from neotta.data.corruptions.manifest import FileKind, Options, claim
 from neotta.data.corruptions.pool import in_order
-from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, check_seed, corrupt
+from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, corrupt
 from neotta.data.corruptions.size import prepare
 from neotta.data.decode import decode
 from neotta.data.layouts.files import list_images
@@ -87,9 +89,8 @@ def corrupt_folder(
     """
     src, dst = Path(src), Path(dst)
     domains = _domains(names, severities, preset)
-    check_seed(seed)
     kind = file_kind or ("png" if preset == "cifar" else "jpeg")
-    options = Options(preset, int(seed), keep_size, kind, quality, os.fspath(textures) if textures else None)
+    options = Options(preset, checked_seed(seed), keep_size, kind, quality, os.fspath(textures) if textures else None)
     options.check()
     workers = _workers(workers)
     images = _images(src, dst)
@@ -204,12 +205,7 @@ def _domains(names: Sequence[str], severities: Sequence[int], preset: str) -> tu
 
 
 def _workers(workers: int | None) -> int:
-    if workers is None:
-        affinity = getattr(os, "sched_getaffinity", None)  # the cores this process may use, where known
-        return len(affinity(0)) if affinity else os.cpu_count() or 1
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise OptionError(f"workers is a whole number from 1, got {workers!r}")
-    return workers
+    return usable_cores() if workers is None else whole("workers", workers, 1)
 
 
 def _images(src: Path, dst: Path) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,16 +18,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from neotta._processes import usable_cores
 from neotta.data._domains import named
+from neotta.data._numbers import whole
 from neotta.data._reading import InTwoSteps, Part, Reader, Transform, normalized
 from neotta.data._stream import Stream
 from neotta.data.base import ImageDataset
+from neotta.data.source import DataSource
 from neotta.errors import DataError, OptionError
 
 __all__ = ["Batch", "InTwoSteps", "Loader", "Transform"]
 
 MAX_WORKERS = 8
-Datasets: TypeAlias = "Mapping[str, ImageDataset] | ImageDataset | Iterable[ImageDataset]"
+Datasets: TypeAlias = "Mapping[str, ImageDataset] | ImageDataset | Iterable[ImageDataset] | DataSource"
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ class Loader:
         self.stream = stream if batch_size is None else replace(stream, batch_size=batch_size)
         self._datasets = _matched(datasets, stream)
         self._preprocess = preprocess
-        self.workers = _checked("workers", workers, 0) if workers is not None else self._choose_workers()
-        self._prefetch = _checked("prefetch", prefetch, 1)
+        self.workers = whole("workers", workers, 0) if workers is not None else self._choose_workers()
+        self._prefetch = whole("prefetch", prefetch, 1)
         self._device = torch.device(device)
         self._context = _start_method(context)
         self._warned = False
@@ -164,9 +166,7 @@ class Loader:
         in_memory = all(getattr(dataset, "in_memory", False) for dataset in self._datasets)
         if in_memory or len(self) < 2:
             return 0
-        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-        return max(1, min(cores // 2, MAX_WORKERS))
+        return max(1, min(usable_cores() // 2, MAX_WORKERS))
 
 
 @contextlib.contextmanager
@@ -209,9 +209,3 @@ def _start_method(context: str | None) -> str | None:
     if context is not None and context not in known:
         raise OptionError(f"context must be None or one of {', '.join(known)}, got {context!r}")
     return context
-
-
-def _checked(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value

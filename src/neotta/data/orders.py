@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neotta.errors import DataError, OptionError
+from neotta.data._numbers import check_real, checked_seed, whole
+from neotta.errors import DataError
 
 Indices = NDArray[np.int64]
 """Positions of samples in their dataset, (n,) int64."""
@@ -25,13 +26,6 @@ Indices = NDArray[np.int64]
 def digest(seed: int, name: str, purpose: str) -> bytes:
     """Hash a seed, a name and what they are used for, 32 bytes."""
     return hashlib.sha256(json.dumps([checked_seed(seed), name, purpose]).encode()).digest()
-
-
-def checked_seed(seed: int) -> int:
-    """Refuse what is no whole number; NumPy's become Python's."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise OptionError(f"seed must be a whole number, got {seed!r}")
-    return int(seed)
 
 
 def generator(seed: int, name: str, purpose: str) -> np.random.RandomState:
@@ -63,8 +57,7 @@ def split(total: int, adapt: int, seed: int) -> tuple[Indices, Indices]:
 
 def take(available: int, samples: int, what: str = "samples") -> int:
     """Check a number of samples against how many there are; -1 means all of them."""
-    if samples < -1:
-        raise OptionError(f"the number of {what} must be -1 (all) or at least 0, got {samples}")
+    samples = whole(f"the number of {what} (-1: all)", samples, -1)
     if samples > available:
         raise DataError(f"{samples} {what} are asked for but there are only {available}: ask for fewer, or -1")
     return available if samples == -1 else samples
@@ -103,12 +96,11 @@ class Skew:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        if not 1.0 <= self.ratio < float("inf"):
-            raise OptionError(f"ratio must be a number of at least 1, got {self.ratio}")
-        if self.delta is not None and not 1e-6 <= self.delta < float("inf"):
-            raise OptionError(f"delta must be a number of at least 1e-6 or None, got {self.delta}")
-        if self.slots is not None and self.slots < 1:
-            raise OptionError(f"slots must be at least 1 or None, got {self.slots}")
+        check_real("ratio", self.ratio, 1)
+        if self.delta is not None:
+            check_real("delta, if not None,", self.delta, 1e-6)
+        if self.slots is not None:
+            whole("slots, if not None,", self.slots, 1)
 
     def order(self, labels: NDArray[np.int64], seed: int, domain: str, samples: int = -1) -> Indices:
         """Order the samples of a domain: the long tail first, then the number, then the slots.
@@ -151,8 +143,7 @@ def few_classes(
         The classes, (classes,), in the order in which they were dealt to.
     """
     present = np.unique(labels)
-    if not 1 <= classes <= len(present):
-        raise OptionError(f"classes must be between 1 and the {len(present)} of {domain!r}, got {classes}")
+    classes = whole(f"classes (there are {len(present)} in {domain!r})", classes, 1, len(present))
     chosen = generator(seed, domain, "classes").permutation(present)[:classes]
     order = shuffled(len(labels), seed, domain)
     members = _members(labels[order])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from neotta._files import atomic
+from neotta.data._numbers import whole
 from neotta.data.corruptions.textures import Textures
 from neotta.errors import DataError, OptionError
 
@@ -44,8 +45,7 @@ class Options:
         """Raise the error that says which option is wrong and what it takes."""
         if self.file_kind not in get_args(FileKind):
             raise OptionError(f"file_kind is 'jpeg' or 'png', got {self.file_kind!r}")
-        if isinstance(self.quality, bool) or not isinstance(self.quality, int) or not 1 <= self.quality <= 100:
-            raise OptionError(f"quality is a whole number from 1 to 100, got {self.quality!r}")
+        whole("quality", self.quality, 1, 100)
 
     def suffix(self) -> str:
         """The ending of the files: ImageNet-C's, or PNG's."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from neotta.data._numbers import checked_seed
 from neotta.data.base import Image
 from neotta.data.corruptions.blurs import defocus_blur, gaussian_blur
 from neotta.data.corruptions.colour import brightness, contrast, saturate
@@ -107,7 +108,7 @@ def corrupt(
         DataError: The folder of textures holds no usable picture.
     """
     check_choice(name, severity, preset)
-    check_seed(seed)
+    checked_seed(seed)
     frosts = GROWN if textures is None else Textures.of_folder(textures)
     return apply(image, name, severity, preset, draws_for(seed, image_id, name, severity), frosts)
 
@@ -132,12 +133,6 @@ def check_choice(name: str, severity: int, preset: str) -> None:
         raise UnknownNameError("preset", str(preset), PRESETS)
     if isinstance(severity, bool) or not isinstance(severity, (int, np.integer)) or severity not in SEVERITIES:
         raise OptionError(f"severity is one of 1, 2, 3, 4, 5, got {severity!r}")
-
-
-def check_seed(seed: int) -> None:
-    """Raise an error unless the seed is a whole number."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise OptionError(f"seed is a whole number, got {seed!r}")
 
 
 def check_image(image: Any) -> None:

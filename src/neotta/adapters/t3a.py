@@ -72,8 +72,10 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     sums: Tensor
     counts: Tensor
     supports: Supports | None
+    _prototypes: Tensor | None
 
     def _start(self) -> None:
+        self._prototypes = None
         weight = self.head.weight.detach()
         self.sums = weight.new_zeros(self.num_classes, self.head.in_features, dtype=widest(weight.device))
         self.counts = weight.new_zeros(self.num_classes, dtype=torch.int64)
@@ -98,8 +100,20 @@ class T3A(EmbeddingAdapter[T3AOptions]):
                 self.skip(bad, f"{bad} of {len(usable)} embeddings hold NaN or Inf")
         if adapt:
             self._add(embeddings if len(labels) == len(usable) else embeddings[usable], labels, entropies)
-        prototypes = F.normalize(self._filtered(labels, adapt), dim=1, eps=1e-12)
-        return embeddings @ prototypes.to(embeddings.dtype).T
+        sums, filtered = self._filtered(labels, adapt)
+        changed = torch.cat([labels, filtered]) if adapt else filtered
+        return embeddings @ self._directions(sums, changed, adapt, embeddings.dtype).T
+
+    def _directions(self, sums: Tensor, changed: Tensor, adapt: bool, dtype: torch.dtype) -> Tensor:
+        """The prototypes, (C, d): sums scaled to length 1.
+
+        Of a thousand classes a batch changes a few, (n,), so the prototypes of the others are kept from before.
+        """
+        if self._prototypes is None or self._prototypes.dtype != dtype:
+            self._prototypes = F.normalize(self.sums, dim=1, eps=1e-12).to(dtype)
+        prototypes = self._prototypes if adapt or len(changed) == 0 else self._prototypes.clone()
+        prototypes[changed] = F.normalize(sums[changed], dim=1, eps=1e-12).to(dtype)
+        return prototypes
 
     def _add(self, embeddings: Tensor, labels: Tensor, entropies: Tensor) -> None:
         """Take in supports, (B, d), with their classes and entropies."""
@@ -109,15 +123,18 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         if self.supports is not None:
             self.supports.add(directions, labels, entropies)
 
-    def _filtered(self, predicted: Tensor, adapt: bool) -> Tensor:
-        """The sums with the worst supports of overfull classes left out, (C, d); dropped for good if adapting."""
+    def _filtered(self, predicted: Tensor, adapt: bool) -> tuple[Tensor, Tensor]:
+        """The sums with the worst supports of overfull classes left out, (C, d); dropped for good if adapting.
+
+        Also which classes these are, (n,).
+        """
         if self.supports is None:
-            return self.sums
+            return self.sums, predicted[:0]
         overfull = self.counts > self.options.filter_k
         if self.options.filter_classes == "predicted":
             overfull &= predicted.bincount(minlength=len(overfull)) > 0
         if not bool(overfull.any()):
-            return self.sums
+            return self.sums, predicted[:0]
         slots = self.supports.slots(overfull)
         keep = best(self.supports.labels[slots], self.supports.entropies[slots], self.options.filter_k)
         kept, labels = slots[keep], self.supports.labels[slots[keep]]
@@ -128,7 +145,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         if adapt:
             self.supports.drop(slots[~keep])
             self.counts[overfull] = self.options.filter_k
-        return sums
+        return sums, overfull.nonzero().flatten()
 
     def configure(self, **changes: Any) -> None:
         """Change options in the middle of a stream; the supports stay."""
@@ -160,6 +177,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             if len(sizes) > 1 or not torch.equal(alive.cpu(), state["counts"].cpu()):
                 raise StateMismatchError("the supports of this state do not match their counts: it is damaged")
             self.supports.load(state)
+        self._prototypes = None
         self.sums.copy_(state["sums"])
         self.counts.copy_(state["counts"])
 

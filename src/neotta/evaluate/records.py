@@ -134,7 +134,13 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _canonical(content: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        return _CANONICAL.encode(content)
+    except (ValueError, TypeError):  # NaN or Inf, or a mapping that is no dict: rare, and slow to look for
+        return _CANONICAL.encode(_plain(content))
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -80,6 +80,11 @@ class Facts(NamedTuple):
         """Some of them, by a mask (N,)."""
         return Facts(*(column[chosen] for column in self))
 
+    def known(self) -> Facts:
+        """Those whose label is known."""
+        known = self.labels != UNKNOWN
+        return self if bool(known.all()) else self.at(known)
+
 
 def score(outputs: Outputs) -> dict[str, Any]:
     """All that can be said of predictions; what needs labels only where there are any."""
@@ -90,7 +95,7 @@ def score(outputs: Outputs) -> dict[str, Any]:
         "not_adapted": outputs.not_adapted,
         "metrics": _metrics(facts),
     }
-    known = facts.at(facts.labels != UNKNOWN)
+    known = facts.known()
     if len(known.labels):
         record["reliability"] = _reliability(known)
         record["per_class"] = _per_class(known)
@@ -106,7 +111,7 @@ def _metrics(facts: Facts) -> dict[str, Any]:
     if len(facts.labels):
         found["entropy"] = _mean(facts.entropy)
         found["confidence"] = _mean(facts.confidence)
-    known = facts.at(facts.labels != UNKNOWN)
+    known = facts.known()
     if len(known.labels):
         right = known.predicted == known.labels
         found["top1"] = 100.0 * _mean(right)

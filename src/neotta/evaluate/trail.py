@@ -77,7 +77,7 @@ class Trail:
         stop = self.stop
         return (
             self.key == key
-            and 0 < stop <= len(stream)
+            and stop <= len(stream)
             and self.stream.domains == stream.domains
             and np.array_equal(self.stream.index[:stop], stream.index[:stop])
             and np.array_equal(self.stream.domain[:stop], stream.domain[:stop])

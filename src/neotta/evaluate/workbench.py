@@ -105,12 +105,17 @@ class Workbench:
         self.embeddings = EmbeddingCache(encoder, self.data.preprocess, self.weights, cache, workers=workers)
         self._phases = Phases(self.data)
         self._adapters: dict[str, AnyAdapter] = {}
+        self._filled: set[str] = set()
         self._trail: Trail | None = None
 
     @cached_property
     def weights(self) -> str:
         """A hash of the model's weights."""
         return fingerprint(self.model.state_dict())[:32]
+
+    @cached_property
+    def _preprocess(self) -> dict[str, Any]:
+        return self.data.preprocess.to_dict()
 
     def runs(self) -> list[Run]:
         """All runs of the plan."""
@@ -126,7 +131,7 @@ class Workbench:
         phases = zip(self._phases.hashes(run), self.phases(run), strict=True)
         return {
             "weights": self.weights,
-            "preprocess": self.data.preprocess.to_dict(),
+            "preprocess": self._preprocess,
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
             "manifests": [(manifest, phase.adapt, phase.scored) for manifest, phase in phases],
             "protocol": run.protocol,
@@ -242,15 +247,20 @@ class Workbench:
 
     def fill(self, runs: Iterable[Run], progress: Callable[[int], None] | None = None) -> None:
         """Let the encoder see, once, every image that runs from the cache will ask for."""
-        for name, indices in self.wanted(runs).items():
+        fresh = {key: run for run in runs if (key := stream_key(run)) not in self._filled and self._uses_cache(run)}
+        for name, indices in self.wanted(fresh.values()).items():
             self.embeddings.fill(self.data.dataset(name), indices, progress)
+        self._filled.update(fresh)
+
+    def _uses_cache(self, run: Run) -> bool:
+        return self.cached and issubclass(_find(run.method), EmbeddingAdapter)
 
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:
         """The samples that runs from the cache ask for and the encoder has not seen, by domain."""
         asked: dict[str, list[Indices]] = {}
         seen: set[str] = set()
         for run in runs:
-            if not self.cached or not issubclass(_find(run.method), EmbeddingAdapter) or stream_key(run) in seen:
+            if not self._uses_cache(run) or stream_key(run) in seen:
                 continue
             seen.add(stream_key(run))
             for stream, _, _ in self.phases(run):

@@ -134,6 +134,25 @@ def test_values_whose_sum_overflows_are_not_taken_for_bad_ones():
     assert int(centroid.rejected) == 0
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_that_overflow_are_taken_again_in_a_wider_format(sign):
+    data = torch.tensor([[3e38, 1.0], [3e38, 2.0], [2e38, 3.0]]) * sign
+    centroid = filled([data], variance=True)
+    torch.testing.assert_close(centroid.mean, data.double().mean(0))
+    torch.testing.assert_close(centroid.total_variance(), data.double().var(0).sum())
+    spread = torch.tensor([[1e20, 0.0], [-1e20, 0.0]])  # the sum does not overflow, the squares do
+    torch.testing.assert_close(filled([spread], variance=True).total_variance(), spread.double().var(0).sum())
+    data = torch.cat([data, torch.full((1, 2), float("nan"))])
+    with pytest.warns(RuntimeWarning, match="1 of 4"):
+        torch.testing.assert_close(filled([data]).mean, data[:3].double().mean(0))
+
+
+def test_the_warning_points_here():
+    with pytest.warns(RuntimeWarning, match="1 of 1") as caught:
+        Centroid(2).update(torch.full((1, 2), float("nan")))
+    assert caught[0].filename == __file__
+
+
 def test_shrinkage():
     data = samples(50, 3, features=8) * 2
     centroid = filled([data[:1]], variance=True)
@@ -187,8 +206,31 @@ def test_set():
     centroid.set(vector, count=4)
     centroid.update(data)
     torch.testing.assert_close(centroid.mean, (vector + data.mean(0)) / 2)
+    before = centroid.state()
     with pytest.raises(InputError, match="5 numbers"):
         centroid.set(torch.zeros(3))
+    with pytest.raises(InputError, match="NaN"):
+        centroid.set(torch.full((5,), float("nan")))
+    with pytest.raises(InputError, match="the count is -1"):
+        centroid.set(vector, count=-1)
+    assert all(torch.equal(before[name], buffer) for name, buffer in centroid.named_buffers())
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 1), (5,), (2, 2, 5), (0, 3)])
+def test_tensors_of_another_shape_are_refused(shape):
+    centroid = Centroid(5)
+    with pytest.raises(InputError, match=r"takes in \(B, 5\)"):
+        centroid.update(torch.ones(shape))
+    assert int(centroid.count) == 0
+
+
+def test_made_or_moved_in_inference_mode_it_can_be_updated_outside():
+    with torch.inference_mode():
+        centroid, moved = Centroid(5), Centroid(5)
+        moved.to(torch.float16)
+    for one in (centroid, moved):
+        one.update(samples(3, 0))
+        assert int(one.count) == 3
 
 
 def test_it_follows_the_module_but_stays_wide():
@@ -213,13 +255,56 @@ def test_threads_lose_no_update():
     torch.testing.assert_close(centroid.mean, data.reshape(-1, 3).mean(0), rtol=1e-12, atol=0)
 
 
+def test_threads_read_and_write_the_whole():
+    """Every state that was ever in is (k, ..., k): half of one is seen at once."""
+    centroid = Centroid(200_000)
+    states = [
+        {**centroid.state(), "mean": torch.full((200_000,), float(k)), "count": torch.tensor(k)} for k in range(2)
+    ]
+    done = threading.Event()
+
+    def write():
+        while not done.is_set():
+            for state in states:
+                centroid.load_state(state)
+            centroid.reset()
+            centroid.set(states[1]["mean"], count=1)
+
+    torn = 0
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        state = centroid.state()
+        torn += not bool((state["mean"] == int(state["count"])).all())
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert torn == 0
+
+
+def test_a_centroid_merges_with_itself():
+    centroid = filled([samples(4, 1)])
+    centroid.merge(centroid)
+    assert int(centroid.count) == 8
+
+
 def test_options_that_make_no_sense():
     for options in ({"alpha": 1.5}, {"alpha": -0.1}, {"debias": True}, {"alpha": 0.1, "variance": True}):
         with pytest.raises(OptionError):
             Centroid(3, **options)
+    for alpha in ("0.1", True, float("nan")):
+        with pytest.raises(OptionError, match="between 0 and 1"):
+            Centroid(3, alpha=alpha)
+    with pytest.raises(OptionError, match="weighting is 'sampel'"):
+        Centroid(3, weighting="sampel")
     with pytest.raises(OptionError, match="variance=True"):
         Centroid(3).total_variance()
     with pytest.raises(OptionError, match="moving average"):
         Centroid(3, alpha=0.1).merge(Centroid(3))
     with pytest.raises(StateMismatchError):
         Centroid(3).merge(Centroid(4))
+    with pytest.raises(StateMismatchError, match="variance"):
+        Centroid(3).merge(Centroid(3, variance=True))
+    with pytest.raises(StateMismatchError, match="variance"):
+        Centroid(3, variance=True).merge(Centroid(3))

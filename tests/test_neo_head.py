@@ -146,6 +146,41 @@ def test_wrong_inputs_are_named(linear, bad):
     assert head.count == 0
 
 
+@pytest.mark.parametrize(("mine", "given"), [(torch.float32, torch.float64), (torch.float64, torch.float16)])
+def test_another_dtype_is_refused_before_it_counts(linear, mine, given):
+    head = neotta.NEOHead.from_linear(linear).to(mine)
+    with pytest.raises(InputError, match=f"{mine}, got embeddings of {given}"):
+        head(batch(4, dtype=given))
+    assert head.count == 0
+
+
+def test_the_warning_points_at_the_caller_of_the_model(linear):
+    with pytest.warns(RuntimeWarning, match="1 of 1") as caught:
+        nn.Sequential(nn.Identity(), neotta.NEOHead.from_linear(linear))(torch.full((1, 6), float("nan")))
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("shrinkage", [None, "james-stein"])
+def test_folded_in_inference_mode_it_can_be_trained(linear, shrinkage):
+    with torch.inference_mode():
+        head = neotta.NEOHead.from_linear(linear, shrinkage=shrinkage)
+        head(batch(4))
+        plain = head.folded()
+    before = plain.bias.detach().clone()
+    plain(batch(4)).sum().backward()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
+    assert not torch.equal(plain.bias, before)
+
+
+def test_hooks_stay_when_folding(linear):
+    seen = []
+    linear.register_forward_hook(lambda module, args, output: seen.append("forward"))
+    linear.register_full_backward_hook(lambda module, before, after: seen.append("backward"))
+    plain = neotta.NEOHead.from_linear(linear).folded()
+    plain(batch(2).requires_grad_()).sum().backward()
+    assert seen == ["forward", "backward"]
+
+
 def test_an_empty_batch_changes_nothing(linear):
     head = neotta.NEOHead.from_linear(linear)
     assert head(torch.zeros(0, 6)).shape == (0, 4)
@@ -170,6 +205,8 @@ def test_wrong_options():
         neotta.NEOHead(3, 2, shrinkage="stein")
     with pytest.raises(OptionError, match="shrinkage"):
         neotta.NEOHead(3, 2, alpha=0.1, shrinkage="james-stein")
+    with pytest.raises(OptionError, match="no option 'alfa': it takes weighting, alpha"):
+        neotta.NEOHead.from_linear(nn.Linear(3, 2), alfa=0.1)
 
 
 class Counter:

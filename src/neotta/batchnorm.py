@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from neotta._warning import warn
 
 Statistics = Literal["batch", "ema"]
 
@@ -62,22 +63,23 @@ class AdaptiveNorm(_BatchNorm):
         variance, mean = torch.var_mean(input.float() if input.dtype.itemsize < 4 else input, dims, unbiased=False)
         for name, new in (("ema_running_mean", mean), ("ema_running_var", variance)):
             kept = self._buffers[name]
-            if kept is not None and bool(torch.isfinite(new).all()):
-                kept.lerp_(new.to(kept.dtype), self.momentum_)
+            if kept is not None:  # decided by tensors, not by Python, so that the layer can be compiled
+                moved = torch.lerp(kept, new.to(kept.dtype), self.momentum_)
+                kept.copy_(torch.where(torch.isfinite(new).all(), moved, kept))
 
     def _stored(self, input: Tensor) -> Tensor:
         if input.numel() and not self._warned:
             self._warned = True
-            warnings.warn(
-                "one value per channel has no statistics: the stored ones of this batch-norm layer are used",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            warn("one value per channel has no statistics: the stored ones of this batch-norm layer are used")
         self._fallback = True
         try:
             return super().forward(input)
         finally:
             self._fallback = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class is made at run time: what is written is the class it is derived from, and how to derive it.
+        return _blank, (type(self).__bases__[1],), self.__dict__
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -104,8 +106,9 @@ def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum:
         statistics=statistics, momentum_=momentum, adapting=True, training=False, _fallback=False, _warned=False
     )
     if statistics == "ema":
-        for name in ("running_mean", "running_var"):
-            new.register_buffer(f"ema_{name}", layer._buffers[name].clone(), persistent=False)  # type: ignore[union-attr]
+        with torch.inference_mode(False):  # tensors made in inference mode could never be updated outside it
+            for name in ("running_mean", "running_var"):
+                new.register_buffer(f"ema_{name}", layer._buffers[name].clone(), persistent=False)  # type: ignore[union-attr]
     stand_in: AdaptiveNorm = new
     return stand_in
 
@@ -113,6 +116,11 @@ def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum:
 @functools.cache
 def _derived(kind: Any) -> Any:
     return type(f"Adaptive{kind.__name__}", (AdaptiveNorm, kind), {})
+
+
+def _blank(kind: Any) -> Any:
+    derived = _derived(kind)
+    return derived.__new__(derived)
 
 
 def norm_layers(model: nn.Module) -> list[tuple[str, _BatchNorm]]:

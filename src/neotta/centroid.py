@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from neotta._warning import warn
 from neotta.errors import InputError, OptionError, StateMismatchError
 
 Weighting = Literal["sample", "batch"]
@@ -35,8 +36,8 @@ class Centroid(nn.Module):
     the counts are integers, so that it stays right over any number of samples. Rows with NaN or Inf never enter; they
     are counted in `rejected`.
 
-    Updates hold a lock: threads that share a centroid lose no update and never read half of one. A compiled
-    graph runs without the lock.
+    Every change and every reading of the whole holds a lock: threads that share a centroid lose no update and never
+    read half of one. A compiled graph runs without the lock.
 
     Args:
         features: The length d of an embedding.
@@ -63,8 +64,10 @@ class Centroid(nn.Module):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        if alpha is not None and not 0.0 <= alpha <= 1.0:
-            raise OptionError(f"alpha is {alpha}: it must lie between 0 and 1")
+        if weighting not in get_args(Weighting):
+            raise OptionError(f"weighting is {weighting!r}: it is 'sample' or 'batch'")
+        if alpha is not None and (not isinstance(alpha, Real) or isinstance(alpha, bool) or not 0.0 <= alpha <= 1.0):
+            raise OptionError(f"alpha is {alpha!r}: it must be a number between 0 and 1")
         if alpha is None and debias:
             raise OptionError("debias belongs to the moving average: give alpha too")
         if variance and (alpha is not None or weighting != "sample"):
@@ -74,13 +77,14 @@ class Centroid(nn.Module):
         self.alpha = alpha
         self.debias = debias
         self.variance = variance
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         real = widest(torch.device(device or "cpu"))
-        for name in ("count", "batches", "rejected"):
-            self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device), persistent=False)
-        self.register_buffer("mean", torch.zeros(features, dtype=real, device=device), persistent=False)
-        # Sum of squared distances to the mean, over all coordinates.
-        self.register_buffer("scatter", torch.zeros((), dtype=real, device=device), persistent=False)
+        with torch.inference_mode(False):  # tensors made in inference mode could never be updated outside it
+            for name in ("count", "batches", "rejected"):
+                self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device), persistent=False)
+            self.register_buffer("mean", torch.zeros(features, dtype=real, device=device), persistent=False)
+            # Sum of squared distances to the mean, over all coordinates.
+            self.register_buffer("scatter", torch.zeros((), dtype=real, device=device), persistent=False)
 
     # ---- reading
 
@@ -109,13 +113,20 @@ class Centroid(nn.Module):
         """Unbiased variance of the embeddings summed over their coordinates, (); 0 below two samples."""
         if not self.variance:
             raise OptionError("this centroid does not track the variance: make it with variance=True")
-        return self.scatter / (self.count - 1).clamp(min=1)
+        with self._guard():
+            return self.scatter / (self.count - 1).clamp(min=1)
 
     # ---- changing
 
     @torch.no_grad()
     def update(self, embeddings: Tensor) -> None:
-        """Take in a batch of embeddings, (B, d); B may be 0."""
+        """Take in a batch of embeddings, (B, d); B may be 0.
+
+        Raises:
+            InputError: The tensor has another shape.
+        """
+        if embeddings.dim() != 2 or embeddings.shape[1] != self.features:
+            raise InputError(f"this centroid takes in (B, {self.features}), got a tensor of {tuple(embeddings.shape)}")
         with self._guard():
             self._update(embeddings)
 
@@ -128,11 +139,7 @@ class Centroid(nn.Module):
         on_host = embeddings.device.type == "cpu" and not torch.compiler.is_compiling()
         batch, scatter, count = self._summarise(embeddings, on_host)
         if on_host and count != size:
-            warnings.warn(
-                f"{size - int(count)} of {size} embeddings hold NaN or Inf: predicted, but kept out of the centroid",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            warn(f"{size - int(count)} of {size} embeddings hold NaN or Inf: predicted, but kept out of the centroid")
         mean, seen = self.mean, self._add("count", count, on_host)
         self._add("batches", count > 0, on_host)
         self._add("rejected", size - count, on_host)
@@ -158,15 +165,22 @@ class Centroid(nn.Module):
         wide = torch.promote_types(embeddings.dtype, torch.float32)
         batch = embeddings.mean(0, dtype=wide)
         count: int | Tensor = embeddings.shape[0]
-        # The mean of a batch is finite only if all its rows are.
+        # The mean of a batch is finite only if all its rows are. If it is not, sums may have overflowed, too.
         if not on_host or not math.isfinite(batch.sum().item()):
             finite = torch.isfinite(embeddings).all(dim=1)
             count = int(finite.sum()) if on_host else finite.sum()
             embeddings = torch.where(finite.unsqueeze(1), embeddings, 0.0)
-            batch = embeddings.sum(0, dtype=wide) / self._at_least_one(count)
-            embeddings = torch.where(finite.unsqueeze(1), embeddings, batch.to(embeddings.dtype))
-        scatter = (embeddings - batch).square().sum().to(self.mean.dtype) if self.variance else None
+            batch = embeddings.sum(0, dtype=self.mean.dtype) / self._at_least_one(count)
+            embeddings = torch.where(finite.unsqueeze(1), embeddings, batch) if self.variance else embeddings
+        scatter = self._scatter(embeddings, batch, on_host) if self.variance else None
         return batch.to(self.mean.dtype), scatter, count
+
+    def _scatter(self, embeddings: Tensor, centre: Tensor, on_host: bool) -> Tensor:
+        """Sum of squared distances of embeddings (B, d) to a centre (d,)."""
+        scatter = (embeddings - centre).square().sum()
+        if on_host and not math.isfinite(scatter.item()):
+            scatter = (embeddings.to(self.mean.dtype) - centre).square().sum()
+        return scatter.to(self.mean.dtype)
 
     def _weight(self, seen: int | Tensor, count: int | Tensor) -> float | Tensor:
         """What share of the new mean a batch gets, (): 0 if none of its rows is finite."""
@@ -192,19 +206,24 @@ class Centroid(nn.Module):
         """
         if self.alpha is not None or other.alpha is not None:
             raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
-        kind, others = (self.features, self.weighting), (other.features, other.weighting)
+        kind, others = ((c.features, c.weighting, c.variance) for c in (self, other))
         if kind != others:
-            raise StateMismatchError(f"centroids of {kind} and {others} (size, weighting) cannot be merged")
-        mean = other.mean.to(self.mean)
+            raise StateMismatchError(f"centroids of {kind} and {others} (size, weighting, variance) cannot be merged")
+        new = {name: tensor.to(self.mean.device) for name, tensor in other.state().items()}
+        with self._guard():
+            self._merge(new)
+
+    def _merge(self, new: Mapping[str, Tensor]) -> None:
+        mean = new["mean"].to(self.mean)
         by = "batches" if self.weighting == "batch" else "count"
-        mine, theirs = getattr(self, by), getattr(other, by).to(self.mean.device)
+        mine, theirs = getattr(self, by), new[by]
         share = (theirs / (mine + theirs).clamp(min=1).to(self.mean.dtype)).to(self.mean.dtype)
         if self.variance:
             between = (mean - self.mean).square().sum() * (mine * share)
-            self.scatter += other.scatter.to(self.scatter) + between
+            self.scatter += new["scatter"].to(self.scatter) + between
         self.mean.lerp_(mean, share)
         for name in ("count", "batches", "rejected"):
-            getattr(self, name).add_(getattr(other, name).to(self.mean.device))
+            getattr(self, name).add_(new[name])
 
     @torch.no_grad()
     def set(self, mean: Tensor, count: int = 0) -> None:
@@ -216,16 +235,22 @@ class Centroid(nn.Module):
         """
         if mean.shape != self.mean.shape:
             raise InputError(f"a centroid here has {self.features} numbers, got a tensor of {tuple(mean.shape)}")
-        self.reset()
-        self.mean.copy_(mean)
-        self.count.fill_(count)
-        self.batches.fill_(1 if count else 0)
+        if not torch.isfinite(mean).all():
+            raise InputError("the centroid to set holds NaN or Inf")
+        if count < 0:
+            raise InputError(f"the count is {count}: no fewer than 0 samples can stand behind a centroid")
+        with self._guard():
+            self.reset()
+            self.mean.copy_(mean)
+            self.count.fill_(count)
+            self.batches.fill_(1 if count else 0)
 
     @torch.no_grad()
     def reset(self) -> None:
         """Forget everything."""
-        for buffer in self.buffers():
-            buffer.zero_()
+        with self._guard():
+            for buffer in self.buffers():
+                buffer.zero_()
 
     def _guard(self) -> AbstractContextManager[Any]:
         """The lock; nothing in a compiled graph, where there are no locks."""
@@ -235,7 +260,8 @@ class Centroid(nn.Module):
 
     def state(self) -> dict[str, Tensor]:
         """A copy of all there is to know, by name."""
-        return {name: buffer.detach().clone() for name, buffer in self.named_buffers()}
+        with self._guard():
+            return {name: buffer.detach().clone() for name, buffer in self.named_buffers()}
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -248,9 +274,11 @@ class Centroid(nn.Module):
                 raise StateMismatchError(
                     f"the centroid's {name!r} has shape {tuple(buffer.shape)}, got {tuple(state[name].shape)}"
                 )
-        for name, buffer in mine.items():
-            buffer.copy_(state[name])
+        with self._guard():
+            for name, buffer in mine.items():
+                buffer.copy_(state[name])
 
+    @torch.inference_mode(False)
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Centroid:
         """Follow the module to another device, but not to a narrower dtype."""
         device = fn(torch.empty(0, device=self.mean.device)).device
@@ -268,7 +296,7 @@ class Centroid(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def extra_repr(self) -> str:
         """What stands between the brackets when the module is printed."""

@@ -108,6 +108,9 @@ class NEOHead(nn.Linear):
     @classmethod
     def from_linear(cls, linear: nn.Linear, **options: Any) -> NEOHead:
         """Make a head that shares the parameters, hooks and mode of an existing layer."""
+        unknown = [name for name in options if name not in _DEFAULTS]
+        if unknown:
+            raise OptionError(f"a NEO head has no option {unknown[0]!r}: it takes {', '.join(_DEFAULTS)}")
         head = cls.__new__(cls)
         nn.Module.__init__(head)
         head.in_features = linear.in_features
@@ -115,9 +118,7 @@ class NEOHead(nn.Linear):
         head.weight = linear.weight
         head.register_parameter("bias", linear.bias)
         head.training = linear.training
-        for name, value in vars(linear).items():
-            if "_hooks" in name:
-                head.__dict__[name] = value
+        _share_hooks(linear, head)
         head._install(**{**_DEFAULTS, **options})
         return head
 
@@ -192,6 +193,10 @@ class NEOHead(nn.Linear):
             )
         if not input.is_floating_point():
             raise InputError(f"embeddings are floating point numbers, got {input.dtype}: convert them first")
+        if input.dtype != self.weight.dtype and not torch.is_autocast_enabled(input.device.type):
+            raise InputError(
+                f"this head is of {self.weight.dtype}, got embeddings of {input.dtype}: convert them first"
+            )
 
     # ---- the state
 
@@ -220,6 +225,7 @@ class NEOHead(nn.Linear):
             follower.module.adapting = on
 
     @torch.no_grad()
+    @torch.inference_mode(False)
     def folded(self) -> nn.Linear:
         """A plain layer that answers as this one does now: the bias becomes b - W c."""
         bias = self.bias.double() if self.bias is not None else self.weight.new_zeros(self.out_features).double()
@@ -229,6 +235,7 @@ class NEOHead(nn.Linear):
         plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
         plain.weight = self.weight
         plain.bias = nn.Parameter(bias.to(self.weight.dtype), requires_grad=self.weight.requires_grad)
+        _share_hooks(self, plain)
         return plain.train(self.training)
 
     def extra_repr(self) -> str:
@@ -250,3 +257,10 @@ _DEFAULTS: dict[str, Any] = {
     "shrinkage": None,
     "uniform_bias": False,
 }
+
+
+def _share_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Give a layer the very hooks of the one it stands in for: what is added or removed later counts for both."""
+    for name, value in vars(old).items():
+        if "_hook" in name:
+            new.__dict__[name] = value

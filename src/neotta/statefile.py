@@ -15,7 +15,7 @@ from torch import Tensor
 from neotta._files import atomic
 from neotta.errors import StateFileError
 
-FORMAT = "neotta-state-1"
+FORMAT = "neotta-state-2"
 
 
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -23,7 +23,8 @@ def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], abo
     from safetensors.torch import save_file
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = {"format": FORMAT, "sha256": fingerprint(tensors), **about}
+    header = json.loads(json.dumps({"format": FORMAT, **about}))  # as it will be read
+    header["sha256"] = _checksum(tensors, header)
     with atomic(path) as temporary:
         save_file(tensors, temporary, metadata={"neotta": json.dumps(header)})
 
@@ -46,9 +47,14 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[st
         raise StateFileError(f"{os.fspath(path)!r} is damaged or no safetensors file: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise StateFileError(f"{os.fspath(path)!r} was not written by neotta.save (format {FORMAT})")
-    if about.get("sha256") != fingerprint(tensors):
+    if about.pop("sha256", None) != _checksum(tensors, about):
         raise StateFileError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
     return tensors, about
+
+
+def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
+    """A hash of the tensors and of everything that is said about them."""
+    return hashlib.sha256(f"{fingerprint(tensors)} {json.dumps(header, sort_keys=True)}".encode()).hexdigest()
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

@@ -14,6 +14,7 @@ from torch import nn
 import neotta
 from neotta.errors import NotAdaptedError, StateFileError, StateMismatchError
 from neotta.models.heads import logits_of
+from neotta.statefile import read_state, write_state
 
 
 @torch.no_grad()
@@ -114,6 +115,29 @@ def test_damaged_files_are_refused(saved, tmp_path):
 
     save_file({"mean": torch.zeros(3)}, tmp_path / "foreign")
     refused(neotta.adapt(small()), tmp_path / "foreign", StateFileError, r"not written by neotta\.save")
+
+
+def test_a_damaged_header_is_noticed(saved, tmp_path):
+    content = saved.read_bytes()
+    wanted = small()
+    neotta.load(wanted, saved)
+    size = 8 + int.from_bytes(content[:8], "little")
+    for place in range(size):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << (place % 7)
+        (tmp_path / "flipped").write_bytes(flipped)
+        model = small()
+        try:
+            neotta.load(model, tmp_path / "flipped")
+        except StateFileError:
+            continue
+        # what is left is a change that changes nothing, as of one blank to another
+        assert equal(snapshot(wanted), snapshot(model))
+
+
+def test_numbers_as_keys_survive(tmp_path):
+    write_state(tmp_path / "s", {"t": torch.zeros(2)}, {"of": {9: 1, 10: (2, 3)}})
+    assert read_state(tmp_path / "s")[1]["of"] == {"9": 1, "10": [2, 3]}
 
 
 def test_only_adapted_models_are_saved(tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -134,6 +135,26 @@ def test_adapt_twice_keeps_the_state_or_says_why_not(any_model, images):
         neotta.adapt(model, "neo-continual")
     neotta.reset(model)
     assert all(head.count == 0 for head in neotta.heads(model).values())
+
+
+def test_a_model_adapted_at_another_layer(images):
+    model = neotta.adapt(Odd(), head="one")
+    assert neotta.adapt(model, head="one") is model
+    with pytest.raises(AlreadyAdaptedError, match="at one already, not at two"):
+        neotta.adapt(model, head="two")
+    with pytest.raises(HeadNotFoundError, match="'three'"):
+        neotta.adapt(model, head="three")
+
+
+def test_adapted_in_inference_mode(any_model, images):
+    model, _ = any_model
+    has_norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+    for method, options in [("neo", {}), *([("neo-bn", {"statistics": "ema"})] if has_norms else [])]:
+        with torch.inference_mode():
+            neotta.adapt(model, method, **options)
+        answer(model, images)
+        assert all(head.count == 6 for head in neotta.heads(model).values())
+        neotta.restore(model)
 
 
 def test_one_head_used_in_two_places(images):
@@ -392,10 +413,26 @@ def test_wrong_words():
         neotta.adapt(model, "neo-continual", alhpa=0.5)
     with pytest.raises(OptionError, match="it takes weighting, shrinkage"):
         neotta.adapt(model, momentum=0.5)
+    with pytest.raises(OptionError, match=r"neotta\.create\('tent', model\)"):
+        neotta.adapt(model, "tent")
+    with pytest.raises(OptionError, match=r"neotta\.create\('neo\+lame', model\)"):
+        neotta.adapt(model, "neo+lame")
     with pytest.raises(NotAdaptedError, match=r"neotta\.adapt"):
         neotta.head(model)
     with pytest.raises(NotAdaptedError):
         neotta.restore(model)
+
+
+def test_what_is_no_model(tmp_path):
+    loaded = neotta.load_model("digits")
+    for use in (neotta.adapt, neotta.heads, neotta.head, neotta.reset, neotta.fold, neotta.restore):
+        with pytest.raises(ModelError, match=r"got LoadedModel: give its \.model"):
+            use(loaded)
+        with pytest.raises(ModelError, match="got str, which is no"):
+            use("digits")
+    for use in (neotta.save, neotta.load):
+        with pytest.raises(ModelError, match="got NoneType"):
+            use(None, tmp_path / "s")
 
 
 def test_every_variant_is_wired(images):
@@ -459,3 +496,31 @@ def test_one_value_per_channel_falls_back_to_the_stored_statistics():
         assert torch.equal(stand_in(one), layer(one))
     more = torch.randn(1, 3, 2, 2)
     torch.testing.assert_close(stand_in(more).mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
+
+
+def conv_net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    ).eval()
+
+
+@pytest.mark.parametrize("statistics", ["batch", "ema"])
+def test_neo_bn_is_compiled_and_pickled(images, statistics):
+    torch._dynamo.reset()
+    model = neotta.adapt(conv_net(), "neo-bn", statistics=statistics)
+    twin = neotta.adapt(conv_net(), "neo-bn", statistics=statistics)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)
+    for size in (6, 4, 5):
+        torch.testing.assert_close(answer(compiled, images[:size]), answer(twin, images[:size]), rtol=1e-4, atol=1e-5)
+    copied = pickle.loads(pickle.dumps(twin))
+    assert type(copied[1]) is type(twin[1])
+    assert torch.equal(answer(copied, images), answer(twin, images))
+    assert torch.equal(answer(neotta.restore(copied), images), answer(conv_net(), images))
+
+
+def test_moving_statistics_do_not_move_to_nan(images):
+    model = neotta.adapt(conv_net(), "neo-bn", statistics="ema")
+    with pytest.warns(RuntimeWarning, match="6 of 6"):
+        answer(model, images * float("nan"))
+    assert all(tensor.isfinite().all() for tensor in model[1].moving().values())

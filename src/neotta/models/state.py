@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from neotta.batchnorm import AdaptiveNorm
 from neotta.errors import ModelError, StateMismatchError
-from neotta.models.surgery import adapt, adaptation, heads, restore
+from neotta.models.surgery import adapt, adaptation, check_module, heads, restore
 from neotta.statefile import fingerprint, read_state, write_state
 
 
@@ -48,6 +48,7 @@ def load(model: nn.Module, path: str | os.PathLike[str], *, strict: bool = True)
         StateFileError: The file is missing or damaged.
         StateMismatchError: It belongs to another model or method.
     """
+    check_module(model)
     tensors, about = read_state(path)
     if about.get("kind") != "model":
         raise StateMismatchError(f"{os.fspath(path)!r} holds the state of an adapter: use adapter.load(path)")
@@ -63,12 +64,14 @@ def load(model: nn.Module, path: str | os.PathLike[str], *, strict: bool = True)
             restore(model)
         raise
     with torch.no_grad():
-        for name, tensor in _live(model).items():
+        for name, tensor in _moving(model).items():
             tensor.copy_(tensors[name])
+    for name, neo in heads(model).items():  # by their own method, which holds the lock
+        neo.centroid.load_state({key: tensors[f"{name}.{key}"] for key, _ in neo.centroid.named_buffers()})
 
 
 def _check(model: nn.Module, tensors: dict[str, Tensor], about: dict[str, Any], strict: bool, path: str) -> None:
-    mine = {name: tuple(tensor.shape) for name, tensor in _live(model).items()}
+    mine = {name: tuple(tensor.shape) for name, tensor in _state(model).items()}
     theirs = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if mine != theirs:
         other = next(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))
@@ -81,19 +84,18 @@ def _check(model: nn.Module, tensors: dict[str, Tensor], about: dict[str, Any], 
         )
 
 
-def _live(model: nn.Module) -> dict[str, Tensor]:
-    """The buffers that make up the state, by name."""
-    live = {}
-    for name, module in model.named_modules():
-        if isinstance(module, AdaptiveNorm):
-            live.update({f"{name}.{key}": value for key, value in module.moving().items()})
-    for name, neo in heads(model).items():
-        live.update({f"{name}.{key}": value for key, value in neo.centroid.named_buffers()})
-    return live
+def _moving(model: nn.Module) -> dict[str, Tensor]:
+    """The statistics that move along with the centroids (NEO-BN), by name."""
+    norms = {name: module for name, module in model.named_modules() if isinstance(module, AdaptiveNorm)}
+    return {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.moving().items()}
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in _live(model).items()}
+    """A copy of all that makes up the state, by name."""
+    state = {name: tensor.clone() for name, tensor in _moving(model).items()}
+    for name, neo in heads(model).items():
+        state.update({f"{name}.{key}": value for key, value in neo.centroid.state().items()})
+    return state
 
 
 def _fingerprints(model: nn.Module) -> dict[str, str]:

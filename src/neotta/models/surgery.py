@@ -10,7 +10,14 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from neotta.batchnorm import AdaptiveNorm, adaptive_norm, norm_layers
-from neotta.errors import AlreadyAdaptedError, ModelError, NotAdaptedError, UnknownMethodError, UnsupportedModelError
+from neotta.errors import (
+    AlreadyAdaptedError,
+    ModelError,
+    NotAdaptedError,
+    OptionError,
+    UnknownMethodError,
+    UnsupportedModelError,
+)
 from neotta.models.heads import find_heads
 from neotta.neo import VARIANTS, NEOHead
 from neotta.options import Options
@@ -52,14 +59,19 @@ def adapt(
 
     Raises:
         HeadNotFoundError: There is no linear head, or it is of a kind that cannot be re-centered.
-        AlreadyAdaptedError: The model is adapted in another way.
+        AlreadyAdaptedError: The model is adapted in another way, or at another layer.
         OptionError: An option is unknown or wrong.
     """
+    check_module(model)
     if method not in VARIANTS:
-        raise UnknownMethodError(method, VARIANTS)
+        raise _not_a_variant(method)
     asked = Adaptation(method, VARIANTS[method].make(method, options))
     present = _present(model)
     if present:
+        if head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
+            raise AlreadyAdaptedError(
+                f"the model is adapted at {', '.join(heads(model))} already, not at {head}: neotta.restore(model) first"
+            )
         now = _adaptation(present[0])
         if now != asked:
             raise AlreadyAdaptedError(
@@ -79,6 +91,25 @@ def adapt(
     return model
 
 
+def check_module(model: Any) -> None:
+    """Refuse what is no module, with a hint for what `load_model` returns."""
+    if not isinstance(model, nn.Module):
+        inner = isinstance(getattr(model, "model", None), nn.Module)
+        hint = ": give its .model" if inner else ", which is no torch.nn.Module"
+        raise ModelError(f"a model was expected, got {type(model).__name__}{hint}")
+
+
+def _not_a_variant(method: str) -> OptionError | UnknownMethodError:
+    from neotta.adapters.registry import methods  # they need this module
+
+    if isinstance(method, str) and set(method.split("+")) <= set(methods()):
+        return OptionError(
+            f"method {method!r} is not one that lives in the head ({', '.join(VARIANTS)}): "
+            f"use neotta.create({method!r}, model)"
+        )
+    return UnknownMethodError(str(method), VARIANTS)
+
+
 def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:
     given = options.given()
     layers = norm_layers(model)
@@ -95,6 +126,7 @@ def heads(model: nn.Module) -> dict[str, NEOHead]:
     Raises:
         NotAdaptedError: The model has none.
     """
+    check_module(model)
     found = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
     if not found:
         raise NotAdaptedError(f"this {type(model).__name__} is not adapted: call neotta.adapt(model) first")
@@ -162,6 +194,7 @@ def restore(model: Model) -> Model:
     Raises:
         NotAdaptedError: The model is neither adapted nor folded (copies of a folded model cannot be restored).
     """
+    check_module(model)
     pairs: dict[nn.Module, nn.Module] = {}
     for module in model.modules():
         original = module

@@ -1,0 +1,20 @@
+"""Warnings that point at the line of the caller, however many layers of a network lie in between."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+_PASSED_THROUGH = ("neotta", "torch", "timm", "transformers", "torchvision")
+
+
+def warn(message: str) -> None:
+    """Warn, at the nearest line that is neither of this package nor of a library that runs it."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _package(frame.f_globals.get("__name__")) in _PASSED_THROUGH:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+def _package(module: object) -> str:
+    return str(module).partition(".")[0]

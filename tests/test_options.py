@@ -46,3 +46,28 @@ def test_betas(method, betas, message):
 def test_all_that_is_allowed_is_named():
     with pytest.raises(OptionError, match="is -1: input should be 'reference', or input should be greater than or"):
         KINDS["sar"].Options.make("sar", {"frozen_layers": -1})
+
+
+def test_presets_of_tent():
+    chosen = {preset: KINDS["tent"].Options.make("tent", {}, preset) for preset in ("original", "original-cifar10")}
+    assert {preset: (each.optimizer, each.lr) for preset, each in chosen.items()} == {
+        "original": ("sgd", 2.5e-4),
+        "original-cifar10": ("adam", 1e-3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "quirks"),
+    [
+        ("sar", ("recovery_keeps_ema", "reset_keeps_momentum")),
+        ("surgeon", ("positional_alignment", "stale_gradients")),
+    ],
+)
+def test_names_of_quirks(method, quirks):
+    make = KINDS[method].Options.make
+    for given in (quirks, list(quirks), [f"{method}_{quirk}" for quirk in quirks]):
+        assert make(method, {"compat": given}).compat == quirks
+    assert make(method, {"compat": quirks[0]}).compat == quirks[:1]
+    for wrong in ("nothing", ["nothing"], 3, [3], "other_" + quirks[0]):
+        with pytest.raises(OptionError, match=f"option 'compat' of method '{method}' is "):
+            make(method, {"compat": wrong})

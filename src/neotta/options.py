@@ -27,6 +27,18 @@ Betas = Annotated[tuple[Beta, Beta], Strict(False), BeforeValidator(_two)]
 """The two decay rates of Adam; a list will do, as configuration files have no tuples."""
 
 
+def named(method: str) -> BeforeValidator:
+    """Let a list of names be a single one too, and take names with the method's own in front, as in recorded runs."""
+
+    def unprefixed(value: Any) -> Any:
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, (list, tuple)):
+            return value
+        return tuple(each.removeprefix(f"{method}_") if isinstance(each, str) else each for each in names)
+
+    return BeforeValidator(unprefixed)
+
+
 class Options(BaseModel):
     """Base of every method's options.
 

@@ -24,9 +24,9 @@ from neotta.adapters._gradient import (
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import UnsupportedModelError
-from neotta.options import Options
+from neotta.options import Options, named
 
-Compat = Literal["sar_recovery_keeps_ema", "sar_reset_keeps_momentum"]
+Quirk = Literal["recovery_keeps_ema", "reset_keeps_momentum"]
 
 
 class SAROptions(Options):
@@ -48,7 +48,7 @@ class SAROptions(Options):
         steps: Gradient steps per batch; the answer is that of the last repetition, before its step.
         episodic: Start every batch from the source model.
         compat: Mistakes of the reference code to reproduce: a recovery keeps the low moving average
-            (`"sar_recovery_keeps_ema"`), recovery and reset keep the momentum (`"sar_reset_keeps_momentum"`).
+            (`"recovery_keeps_ema"`), recovery and reset keep the momentum (`"reset_keeps_momentum"`).
     """
 
     presets: ClassVar = {"original": {"lr_scaling": "original"}}
@@ -63,7 +63,7 @@ class SAROptions(Options):
     empty: Literal["momentum", "skip"] = "momentum"
     steps: Annotated[int, Field(ge=1)] = 1
     episodic: bool = False
-    compat: Annotated[tuple[Compat, ...], Strict(False)] = ()
+    compat: Annotated[tuple[Quirk, ...], Strict(False), named("sar")] = ()
 
 
 @register
@@ -104,7 +104,7 @@ class SAR(GradientAdapter[SAROptions]):
     # ---- what is trained
 
     def _start(self) -> None:
-        kept = self._momentum() if "sar_reset_keeps_momentum" in self.options.compat else []
+        kept = self._momentum() if "reset_keeps_momentum" in self.options.compat else []
         super()._start()
         self.ema = torch.tensor(math.nan, dtype=torch.float64)
         for new, old in zip(self._momentum(), kept, strict=False):  # nothing is kept at the first start
@@ -186,7 +186,7 @@ class SAR(GradientAdapter[SAROptions]):
         """Go back to the source model."""
         ema = self.ema
         self._start()
-        if "sar_recovery_keeps_ema" in self.options.compat:
+        if "recovery_keeps_ema" in self.options.compat:
             self.ema = ema
 
 

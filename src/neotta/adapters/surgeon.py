@@ -18,7 +18,7 @@ from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.options import Betas
+from neotta.options import Betas, named
 from neotta.swap import Swap
 
 Quirk = Literal["positional_alignment", "stale_gradients"]
@@ -49,7 +49,7 @@ class SurgeonOptions(AugmentingOptions):
     margin: Annotated[float, Field(ge=0)] | None = None
     consistency: Annotated[float, Field(ge=0)] = 0.01
     importance_samples: Annotated[int, Field(ge=1)] = 10
-    compat: Annotated[tuple[Quirk, ...], Strict(False)] = ()
+    compat: Annotated[tuple[Quirk, ...], Strict(False), named("surgeon")] = ()
 
 
 @register
@@ -180,7 +180,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
 
     def configure(self, **changes: Any) -> None:
         """Change options in the middle of a stream."""
-        if tuple(changes.get("compat", self.options.compat)) != self.options.compat:
+        if self.options.changed(self.name, **changes).compat != self.options.compat:
             raise OptionError("compat cannot change in the middle of a stream: make a new adapter")
         super().configure(**changes)
 

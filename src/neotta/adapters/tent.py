@@ -31,7 +31,10 @@ class TENTOptions(Options):
         episodic: Start every batch from the source model.
     """
 
-    presets: ClassVar = {"original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9}}
+    presets: ClassVar = {
+        "original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9},
+        "original-cifar10": {"optimizer": "adam", "lr": 1e-3},
+    }
 
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Annotated[float, Field(ge=0)] = 2.5e-4

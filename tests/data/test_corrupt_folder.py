@@ -369,3 +369,17 @@ def test_a_worker_that_dies_is_reported():
 def test_results_come_in_the_order_of_the_items():
     assert list(in_order(abs, [-3, 1, -2], workers=2)) == [3, 1, 2]
     assert list(in_order(abs, [], workers=2)) == []
+
+
+def test_versions_are_noted_and_others_warned_of(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+    manifest = json.loads((tmp_path / "dst" / NAME).read_text())
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert set(manifest["versions"]) == {"neotta", "numpy", "scipy", "pillow"}
+    manifest["versions"]["scipy"] = "0.1"
+    (tmp_path / "dst" / NAME).write_text(json.dumps(manifest))
+    with pytest.warns(UserWarning, match=r"begun with .*scipy 0\.1.*may differ a little"):
+        assert corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1).kept == 4
+    del manifest["versions"]  # of a folder that was begun before they were noted
+    (tmp_path / "dst" / NAME).write_text(json.dumps(manifest))
+    assert corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1).kept == 4

@@ -4,13 +4,14 @@ Both read the same JPEG files with the same number of workers, in turn, in one r
 Then a ViT-Small runs over the batches of either, and the share of time that it waits for data is measured.
 
     python benchmarks/loading.py [--data FOLDER] [--json FILE]
+
+The exit status is 1 if our loader needs more than `LIMIT` times the CPU time of the plain one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import resource
 import statistics
 import tempfile
@@ -21,7 +22,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from side_by_side import Row, show
 
+from neotta._words import counted
 from neotta.data.loading import Loader
 from neotta.data.opening import open_data
 from neotta.data.streams import iid
@@ -29,6 +32,7 @@ from neotta.models._torchvision import guard
 from neotta.models.preprocess import Preprocess
 
 CLASSES = 8
+LIMIT = 1.1
 
 
 def make_images(folder: Path, count: int) -> None:
@@ -95,26 +99,26 @@ def wait(batches: Iterator[torch.Tensor], encoder: torch.nn.Module, count: int) 
     }
 
 
-def compare(makers: dict[str, Callable[[], Iterator[torch.Tensor]]], rounds: int) -> dict[str, object]:
-    """Drain both in turn; the ratio of a round is plain over ours, so above 1 ours is faster."""
+def compare(makers: dict[str, Callable[[], Iterator[torch.Tensor]]], group: str, rounds: int) -> list[Row]:
+    """Drain both in turn; a ratio is that of a round, ours over the plain one, so below 1 ours is faster."""
     for make in makers.values():
         drain(make())
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in makers}
     for number in range(rounds):
         for name in list(makers)[:: 1 if number % 2 else -1]:
             runs[name].append(drain(makers[name]()))
-    result: dict[str, object] = {"runs": runs}
+    rows = []
     for unit in ("wall", "cpu"):
-        ratios = [p[unit] / o[unit] for p, o in zip(runs["plain"], runs["neotta"], strict=True)]
-        result[f"{unit}_ratio"] = statistics.median(ratios)
         for name, measured in runs.items():
-            per_image = min(run[unit] / run["images"] for run in measured) * 1e3
-            print(f"{name:8} {unit:4} {per_image:7.2f} ms an image (best of {rounds})")
-        print(f"{'ratio':8} {unit:4} {result[f'{unit}_ratio']:7.2f} plain / neotta (median of {rounds})")
-    return result
+            ratios = [ours[unit] / plain[unit] for ours, plain in zip(measured, runs["plain"], strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            per_image = statistics.median(run[unit] / run["images"] for run in measured) * 1e3
+            limit = LIMIT if (unit, name) == ("cpu", "neotta") else None
+            rows.append(Row(f"{group}, {unit} time", name, per_image, middle, low, high, limit))
+    return rows
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with one subfolder a class, instead of made images")
     parser.add_argument("--images", type=int, default=512, help="how many images to make")
@@ -122,24 +126,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--encoder-batches", type=int, default=5, help="after the first; 0: no encoder")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--json", help="write the results to this file")
     options = parser.parse_args()
-    results: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    rows: list[Row] = []
+    about: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.data or Path(temporary)
         if options.data is None:
             make_images(folder, options.images)
         for workers in options.workers:
-            print(f"\nloading with {workers} workers")
             makers = {
                 "plain": make_plain(folder, options.batch_size, workers),
                 "neotta": make_ours(folder, options.batch_size, workers),
             }
-            results[f"workers {workers}"] = compare(makers, options.rounds)
+            rows += compare(makers, counted(workers, "worker"), options.rounds)
         if options.encoder_batches:
-            results["encoder"] = encode(folder, options.batch_size, options.encoder_batches)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+            about["encoder"] = encode(folder, options.batch_size, options.encoder_batches)
+    show("Loading one image", rows, options.json, about)
+    return int(any(row.verdict == "ABOVE" for row in rows))
 
 
 def encode(folder: Path, batch_size: int, count: int) -> dict[str, object]:
@@ -159,4 +163,4 @@ def encode(folder: Path, batch_size: int, count: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -13,11 +13,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
+
+from neotta._files import atomic
 
 
 @dataclass
@@ -90,7 +91,8 @@ def show(title: str, rows: list[Row], json_path: str | None = None, about: Mappi
     Console(width=110).print(table)
     if json_path:
         content = {"title": title, **machine(), **(about or {}), "rows": [asdict(row) for row in rows]}
-        Path(json_path).write_text(json.dumps(content, indent=1) + "\n")
+        with atomic(json_path) as file:
+            file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def machine() -> dict[str, object]:

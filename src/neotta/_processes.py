@@ -1,9 +1,11 @@
-"""Processes of our own: they leave Ctrl-C to the one that started them."""
+"""Processes of our own: they leave Ctrl-C to the one that started them, and end when it does."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,6 +29,32 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore_interrupts() -> None:
-    """Leave Ctrl-C to the main process; for the beginning of another one."""
+class Terminated(KeyboardInterrupt):
+    """Somebody asked this process to end, with SIGTERM."""
+
+
+@contextmanager
+def terminations_raised() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` in this block of the main thread, so that what is open is closed."""
+
+    def stop(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def begin_worker() -> None:
+    """Leave Ctrl-C to the process that started this one, and end when that ends, even by a kill."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

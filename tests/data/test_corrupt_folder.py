@@ -268,7 +268,7 @@ def test_the_command_lists_what_it_skipped(app, src, tmp_path):
     result = CliRunner().invoke(app, [*arguments, "--workers", "1"], catch_exceptions=False)
     assert "skipped: image" in result.output
     assert "broken.png" in result.output
-    assert "4 pictures written, 0 kept, 1 images unreadable" in result.output
+    assert "4 pictures written, 0 kept, 1 image unreadable" in result.output
     assert (tmp_path / "dst/saturate/1/cat/1.png").exists()
 
 
@@ -285,27 +285,48 @@ def test_the_extra_corruptions_are_asked_for_apart(app, src, tmp_path):
     assert folders == {"speckle_noise", "gaussian_blur", "spatter", "saturate"}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process group")
-def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_path):
+def started(src, dst):
+    """The command as a process with two workers, that has begun to write."""
     for number in range(16):
         Pillow.new("RGB", (80, 80), (number, 100, 200)).save(src / f"more{number}.png")
     code = "import typer; from neotta.cli.corrupt import corrupt; typer.run(corrupt)"
-    arguments = [str(src), str(tmp_path / "dst"), "--all", "--preset", "cifar", "--workers", "2"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [str(src), str(dst), "--all", "--preset", "cifar", "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
-        env=environment,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while not list((tmp_path / "dst").glob("*/*/*.png")) and time.monotonic() < deadline:
+    while not list(dst.glob("*/*/*.png")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    return process
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize(
+    ("send", "number", "code"),
+    [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_path, send, number, code):
+    process = started(src, tmp_path / "dst")
+    send(process.pid, number)
+    output, _ = process.communicate(timeout=60)  # the pipe ends when the workers have ended too
+    assert process.returncode == code
     assert "Traceback" not in output
     assert "the same command completes the folder" in output
     begun = len(list((tmp_path / "dst").glob("**/*.png")))
@@ -316,6 +337,23 @@ def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_pa
     assert result.written == 20 * 75 - begun
     assert not list((tmp_path / "dst").glob("**/.*.tmp"))
     assert json.loads((tmp_path / "dst" / NAME).read_text())["images"] == 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+def test_workers_end_with_the_command_even_if_it_is_killed(src, tmp_path):
+    process = started(src, tmp_path / "dst")
+    workers = children(process.pid)
+    assert len(workers) >= 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while any(map(running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [worker for worker in workers if running(worker)]
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    process.stdout.close()
+    assert left == []
 
 
 def die(_item):
@@ -331,3 +369,17 @@ def test_a_worker_that_dies_is_reported():
 def test_results_come_in_the_order_of_the_items():
     assert list(in_order(abs, [-3, 1, -2], workers=2)) == [3, 1, 2]
     assert list(in_order(abs, [], workers=2)) == []
+
+
+def test_versions_are_noted_and_others_warned_of(src, tmp_path):
+    corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1)
+    manifest = json.loads((tmp_path / "dst" / NAME).read_text())
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert set(manifest["versions"]) == {"neotta", "numpy", "scipy", "pillow"}
+    manifest["versions"]["scipy"] = "0.1"
+    (tmp_path / "dst" / NAME).write_text(json.dumps(manifest))
+    with pytest.warns(UserWarning, match=r"begun with .*scipy 0\.1.*may differ a little"):
+        assert corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1).kept == 4
+    del manifest["versions"]  # of a folder that was begun before they were noted
+    (tmp_path / "dst" / NAME).write_text(json.dumps(manifest))
+    assert corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1).kept == 4

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from neotta._processes import Terminated, terminations_raised
+from neotta._words import counted
 from neotta.errors import OptionError
 
 
@@ -47,7 +49,7 @@ def corrupt(
         raise OptionError(f"say which: --all, --extra or --corruption NAME ({', '.join(CORRUPTIONS)})")
     console = Console()
     try:
-        with _progress(console) as progress, warnings.catch_warnings():
+        with terminations_raised(), _progress(console) as progress, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="image .* is skipped")  # they are listed below
             result = corrupt_folder(
                 src,
@@ -63,14 +65,14 @@ def corrupt(
                 workers=workers,
                 progress=progress,
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         console.print("interrupted; the same command completes the folder")
-        raise typer.Exit(130) from None
+        raise typer.Exit(143 if isinstance(interrupt, Terminated) else 130) from None
     for problem in result.unreadable.values():
         console.print(f"skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
-    unreadable = len(result.unreadable)
+    unreadable = counted(len(result.unreadable), "image")
     console.print(
-        f"{result.written} pictures written, {result.kept} kept, {unreadable} images unreadable: {dst}",
+        f"{counted(result.written, 'picture')} written, {result.kept:,} kept, {unreadable} unreadable: {dst}",
         markup=False,
         highlight=False,
         soft_wrap=True,

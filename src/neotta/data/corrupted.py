@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 from neotta.data._numbers import checked_seed
 from neotta.data.base import Image, ImageDataset
 from neotta.data.corruptions.registry import check_choice, corrupt
+from neotta.data.corruptions.textures import Textures
 
 
 class CorruptedDataset(ImageDataset):
@@ -61,4 +63,11 @@ class CorruptedDataset(ImageDataset):
         return f"{self.dataset.stamp(index)}-{self._how()}"
 
     def _how(self) -> str:
-        return f"{self.name}-{self.severity}-{self.preset}-{self.seed}-{self.textures or ''}"
+        return f"{self.name}-{self.severity}-{self.preset}-{self.seed}-{self._textures}"
+
+    @functools.cached_property
+    def _textures(self) -> str:
+        """What the pictures of frost are, not where: empty where none of a folder are used."""
+        if self.textures is None or self.name != "frost":
+            return ""
+        return Textures.of_folder(self.textures).digest()[:16]

@@ -1,7 +1,8 @@
 """Write a corrupted copy of a folder of images, in the layout of ImageNet-C.
 
 `<corruption>/<severity>/<class>/<file>.JPEG`. Every file is a function of the source image, its path and the
-options: neither the number of workers nor an interruption can be seen in the result.
+options, for one version of NumPy, SciPy and Pillow: neither the number of workers nor an interruption can be
+seen in the result.
 """
 
 from __future__ import annotations

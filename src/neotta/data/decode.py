@@ -38,6 +38,12 @@ MAX_PIXELS = 89_478_485
 # Photographs' formats only. Pillow knows more; one of them (EPS) would start another program on the file.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+    | {".ppm", ".pgm", ".pnm", ".jp2", ".avif"}
+)
+"""How the names of such files end; others in a folder of images are something else (checksums, licences, notes)."""
+
 Encoded = bytes | str | os.PathLike[str]
 """An image file: its bytes, or its path."""
 

@@ -1,8 +1,8 @@
 """Where the random numbers of a corruption come from.
 
 A corruption never touches a global generator: it asks a `Draws` object. The draws of one picture depend on
-(seed, image id, corruption, severity) and nothing else: neither the number of workers nor the order of the
-pictures matters.
+(seed, image id, corruption, severity) and the version of NumPy: neither the number of workers nor the order
+of the pictures matters. The pictures depend on the versions of SciPy and Pillow as well.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class LegacyDraws:
 
 
 def draws_for(seed: int, image_id: str, name: str, severity: int) -> GeneratorDraws:
-    """The draws of one picture: a pure function of the four arguments, on every machine.
+    """The draws of one picture: a pure function of the four arguments, for one version of NumPy.
+
+    NumPy may change what its generators draw from one version to the next; `corrupt_folder` notes the versions.
 
     A cryptographic hash, because Python's own `hash` of a string changes from process to process.
     """

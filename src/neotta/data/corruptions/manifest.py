@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from neotta._files import atomic
+from neotta._version import __version__
 from neotta.data._numbers import whole
 from neotta.data.corruptions.textures import Textures
 from neotta.errors import DataError, OptionError
@@ -71,22 +74,22 @@ def claim(dst: Path, options: Options, src: Path, images: Sequence[str]) -> None
 
 
 def _describe(options: Options, src: Path, images: Sequence[str]) -> dict[str, Any]:
-    textures = Textures.of_folder(options.textures).sources if options.textures else ()
     return {
         "format": FORMAT,
         **dataclasses.asdict(options),
         "quality": options.quality if options.file_kind == "jpeg" else None,
-        "textures": _digest([Path(str(file)).read_bytes() for file in textures]) if textures else None,
+        "textures": Textures.of_folder(options.textures).digest() if options.textures else None,
         "images": len(images),
         # Names and sizes: enough to notice another source, and quick for a million files.
-        "source": _digest([f"{image} {(src / image).stat().st_size}".encode() for image in images]),
+        "source": _digest([f"{image} {(src / image).stat().st_size}" for image in images]),
+        "versions": {"neotta": __version__, **{name: version(name) for name in ("numpy", "scipy", "pillow")}},
     }
 
 
-def _digest(parts: Sequence[bytes]) -> str:
+def _digest(lines: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(hashlib.sha256(part).digest())
+    for line in lines:
+        digest.update(hashlib.sha256(line.encode()).digest())
     return digest.hexdigest()
 
 
@@ -100,8 +103,18 @@ def _read(file: Path) -> dict[str, Any]:
     return manifest
 
 
+def _listed(versions: object) -> str:
+    return ", ".join(f"{name} {value}" for name, value in versions.items()) if isinstance(versions, dict) else "others"
+
+
 def _compare(dst: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    differences = [name for name in new if old.get(name) != new[name]]
+    if old.get("versions", new["versions"]) != new["versions"]:
+        warnings.warn(
+            f"{str(dst)!r} was begun with {_listed(old['versions'])}, now these are {_listed(new['versions'])}: "
+            "the pictures to come may differ a little from what these would have been",
+            stacklevel=4,
+        )
+    differences = [name for name in new if name != "versions" and old.get(name) != new[name]]
     if not differences:
         return
     if set(differences) <= {"images", "source"}:

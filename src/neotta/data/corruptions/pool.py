@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import TypeVar
 
-from neotta._processes import ignore_interrupts, interrupts_held
+from neotta._processes import begin_worker, interrupts_held
 from neotta.errors import DataError
 
 Item = TypeVar("Item")
@@ -36,7 +36,7 @@ def in_order(
         yield from map(function, items)
         return
     # Fresh processes: a fork of a process that has threads may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin_worker)
     try:
         with interrupts_held():  # the workers start here, and would die noisily of a Ctrl-C while they do
             results = pool.map(function, items, chunksize=chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from dataclasses import dataclass, replace
@@ -15,9 +16,8 @@ from numpy.typing import NDArray
 from neotta.data.base import Image
 from neotta.data.corruptions.crystals import RECIPES, grown
 from neotta.data.corruptions.filters import CACHED_SIDE
+from neotta.data.decode import SUFFIXES, decode
 from neotta.errors import DataError
-
-SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class Textures:
     def of_folder(cls, folder: str | os.PathLike[str]) -> Textures:
         """All images of a folder, in the order of their names.
 
+        Each is drawn equally often. The public scripts come with six pictures and draw from the first five: to draw
+        as they do, leave the sixth out of the folder.
+
         Raises:
             DataError: The folder does not exist or holds no image.
         """
@@ -43,6 +46,13 @@ class Textures:
 
     def __len__(self) -> int:
         return len(self.sources)
+
+    def digest(self) -> str:
+        """A hash of the files: another for other pictures, the same wherever they lie."""
+        digest = hashlib.sha256()
+        for file in self.sources:
+            digest.update(hashlib.sha256(Path(str(file)).read_bytes()).digest())
+        return digest.hexdigest()
 
     def scaled(self, scale: float) -> Textures:
         """The same pictures at another scale."""
@@ -65,10 +75,11 @@ GROWN = Textures(tuple(range(len(RECIPES))))
 def _folder(folder: str) -> Textures:
     if not Path(folder).is_dir():
         raise DataError(f"textures: {folder!r} is not a folder")
-    files = sorted(str(file) for file in Path(folder).iterdir() if file.suffix.lower() in SUFFIXES)
-    if not files:
+    files = (file for file in Path(folder).iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
+    found = tuple(sorted(str(file) for file in files if file.is_file()))
+    if not found:
         raise DataError(f"textures: no image ({', '.join(sorted(SUFFIXES))}) in {folder!r}")
-    return Textures(tuple(files))
+    return Textures(found)
 
 
 @lru_cache(maxsize=16)
@@ -108,10 +119,7 @@ def _enlarged(source: str | int, scale: float, height: int, width: int) -> Image
 
 
 def _load(file: str) -> Image:
-    from PIL import Image as Pillow
-
     try:
-        with Pillow.open(file) as picture:
-            return np.asarray(picture.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, Pillow.DecompressionBombError) as error:
-        raise DataError(f"textures: {file!r} cannot be read as an image: {error}") from error
+        return decode(file)
+    except DataError as error:
+        raise DataError(f"textures: {error}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from neotta.data.base import ImageDataset
+from neotta.data.corruptions import SEVERITIES
 from neotta.data.layouts.arrays import (
     ArrayDataset,
     RowsDataset,
@@ -24,7 +25,6 @@ from neotta.errors import DataError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
-SEVERITIES = 5
 _RECORD = 1 + 3 * 32 * 32  # the label, then the red, the green and the blue plane
 
 
@@ -89,7 +89,7 @@ def open_cifar10_c(root: Path) -> DataSource:
     corruptions = in_paper_order(_corruptions(root))
     if not corruptions:
         raise DataError(f"{str(root)!r} holds no <corruption>.npy beside labels.npy")
-    domains = tuple(f"{name}/{severity}" for name in corruptions for severity in range(1, SEVERITIES + 1))
+    domains = tuple(f"{name}/{severity}" for name in corruptions for severity in SEVERITIES)
     return DataSource("cifar10-c", root, domains, partial(_rows, root), CLASSES)
 
 
@@ -101,10 +101,10 @@ def _rows(root: Path, domain: str) -> ImageDataset:
     name, severity = domain.split("/")
     path = root / f"{name}.npy"
     count = len(load_images(path))
-    if count % SEVERITIES:
-        raise DataError(f"{str(path)!r} holds {count:,} images, no multiple of {SEVERITIES} severities")
+    if count % len(SEVERITIES):
+        raise DataError(f"{str(path)!r} holds {count:,} images, no multiple of {len(SEVERITIES)} severities")
     labels = check_labels(load_array(root / "labels.npy"), count, root / "labels.npy", len(CLASSES))
-    size = count // SEVERITIES
+    size = count // len(SEVERITIES)
     start = (int(severity) - 1) * size
     return RowsDataset(
         path,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from neotta.data.base import ImageDataset
-from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 from neotta.data.decode import probe
 from neotta.data.layouts.files import (
     FileDataset,
@@ -28,7 +28,7 @@ PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 """The archives of ImageNet-C, which some people unpack into folders of their own."""
 
-_SEVERITIES = frozenset("12345")
+_SEVERITIES = frozenset(map(str, SEVERITIES))
 
 
 def in_paper_order(names: Iterable[str]) -> list[str]:

@@ -12,14 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image, ImageDataset
-from neotta.data.decode import Encoded, Header, decode, probe
+from neotta.data.decode import SUFFIXES, Encoded, Header, decode, probe
 from neotta.errors import DataError
-
-SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-    | {".ppm", ".pgm", ".pnm", ".jp2", ".avif"}
-)
-"""Files with other endings are no samples (checksums, licences, notes)."""
 
 
 class EncodedDataset(ImageDataset):

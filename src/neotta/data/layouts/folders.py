@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from neotta.data.base import ImageDataset
+from neotta.data.decode import SUFFIXES
 from neotta.data.layouts.files import (
-    SUFFIXES,
     FileDataset,
     class_folders,
     first_image,

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from neotta._processes import ignore_interrupts, interrupts_held
+from neotta._processes import begin_worker, interrupts_held
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.engines import KILLED, LIVES, Job, Setup
 from neotta.evaluate.plan import Run
@@ -145,7 +145,7 @@ _ERRORS = {"error": NeottaError, "storage": StorageError}
 
 def _serve(line: Connection, setup: Setup, threads: int) -> None:
     """What a worker does: open the workbench, and carry out runs until the line is closed."""
-    ignore_interrupts()
+    begin_worker()
     torch.set_num_threads(threads)
     with contextlib.suppress(EOFError, BrokenPipeError):
         try:

@@ -194,12 +194,14 @@ class Monitor:
             coming: The rest of the batch, which very likely belongs to the new domain too, (n, d).
             in_batch: How many samples of this batch came up to the alarm: the model has yet to see them.
         """
-        before, known = self.centroid, detector.recent(alarm.since)
+        before = self.centroid
+        known = _trim(detector.recent(alarm.since), coming, before.mean.numpy())
         detector.restart(known)
         self._centroid = _centroid(known)
         fresh = _centroid(np.concatenate([known, coming]))
         mean, count = fresh.mean, int(fresh.count)
-        variance = float((fresh if count > 1 else before).total_variance())
+        # A few samples may be on the wrong side of the change, and these only add to a variance.
+        variance = min(float(side.total_variance()) for side in (fresh, before) if int(side.count) > 1)
         domains = {domain.name: domain for domain in self._domains()}
         near = next(iter(rank(mean, domains.values(), count, variance)), None)
         target = self._target if self._target is not None and self._target.neo.adapting else None
@@ -214,7 +216,7 @@ class Monitor:
                 place(target, mean, 0, seen, variance)
         old = Domain("before", before.mean, int(before.count), None, "")
         moved = rank(mean, [old], count, variance)[0]
-        return Change(self.samples, alarm.since, moved, near, self.action if target else "none", counts)
+        return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)
 
     def _domains(self) -> list[Domain]:
         """The known domains of this head."""
@@ -234,6 +236,13 @@ def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
     if rows.ndim < 2:
         raise InputError(f"embeddings are (batch, features), got {rows.shape}")
     return rows.reshape(-1, rows.shape[-1])
+
+
+def _trim(known: Floats, coming: Floats, old: Floats) -> Floats:
+    """Leave out the first of the samples since the change that are nearer to the old centroid than to the new one."""
+    new = np.concatenate([known, coming]).mean(0)
+    belongs = np.square(known - new).sum(1) <= np.square(known - old).sum(1)
+    return known[belongs.argmax() :] if belongs.any() else known[-1:]
 
 
 def _centroid(rows: Floats) -> Centroid:

@@ -20,7 +20,7 @@ class Change:
 
     Attributes:
         sample: How many samples the monitor had seen when it was raised.
-        since: How many of them, the last ones, came after the most likely moment of the change.
+        since: How many of them, the last ones, came after the most likely moment of the change (256 at most).
         moved: How far the mean of these lies from the centroid before.
         nearest: The known domain nearest to them, if the library has any.
         action: What was done with the model's centroid. `"none"` also if it is frozen.

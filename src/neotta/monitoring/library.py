@@ -17,6 +17,7 @@ from neotta.adapters.neo import Recentering
 from neotta.centroid import Centroid
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
 from neotta.models.state import save
+from neotta.models.surgery import head
 from neotta.statefile import read_state, write_state
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class DomainLibrary:
         elif isinstance(source, Recentering):
             source.save(path)
         else:
+            head(source)  # a domain has one centroid
             save(source, path)
         return self[name]
 

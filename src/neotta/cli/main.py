@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from neotta._version import __version__
+from neotta.cli.bench import bench
 from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
 from neotta.cli.demo import demo
@@ -27,6 +28,7 @@ app.add_typer(data_app, name="data")
 app.command()(corrupt)
 app.command()(methods)
 app.command()(models)
+app.command()(bench)
 
 
 def _version(asked: bool) -> None:

@@ -48,6 +48,7 @@ def compare(
     warmup: int = 3,
     limits: Mapping[str, float] | None = None,
     repeat: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[Row]:
     """Time each way `rounds` times, interleaved; the first way is the one the others are compared with."""
     times: dict[str, list[float]] = {name: [] for name in ways}
@@ -56,11 +57,11 @@ def compare(
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             way = ways[name]
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeat):
                 way()
             if turn >= 0:
-                times[name].append((time.perf_counter() - start) / repeat)
+                times[name].append((clock() - start) / repeat)
     rows = []
     for name in names:
         ratios = [mine / base for mine, base in zip(times[name], times[names[0]], strict=True)]

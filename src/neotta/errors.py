@@ -19,6 +19,7 @@ NeottaError
 │   ├── StateFileError                  the file is missing, damaged or of another format
 │   └── StateMismatchError              the file belongs to another model or method
 ├── DataError (ValueError)              a dataset, image or archive cannot be used
+├── WorkerError (RuntimeError)          a process started for a piece of work died or took too long
 └── MissingExtraError (ImportError)     an optional package is not installed
 ```
 
@@ -117,6 +118,10 @@ class StateMismatchError(StateError):
 
 class DataError(NeottaError, ValueError):
     """A dataset, image or archive cannot be used."""
+
+
+class WorkerError(NeottaError, RuntimeError):
+    """A process started for a piece of work died or took too long."""
 
 
 class MissingExtraError(NeottaError, ImportError):

@@ -69,8 +69,11 @@ class PromptedViT:
     def features(self, images: Tensor, prompts: Tensor | None) -> Tensor:
         """The class token after every block as the next norm makes it, in float32 at least: (B, num_features)."""
         tokens: list[Tensor] = []
-        catch = [norm.register_forward_hook(lambda _, args, output: tokens.append(output[:, 0])) for norm in self.norms]
-        with _hooks(catch):
+
+        def catch(module: nn.Module, args: Any, output: Tensor) -> None:
+            tokens.append(output[:, 0].clone())  # a view would keep all tokens of all blocks in memory
+
+        with _hooks([norm.register_forward_hook(catch) for norm in self.norms]):
             last = self.embeddings(images, prompts)
         together = torch.cat([*tokens[1:], last], dim=1)  # the first norm is in front of all blocks
         return together.float() if together.dtype.itemsize < 4 else together

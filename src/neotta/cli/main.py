@@ -9,6 +9,7 @@ import typer
 
 from neotta._version import __version__
 from neotta.cli.bench import bench
+from neotta.cli.compare import compare
 from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
 from neotta.cli.demo import demo
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.add_typer(data_app, name="data")
+app.command()(compare)
 app.command()(corrupt)
 app.command()(methods)
 app.command()(models)

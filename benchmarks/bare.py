@@ -1,0 +1,126 @@
+"""What each method has to do at the least, written down with nothing around it: what its adapter is measured against.
+
+Each function takes an untouched model and a batch, and returns a step to be timed.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import nn
+
+
+def entropy(logits):
+    log = logits.log_softmax(1)
+    return -(log.exp() * log).sum(1)
+
+
+def trainable(model, chosen):
+    """A copy of a model of which only the chosen parameters are trained."""
+    model = copy.deepcopy(model).requires_grad_(False)
+    params = [
+        parameter.requires_grad_()
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if chosen(module, name)
+    ]
+    return model, params
+
+
+def norms(module, name):
+    return isinstance(module, nn.LayerNorm)
+
+
+def weights_and_biases(module, name):
+    return name in ("weight", "bias")
+
+
+def forwards(model, images, count):
+    """So many plain forward passes: what FOA has to do."""
+
+    def step():
+        with torch.inference_mode():
+            for _ in range(count):
+                model(images)
+
+    return step
+
+
+def tent(model, images):
+    """Forward, backward, and an optimizer step on the norm layers."""
+    model, params = trainable(model, norms)
+    optimizer = torch.optim.Adam(params, lr=2.5e-4)
+
+    def step():
+        entropy(model(images)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def sar(model, images):
+    """Twice forward, backward, and an optimizer step on the norm layers of the first nine blocks."""
+    model, params = trainable(model, lambda module, name: False)
+    for block in model.blocks[:9]:
+        params += [parameter.requires_grad_() for norm in (block.norm1, block.norm2) for parameter in norm.parameters()]
+    optimizer = torch.optim.SGD(params, lr=1e-3, momentum=0.9)
+
+    def step():
+        for _ in range(2):
+            entropy(model(images)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def cotta(model, images):
+    """Two forward passes of teacher and anchor; forward, backward and step of the student; teacher follows."""
+    student, params = trainable(model, weights_and_biases)
+    teacher, averages = trainable(model, weights_and_biases)
+    optimizer = torch.optim.SGD(params, lr=5e-3, momentum=0.9)
+
+    def step():
+        with torch.no_grad():
+            model(images).softmax(1).amax(1).mean().item()
+            taught = teacher(images).log_softmax(1)
+        learnt = student(images).log_softmax(1)
+        loss = -(taught.exp() * learnt + learnt.exp() * taught).sum(1).mean() / 2
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for average, parameter in zip(averages, params, strict=True):
+                average.lerp_(parameter, 0.001)
+
+    return step
+
+
+def surgeon(model, images):
+    """Forward and backward of ten images; two forwards, the backward of both, and an optimizer step on all weights.
+
+    The view is there already, and nothing is pruned.
+    """
+    model, params = trainable(
+        model, lambda module, name: name == "weight" or (name == "bias" and not isinstance(module, nn.Linear))
+    )
+    optimizer = torch.optim.Adam(params, lr=1e-5)
+    view = images.flip(3)
+    margin = 0.4 * math.log(model.num_classes)
+
+    def step():
+        entropy(model(images[:10])).mean().backward()
+        optimizer.zero_grad()
+        logits = model(images)
+        uncertain = entropy(logits)
+        weight = torch.where(uncertain < margin, (margin - uncertain).exp(), 0.0).detach()
+        disagreement = -(logits.softmax(1) * model(view).log_softmax(1)).sum(1).mean()
+        loss = (uncertain * weight).sum() / max(int((weight > 0).sum()), 1) + 0.01 * model.num_classes * disagreement
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

@@ -1,0 +1,134 @@
+"""What each method costs: time beside the least that it has to do, and memory in a process of its own.
+
+python benchmarks/methods.py [--batch 64] [--rounds 31] [--methods neo,t3a,tent] [--no-memory] [--cpu-time] [--json F]
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+import warnings
+from dataclasses import asdict
+
+import bare
+import torch
+from side_by_side import Row, compare, parser, show
+
+import neotta
+from neotta.evaluate._cost_worker import sharpen
+from neotta.evaluate.costs import measure_costs
+
+MODEL = "timm:vit_tiny_patch16_224"
+LIMIT = 1.05
+PLAIN = {"none": None, "neo": 1.01, "neo-continual": None, "neo-mse": None, "t3a": LIMIT, "lame": LIMIT}
+"""Methods that are compared with plain inference, all in one group, and their limits."""
+STREAM = (1, 10, 100, 1000, 2000)
+FULL = 1000
+"""After so many batches of 64, each of the 1000 classes has about all supports that it can have."""
+
+
+def options(method, images):
+    return {"source": images[:32]} if method == "foa" else {}
+
+
+def groups(model, images, chosen):
+    """For each comparison: its name, the ways (the first is what the others are compared with), and the limits."""
+
+    def adapter(method):
+        made = neotta.create(method, copy.deepcopy(model), **options(method, images))
+        return lambda: made(images)
+
+    plain = {method: adapter(method) for method in PLAIN if method in chosen}
+    if plain:
+        limits = {method: limit for method, limit in PLAIN.items() if limit}
+        yield "plain inference", {"1 forward": bare.forwards(model, images, 1), **plain}, limits
+    least = {
+        "tent": ("forward, backward, step", bare.tent),
+        "sar": ("twice the same", bare.sar),
+        "foa": ("3 forwards", lambda model, images: bare.forwards(model, images, 3)),
+        "cotta": ("student, 2 forwards, step", bare.cotta),
+        "surgeon": ("10 rows, 2 forwards, step", bare.surgeon),
+    }
+    for method, (name, make) in least.items():
+        if method in chosen:
+            yield method, {name: make(model, images), method: adapter(method)}, {method: LIMIT}
+
+
+def stream(model, rounds, clock):
+    """Time of T3A for a batch after so many batches, from embeddings: bounded, however long the stream."""
+    adapter = neotta.create("t3a", model)
+    times, supports = {mark: [] for mark in STREAM}, {}
+    for _ in range(rounds):
+        adapter.reset()
+        generator = torch.Generator().manual_seed(0)
+        last = []
+        for number in range(1, STREAM[-1] + 1):
+            embeddings = torch.randn(64, adapter.head.in_features, generator=generator)
+            start = clock()
+            adapter.predict_embeddings(embeddings)
+            last = [*last[-4:], clock() - start]
+            if number in times:
+                times[number].append(min(last))  # of five: a single one of a few milliseconds is often disturbed
+                supports[number] = int(adapter.counts.sum())
+    rows = []
+    for mark in STREAM:
+        ratios = [mine / full for mine, full in zip(times[mark], times[FULL], strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        limit = 1.1 if mark > FULL else None
+        milliseconds = statistics.median(times[mark]) * 1e3
+        note = f"{supports[mark]} supports"
+        rows.append(Row("T3A, embeddings", f"after {mark:4}", milliseconds, middle, low, high, limit, note))
+    return rows
+
+
+def memory(rows, chosen, batch, threads):
+    """Write beside each method how much memory it takes above the plain model."""
+    costs = measure_costs(
+        chosen,
+        MODEL,
+        model_options={"pretrained": False},
+        batch_size=batch,
+        batches=2,
+        warmup=1,
+        threads=threads,
+        progress=lambda name, done, total: print(f"memory of {name} ({done + 1}/{total})", flush=True),
+    )
+    for row in rows:
+        if row.way in costs:
+            cost = costs[row.way]
+            row.note = f"+{(cost.memory_above_plain or 0) / 2**20:.0f} MB"
+    return {name: asdict(cost) for name, cost in costs.items()}
+
+
+def main() -> None:
+    parse = parser(__doc__.splitlines()[0])
+    parse.add_argument("--batch", type=int, default=64, help="images in a batch")
+    parse.add_argument("--methods", help="only these, separated by commas")
+    parse.add_argument("--no-memory", action="store_true", help="measure time only")
+    parse.add_argument("--cpu-time", action="store_true", help="for a machine that others use too; give --threads 1")
+    args = parse.parse_args()
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    known = [name for name in neotta.methods() if name != "neo-bn"]  # it is for networks with batch normalisation
+    chosen = args.methods.split(",") if args.methods else known
+    warnings.simplefilter("ignore", RuntimeWarning)  # the same batch again and again looks like a collapse
+    torch.manual_seed(0)
+    model = neotta.load_model(MODEL, pretrained=False).model
+    images = torch.randn(args.batch, 3, 224, 224)
+    sharpen(model, images[:32])
+    rows = []
+    for name, ways, limits in groups(model, images, chosen):
+        print(f"timing {name}", flush=True)
+        rows += compare(name, ways, rounds=args.rounds, warmup=1, limits=limits, clock=clock)
+    about = {"model": MODEL, "batch": args.batch}
+    if not args.no_memory:
+        about["costs"] = memory(rows, chosen, args.batch, args.threads)
+    if "t3a" in chosen:
+        rows += stream(model, min(args.rounds, 5), clock)
+    show(f"Methods on {MODEL}, batches of {args.batch}", rows, args.json, about)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""`neotta compare`: the table of a results file."""
+
+from __future__ import annotations
+
+import enum
+import io
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+    from rich.text import Text
+
+    from neotta.cli.grids import Grid
+    from neotta.evaluate.comparison import Comparison
+    from neotta.evaluate.records import Record
+
+_STYLES = {"best": "bold", "second": "underline", "failed": "red", "helps": "green", "hurts": "red", "": ""}
+_WIDE = 10_000
+
+
+class Format(str, enum.Enum):
+    """How to print a comparison."""
+
+    table = "table"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+
+
+def compare(
+    results: Annotated[list[Path], typer.Argument(help="One or more files that 'neotta run' wrote.")],
+    metric: Annotated[str, typer.Option(help="top1, top5, ece, nll, entropy or confidence.")] = "top1",
+    baseline: Annotated[str, typer.Option(help="The method that differences refer to.")] = "none",
+    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+) -> None:
+    """Put the methods in RESULTS side by side: means over seeds, and differences on the same samples."""
+    from rich.console import Console
+
+    from neotta._files import atomic
+    from neotta.cli import formats
+    from neotta.evaluate.compare import compare as compare_records
+
+    found = compare_records(_read(results), metric, baseline=baseline)
+    if format is Format.table and output is None:
+        Console(highlight=False).print(render(found))
+        return
+    if format is Format.table:
+        page = io.StringIO()
+        Console(file=page, width=_WIDE, highlight=False, color_system=None).print(render(found))
+        text = "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
+    else:
+        writers = {"markdown": formats.markdown, "latex": formats.latex, "csv": formats.comma_separated}
+        text = writers[format.value](found)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    with atomic(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _read(paths: list[Path]) -> list[Record]:
+    from neotta.errors import DataError
+    from neotta.evaluate.records import Records
+
+    records: list[Record] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for path in paths:
+            if not path.exists():
+                raise DataError(f"there is no file of records {str(path)!r}")
+            records += Records(path).read()
+    for warning in caught:
+        typer.echo(f"neotta: {warning.message}", err=True)
+    return records
+
+
+def render(comparison: Comparison) -> ComparisonView:
+    """Make what rich prints of a comparison."""
+    return ComparisonView(comparison)
+
+
+class ComparisonView:
+    """A comparison as rich prints it; its tables suit the width there is.
+
+    Domains are rows and methods columns where that fits, else the other way round; if neither does, the columns
+    are spread over several tables.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the tables and the notes below them."""
+        from rich.text import Text
+
+        from neotta.cli.grids import differences, failures, summary, values
+
+        comparison = self.comparison
+        yield Text.assemble((comparison.metric.title, "bold"), f" ({comparison.shared})")
+        for block in comparison.blocks:
+            yield Text()
+            if block.title:
+                yield Text(block.title, style="bold")
+            yield from _fitting(values(block, comparison.metric), console, options)
+            gaps = differences(block, comparison.metric)
+            if gaps is not None:
+                yield Text(f"\nDifference to {block.baseline} on the same samples")
+                yield from _fitting(gaps, console, options)
+            sentences = summary(block, comparison.metric)
+            if sentences:
+                yield Text()
+            for line in sentences:
+                yield Text(line)
+            for line in failures(block):
+                yield Text(line, style="red")
+        yield Text()
+        for note in comparison.notes():
+            yield Text(note, style="dim")
+
+
+def _fitting(grid: Grid, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+    """The tables that show a grid within the width."""
+    from rich.measure import Measurement
+    from rich.text import Text
+
+    def fits(table: Table) -> bool:
+        return Measurement.get(console, options.update(width=_WIDE), table).maximum <= options.max_width
+
+    for whole in (grid, grid.transposed()):
+        if fits(_table(whole)):
+            yield _table(whole)
+            return
+    start = 0
+    while start < len(grid.columns):
+        stop = start + 1
+        while stop < len(grid.columns) and fits(_table(grid.part(start, stop + 1))):
+            stop += 1
+        if start:
+            yield Text()
+        yield _table(grid.part(start, stop))
+        start = stop
+
+
+def _table(grid: Grid) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(Text(grid.corner), no_wrap=True)
+    for name in grid.columns:
+        table.add_column(Text(name), justify="right")
+    for name, entries in grid.rows:
+        cells = (Text.assemble((entry.text, _STYLES[entry.mark])) for entry in entries)  # no style on the padding
+        table.add_row(Text(name), *cells)
+    return table

@@ -1,0 +1,101 @@
+"""A comparison as Markdown, LaTeX or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+from neotta.cli.grids import AVERAGE, Grid, differences, failures, summary, values
+from neotta.evaluate.comparison import Comparison, Difference
+from neotta.evaluate.metrics import Interval
+
+
+def markdown(comparison: Comparison) -> str:
+    """Tables in Markdown: best in bold, second best underlined."""
+    marks = {"best": "**{}**", "second": "<u>{}</u>"}
+    parts = [f"**{comparison.metric.title}** ({comparison.shared})"]
+    for block in comparison.blocks:
+        if block.title:
+            parts.append(f"### {block.title}")
+        parts.append(_markdown(values(block, comparison.metric), marks))
+        if (grid := differences(block, comparison.metric)) is not None:
+            parts += [f"Difference to {block.baseline} on the same samples:", _markdown(grid, {})]
+        parts += ["\n".join(f"- {line}" for line in summary(block, comparison.metric))]
+        parts += ["\n".join(f"- {line}" for line in failures(block))]
+    parts.append("\n".join(f"- {note}" for note in comparison.notes()))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _markdown(grid: Grid, marks: dict[str, str]) -> str:
+    lines = [[grid.corner, *grid.columns], ["---", *("--:" for _ in grid.columns)]]
+    lines += [[name, *(marks.get(mark, "{}").format(text) for text, mark in entries)] for name, entries in grid.rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def latex(comparison: Comparison) -> str:
+    """`tabular` environments that need no package: best in bold, second best underlined."""
+    marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
+    parts = [f"% {comparison.metric.title} ({comparison.shared})"]
+    for block in comparison.blocks:
+        parts.append(f"% {block.title}" if block.title else "")
+        parts.append(_latex(values(block, comparison.metric), marks))
+        if (grid := differences(block, comparison.metric)) is not None:
+            parts += [f"% difference to {block.baseline} on the same samples", _latex(grid, {})]
+        parts += [f"% {line}" for line in failures(block)]
+    parts += [f"% {note}" for note in comparison.notes()]
+    return "\n".join(filter(None, parts)) + "\n"
+
+
+def _latex(grid: Grid, marks: dict[str, str]) -> str:
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
+        " & ".join(_escaped(name) for name in (grid.corner, *grid.columns)) + r" \\ \hline",
+    ]
+    for name, entries in grid.rows:
+        rule = r"\hline " if name == AVERAGE else ""
+        cells = (marks.get(mark, "{}").format(_escaped(text)) for text, mark in entries)
+        lines.append(rule + " & ".join([_escaped(name), *cells]) + r" \\")
+    return "\n".join([*lines, r"\end{tabular}"])
+
+
+def _escaped(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--"}
+    special.update({"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
+    special.update({each: f"\\{each}" for each in "&%$#_{}"})
+    sign, text = ("$-$", text[1:]) if text.startswith("-") else ("", text)
+    return sign + "".join(special.get(character, character) for character in text)
+
+
+COLUMNS = ("conditions", "domain", "method", "mean", "half_width", "seeds", "failed",
+           "difference", "difference_half_width", "verdict")  # fmt: skip
+
+
+def comma_separated(comparison: Comparison) -> str:
+    """One line per domain and method, with all digits; empty where there is no number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for block in comparison.blocks:
+        where = ", ".join(filter(None, (comparison.shared, block.title)))
+        for domain in block.domains:
+            for label in block.methods:
+                cell = block.cells.get((domain, label))
+                if cell is not None:
+                    found = block.differences.get((domain, label))
+                    writer.writerow([where, domain, label, *_plain(cell.interval), len(cell.failed), *_gap(found)])
+        for label, mean in block.average.items():
+            found = block.average_differences.get(label)
+            writer.writerow([where, AVERAGE, label, *_plain(mean), 0, *_gap(found)])
+        for label, mean in block.mce.items():
+            writer.writerow([where, "mCE", label, *_plain(mean), 0, *_gap(None)])
+    return text.getvalue()
+
+
+def _plain(found: Interval) -> tuple[float | str, float | str, int]:
+    mean, half_width = ("" if math.isnan(value) else value for value in found[:2])
+    return mean, half_width, found.runs
+
+
+def _gap(difference: Difference | None) -> tuple[float | str, float | str, str]:
+    return ("", "", "") if difference is None else (*_plain(difference.interval)[:2], difference.verdict)

@@ -1,0 +1,176 @@
+"""The process in which one method is measured, and nothing else happens.
+
+Run by `neotta.evaluate.costs`, which gives it a task and reads the figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from neotta.adapters._gradient import entropy
+from neotta.adapters.registry import create, find
+from neotta.evaluate._process import serve
+from neotta.models.heads import logits_of
+from neotta.models.load import load_model
+from neotta.models.split import split
+
+SOURCE_IMAGES = 32
+"""How many images stand for the source domain, for a method that needs some."""
+SURENESS = 0.25
+"""Entropy of the predictions of a trained model, as a share of that of a guess (ln C)."""
+
+Run = Callable[[Tensor], object]
+
+
+def measure(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one method, or of the plain model where the method is None."""
+    for module in task["modules"]:
+        importlib.import_module(module)
+    if task["threads"]:
+        torch.set_num_threads(task["threads"])
+    torch.manual_seed(0)
+    device, dtype = torch.device(task["device"]), getattr(torch, task["dtype"], task["dtype"])
+    loaded = load_model(task["model"], device=device, dtype=dtype, **task["model_options"])
+    height, width = [task["image_size"]] * 2 if task["image_size"] else loaded.preprocess.size
+
+    def images(count: int = task["batch_size"]) -> Tensor:
+        return torch.randn(count, 3, height, width).to(device, dtype)
+
+    if task["model_options"].get("pretrained") is False:
+        sharpen(loaded.model, images(SOURCE_IMAGES))
+    memory = PeakMemory(device)
+    memory.restart()
+    run = make_run(task, loaded.model, images)
+    for _ in range(task["warmup"]):
+        run(images())
+    with counted_passes(loaded.model) as passes:
+        seconds = [timed(run, images(), device) for _ in range(task["batches"])]
+    return {
+        "seconds": seconds,
+        "forward_passes": passes["forward"] / task["batches"],
+        "backward_passes": passes["backward"] / task["batches"],
+        "peak_memory": memory.read(),
+        "flops": count_flops(run, images()),  # last: it is slow and takes memory
+        "threads": torch.get_num_threads(),
+        "image_size": [height, width],
+    }
+
+
+def make_run(task: Mapping[str, Any], model: nn.Module, images: Callable[[int], Tensor]) -> Run:
+    """What is done with a batch."""
+    if task["method"] is None:
+        return torch.no_grad()(model)
+    options = dict(task["options"])
+    if "source" in find(task["method"]).Options.model_fields:
+        options.setdefault("source", images(SOURCE_IMAGES))
+    return create(task["method"], model, preset=task["preset"], **options)
+
+
+def sharpen(model: nn.Module, images: Tensor) -> None:
+    """Scale the head of an untrained model until it is as sure of its answers as a trained one.
+
+    An untrained model just guesses. Methods that look at how sure the model is would then do something else than
+    they do in use: SAR skips what is uncertain, CoTTA asks about many augmented views.
+    """
+    head = split(model).head
+    with torch.no_grad():
+        logits = logits_of(model(images)).double()
+        wanted = SURENESS * math.log(logits.shape[1])
+        low, high = 1e-3, 1e6
+        for _ in range(40):
+            scale = math.sqrt(low * high)
+            unsure = bool(entropy(logits * scale).mean() > wanted)
+            low, high = (scale, high) if unsure else (low, scale)
+        for parameter in head.parameters(recurse=False):
+            parameter.mul_(scale)
+
+
+def timed(run: Run, images: Tensor, device: torch.device) -> float:
+    """Seconds that a batch takes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    run(images)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def counted_passes(model: nn.Module) -> Iterator[dict[str, int]]:
+    """Count how often the model is run, and how often gradients flow back through it."""
+    passes = {"forward": 0, "backward": 0}
+
+    def count_backward(grad: Tensor) -> None:
+        passes["backward"] += 1
+
+    def count_forward(module: nn.Module, args: Any, output: Any) -> None:
+        passes["forward"] += 1
+        logits = logits_of(output)
+        if logits.requires_grad:
+            logits.register_hook(count_backward)  # type: ignore[no-untyped-call]
+
+    hook = model.register_forward_hook(count_forward)
+    try:
+        yield passes
+    finally:
+        hook.remove()
+
+
+def count_flops(run: Run, images: Tensor) -> int | None:
+    """Floating point operations for a batch; None where torch cannot count them."""
+    counter = FlopCounterMode(display=False)
+    try:
+        # Fused attention is not counted on every device; the plain one does the same sums.
+        with sdpa_kernel(SDPBackend.MATH), counter:
+            run(images)
+    except RuntimeError:
+        return None
+    return counter.get_total_flops() or None
+
+
+class PeakMemory:
+    """The most memory used at any time since `restart`: of the process, or allocated on a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def restart(self) -> None:
+        """Forget the peak so far, where that can be done."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            return
+        with contextlib.suppress(OSError):  # another system than Linux
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def read(self) -> int | None:
+        """Bytes; None where the system does not tell."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        with contextlib.suppress(OSError):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            fields = dict(line.split(":", 1) for line in lines)
+            return int(fields["VmHWM"].split()[0]) * 1024
+        try:
+            import resource
+        except ImportError:  # Windows
+            return None
+        # On Linux, this figure would be at least that of the parent process.
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    serve(measure)

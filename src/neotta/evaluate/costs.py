@@ -1,0 +1,252 @@
+"""What a method costs: time, passes, memory and operations, measured in a process of its own.
+
+```python
+cost = measure_cost("tent", "timm:vit_small_patch16_224")
+cost.seconds_per_image, cost.memory_above_plain
+```
+
+A fresh process for each method means that none finds memory which another has left, nor caches that it has filled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from neotta.errors import NeottaError, OptionError
+from neotta.evaluate._process import Answer, ask
+
+Options = Mapping[str, Any]
+Progress = Callable[[str, int, int], None]
+
+WORKER = "neotta.evaluate._cost_worker"
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """Under which conditions costs are measured.
+
+    Attributes:
+        model: What `neotta.load_model` takes.
+        model_options: Its options, such as `{"pretrained": False}`. The head of an untrained model is scaled so that
+            its answers are as sure as those of a trained one: some methods depend on it.
+        batch_size: How many images a batch has. They are random.
+        batches: How many batches are timed; the median counts.
+        warmup: How many batches come before, untimed.
+        rounds: How often everything is measured again, in turns, so that a machine which is busy for a while disturbs
+            all methods alike; medians over the rounds count.
+        image_size: Height and width of the images; None for what the model was trained on.
+        device: `"cpu"`, or `"cuda"` with or without a number.
+        dtype: Of model and images: the name of a torch dtype.
+        threads: How many threads torch uses on the CPU; None for its own choice.
+        timeout: Seconds that the process of one method may take.
+    """
+
+    model: str
+    model_options: Options = dataclasses.field(default_factory=dict)
+    batch_size: int = 64
+    batches: int = 5
+    warmup: int = 2
+    rounds: int = 1
+    image_size: int | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int | None = None
+    timeout: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "batches", "warmup", "rounds", "image_size", "threads"):
+            value, least = getattr(self, name), 0 if name == "warmup" else 1
+            if value is None and name in ("image_size", "threads"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise OptionError(f"{name} takes a whole number, at least {least}, got {value!r}")
+        for name in ("device", "dtype"):
+            if name in self.model_options:
+                raise OptionError(f"{name} is a condition of its own, not an option of the model: give {name}=...")
+        if self.device.partition(":")[0] not in ("cpu", "cuda"):
+            raise OptionError(f"costs are measured on 'cpu' or 'cuda', got device {self.device!r}")
+        if self.timeout <= 0:
+            raise OptionError(f"timeout takes a number of seconds above 0, got {self.timeout!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a method costs; `dataclasses.asdict` makes it ready for JSON.
+
+    Attributes:
+        method: The name of the method.
+        preset: Its preset.
+        options: The options it was given on top.
+        conditions: What it was measured on, and how.
+        threads: With how many threads.
+        image_size: Height and width of the images.
+        seconds_per_image: Median over the batches, after a warm-up.
+        plain_seconds_per_image: The same for the model without any method, in a process of its own too.
+        forward_passes: How often the model was run for a batch, on average.
+        backward_passes: How often gradients flowed back through the model for a batch, on average.
+        peak_memory: The most memory that the process (CUDA: its tensors on the device) took after the model was
+            loaded, in bytes; None where the system does not tell.
+        memory_above_plain: By how much that exceeds the plain model's, in bytes. On the CPU, a few MB are noise.
+        flops_per_image: Floating point operations in products of matrices and convolutions, two for each
+            multiplication with addition; None where torch cannot count them.
+    """
+
+    method: str
+    preset: str
+    options: Options
+    conditions: Conditions
+    threads: int
+    image_size: tuple[int, int]
+    seconds_per_image: float
+    plain_seconds_per_image: float
+    forward_passes: float
+    backward_passes: float
+    peak_memory: int | None
+    memory_above_plain: int | None
+    flops_per_image: float | None
+
+    @property
+    def slowdown(self) -> float:
+        """Time per image, as a multiple of the plain model's."""
+        return self.seconds_per_image / self.plain_seconds_per_image
+
+
+def measure_cost(
+    method: str, model: str, *, options: Options | None = None, preset: str = "paper", **conditions: Any
+) -> Cost:
+    """Measure what a method costs on a model, beside the plain model.
+
+    Args:
+        method: The name of a method, or of a stack such as `"neo+lame"`. A method of your own is imported from the
+            module that defines it.
+        model: What `neotta.load_model` takes.
+        options: The method's options. Random images stand for the source images of a method that needs some.
+        preset: The method's preset.
+        **conditions: See `Conditions`.
+
+    Raises:
+        OptionError: An option or condition is wrong.
+        UnsupportedModelError: The method cannot work on this model.
+        WorkerError: The process died or took too long.
+    """
+    return measure_costs({method: options or {}}, model, preset=preset, **conditions)[method]
+
+
+def measure_costs(
+    methods: Sequence[str] | Mapping[str, Options],
+    model: str,
+    *,
+    preset: str = "paper",
+    progress: Progress | None = None,
+    on_failure: Callable[[str, NeottaError], None] | None = None,
+    **conditions: Any,
+) -> dict[str, Cost]:
+    """Measure what several methods cost on a model, one after the other.
+
+    Args:
+        methods: Their names, or their options by name.
+        model: What `neotta.load_model` takes.
+        preset: The methods' preset.
+        progress: Told the name of each method before it is measured, how many measurements are done, and of how many.
+        on_failure: Told of a method that fails, which is then left out; without it, the error is raised.
+        **conditions: See `Conditions`.
+
+    Returns:
+        The cost of each method, by name.
+    """
+    chosen = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
+    setting = _conditions(model, conditions)
+    tasks: dict[str | None, str] = {None: _task(None, {}, preset, setting)}
+    tasks.update({name: _task(name, options, preset, setting) for name, options in chosen.items()})
+    answers: dict[str | None, list[Answer]] = {name: [] for name in tasks}
+    for done, name in enumerate(list(tasks) * setting.rounds):
+        if name not in answers:  # it failed in an earlier round
+            continue
+        if progress is not None:
+            progress(name or "the plain model", done, len(tasks) * setting.rounds)
+        what = f"measuring {name!r}" if name else "measuring the plain model"
+        try:
+            answers[name].append(ask(WORKER, tasks[name], what=what, timeout=setting.timeout))
+        except NeottaError as error:
+            if name is None or on_failure is None:
+                raise
+            del answers[name]
+            on_failure(name, error)
+    return {
+        name: _cost(name, preset, options, setting, answers[name], answers[None])
+        for name, options in chosen.items()
+        if name in answers
+    }
+
+
+def _conditions(model: str, given: Mapping[str, Any]) -> Conditions:
+    known = {field.name for field in dataclasses.fields(Conditions)}
+    for name in given:
+        if name not in known:
+            raise OptionError(f"a measurement of costs has no condition {name!r}: it takes {', '.join(sorted(known))}")
+    return Conditions(model, **given)
+
+
+def _task(method: str | None, options: Options, preset: str, conditions: Conditions) -> str:
+    """What the other process is told; the method and its options are checked here, before it starts."""
+    task = {**dataclasses.asdict(conditions), "method": method, "options": dict(options), "preset": preset}
+    task["modules"] = [] if method is None else _modules(method, options, preset)
+    try:
+        return json.dumps(task)
+    except TypeError as error:
+        raise OptionError(
+            f"options go to another process as JSON, which has no place for some of them: {error}"
+        ) from None
+
+
+def _modules(method: str, options: Options, preset: str) -> list[str]:
+    """The modules to import so that a method is known, apart from neotta's own."""
+    from neotta.adapters.registry import find
+
+    kind = find(method)
+    kind.Options.make(kind.name, options, preset)
+    modules = {find(name).__module__ for name in method.split("+")}
+    if "__main__" in modules:
+        raise OptionError(
+            f"method {method!r} is defined in the script that is running: put it into a module of its own, which "
+            "another process can import"
+        )
+    return sorted(module for module in modules if not module.startswith("neotta."))
+
+
+def _cost(
+    method: str, preset: str, options: Options, conditions: Conditions, mine: list[Answer], plain: list[Answer]
+) -> Cost:
+    """Sum up the answers of all rounds, about the method and about the plain model."""
+    first, images = mine[0], conditions.batch_size
+    peak, plain_peak = _peak(mine), _peak(plain)
+    return Cost(
+        method,
+        preset,
+        dict(options),
+        conditions,
+        threads=first["threads"],
+        image_size=(first["image_size"][0], first["image_size"][1]),
+        seconds_per_image=_seconds(mine) / images,
+        plain_seconds_per_image=_seconds(plain) / images,
+        forward_passes=statistics.fmean(answer["forward_passes"] for answer in mine),
+        backward_passes=statistics.fmean(answer["backward_passes"] for answer in mine),
+        peak_memory=peak,
+        memory_above_plain=None if peak is None or plain_peak is None else max(peak - plain_peak, 0),
+        flops_per_image=None if first["flops"] is None else first["flops"] / images,
+    )
+
+
+def _seconds(answers: list[Answer]) -> float:
+    """The median time of a batch."""
+    median: float = statistics.median(seconds for answer in answers for seconds in answer["seconds"])
+    return median
+
+
+def _peak(answers: list[Answer]) -> int | None:
+    peaks = [answer["peak_memory"] for answer in answers]
+    return None if None in peaks else int(statistics.median(peaks))

@@ -1,0 +1,175 @@
+"""Short names for what is compared: methods by what sets them apart, blocks of runs by what was varied."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from neotta.errors import NeottaError
+from neotta.evaluate.records import Record
+
+UNKNOWN = "unknown"
+
+
+class Variant(NamedTuple):
+    """A method with all its options, defaults included."""
+
+    method: str
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, record: Record) -> Variant:
+        """Read it off a record."""
+        method = str(record["method"])
+        given = {name: str(value) for name, value in (record.get("options") or {}).items()}
+        full = {**(_defaults(method, _preset(record)) or {}), **given}
+        return cls(method, tuple(sorted(full.items())))
+
+
+class Conditions(NamedTuple):
+    """What the runs of one block share."""
+
+    model: str
+    weights: str
+    data: str
+    protocol: str
+    source_domain: str
+    sequence: tuple[str, ...]
+    stream: str
+    stream_options: str
+    samples: int
+    evaluate: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, record: Record, weights: str = UNKNOWN) -> Conditions:
+        """Read them off a record; `weights` is for records of runs that failed before theirs were known."""
+        protocol = str(record.get("protocol", "online"))
+        return cls(
+            model=str(record.get("model", UNKNOWN)),
+            weights=str(record.get("weights") or weights),
+            data=str(record.get("data", UNKNOWN)),
+            protocol=protocol,
+            source_domain=record.get("source_domain") or "",
+            sequence=tuple(record["domains"]) if protocol == "continual" else (),
+            stream=str(record.get("stream", "iid")),
+            stream_options=json.dumps(record.get("stream_options") or {}, sort_keys=True),
+            samples=int(record.get("samples", -1)),
+            evaluate=int(record.get("evaluate", -1)),
+            batch_size=int(record.get("batch_size", 0)),
+        )
+
+    def order(self) -> tuple[Any, ...]:
+        """A key to sort by: small numbers first, "all samples" last."""
+        numbers = {"samples", "evaluate"}
+        return tuple(float("inf") if name in numbers and value < 0 else value for name, value in self._asdict().items())
+
+    def words(self, names: Iterable[str]) -> str:
+        """Say some of them: `64 samples, batch size 1`."""
+        return ", ".join(filter(None, (self._word(name) for name in self._fields if name in set(names))))
+
+    def _word(self, name: str) -> str:
+        value = getattr(self, name)
+        return _WORDS[name](value) if name in _WORDS else str(value)
+
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "model": "model {}".format,
+    "weights": lambda value: f"weights {value[:8]}",
+    "data": "data {}".format,
+    "source_domain": lambda value: f"state from {value}" if value else "",
+    "sequence": lambda value: f"{len(value)} domains in a row" if value else "",
+    "stream": "{} stream".format,
+    "stream_options": lambda value: ", ".join(f"{name}={entry}" for name, entry in json.loads(value).items()),
+    "samples": lambda value: "all samples" if value < 0 else f"{value} samples",
+    "evaluate": lambda value: "all others scored" if value < 0 else f"{value} others scored",
+    "batch_size": "batch size {}".format,
+}
+
+
+def differing(several: Sequence[Conditions]) -> list[str]:
+    """Which conditions are not the same in all blocks."""
+    found = [name for name in Conditions._fields if len({getattr(each, name) for each in several}) > 1]
+    if "weights" in found and len({each.model for each in several}) == len({each[:2] for each in several}):
+        found.remove("weights")  # the model says it already
+    return found
+
+
+def labels(records: Iterable[Record]) -> dict[Variant, str]:
+    """Name every variant by its method and the options that differ from the default or that are varied.
+
+    Returns:
+        Names such as `"neo"`, `"neo-continual alpha=0.05"` or `"sar@original"`, in a fixed order: that of
+        `neotta.methods()`, then by the values of the options.
+    """
+    presets: dict[Variant, str] = {}
+    for record in records:
+        presets.setdefault(Variant.of(record), _preset(record))
+    named = {variant: _label(variant, preset, presets) for variant, preset in presets.items()}
+    places = _places()
+    return dict(sorted(named.items(), key=lambda entry: (_place(entry[0].method, places), natural(entry[1]))))
+
+
+def natural(text: str) -> tuple[tuple[int, float, str], ...]:
+    """A key to sort by in which 0.05 comes before 0.1, and 5 before 10."""
+    words = text.replace("=", " ").replace("/", " ").split()
+    return tuple((0, float(word), "") if _is_number(word) else (1, 0.0, word) for word in words)
+
+
+def _label(variant: Variant, preset: str, presets: Mapping[Variant, str]) -> str:
+    default = _defaults(variant.method, preset)
+    if preset != "paper" and _defaults(variant.method, "paper") == dict(variant.options):
+        preset, default = "paper", dict(variant.options)
+    siblings = [
+        dict(other.options) for other, its in presets.items() if (other.method, its) == (variant.method, preset)
+    ]
+    shown = [
+        f"{name}={value}"
+        for name, value in variant.options
+        if (default is not None and default.get(name) != value) or any(other.get(name) != value for other in siblings)
+    ]
+    name = variant.method if preset == "paper" else f"{variant.method}@{preset}"
+    return " ".join([name, *shown])
+
+
+def _preset(record: Record) -> str:
+    return str(record.get("preset") or "paper")
+
+
+def _defaults(method: str, preset: str) -> dict[str, str] | None:
+    """The options of a method as records write them, or None for a method that is not known here."""
+    try:
+        return _known_defaults(method, preset)
+    except NeottaError:  # records may come from somebody who has more methods
+        return None
+
+
+@functools.cache
+def _known_defaults(method: str, preset: str) -> dict[str, str]:
+    from neotta.adapters.registry import find
+
+    options = find(method).Options
+    values = {name: field.get_default(call_default_factory=True) for name, field in options.model_fields.items()}
+    return {name: str(value) for name, value in {**values, **options.presets.get(preset, {})}.items()}
+
+
+def _places() -> list[str]:
+    from neotta.adapters.registry import methods
+
+    return list(methods())
+
+
+def _place(method: str, places: list[str]) -> tuple[int, int, str]:
+    """Methods in the order of the registry, each followed by its stacks; those not known here last."""
+    first = method.split("+")[0]
+    return (places.index(first) if first in places else len(places), method.count("+"), method)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import csv
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from neotta.cli.compare import render
+from neotta.cli.main import app
+from neotta.errors import NeottaError
+from neotta.evaluate.compare import compare
+from neotta.evaluate.records import Records, content_key
+
+
+def process(*words, width=120):
+    environment = {**os.environ, "COLUMNS": str(width), "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-m", "neotta", "compare", *map(str, words)]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
+
+
+def run(*words, width=120):
+    """The same without a process of its own, which takes seconds to start."""
+    return CliRunner().invoke(app, ["compare", *map(str, words)], env={"COLUMNS": str(width)})
+
+
+ACCURACY = {"none": 50.0, "neo": 60.0, "tent": 40.0}
+DOMAINS = ("clean", "snow/5", "fog/5")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Three methods on three domains with two seeds, and a fourth method that fails."""
+    path = tmp_path_factory.mktemp("results") / "results.jsonl"
+    records = Records(path)
+    for domain in DOMAINS:
+        for seed in (1, 2):
+            about = {"domain": domain, "domains": [domain], "seed": seed, "model": "m", "data": "d", "samples": 8}
+            shared = {**about, "batch_size": 4, "weights": "w", "manifests": [f"{domain} {seed}"], "status": "ok"}
+            for method, top1 in ACCURACY.items():
+                measured = {"top1": top1 + seed / 8, "ece": 0.5}
+                made = {**shared, "method": method, "metrics": measured}
+                records.append({**made, "key": content_key(made)})
+            broken = {**shared, "method": "neo-bn", "status": "failed", "error": "ModelError: no such layers"}
+            records.append({**broken, "key": content_key(broken)})
+    return path
+
+
+def test_the_table(results):
+    done = process(results)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("top-1 accuracy in % (model m, data d, online")
+    assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
+    assert " ".join(lines[3].split()) == "clean 50.2 ± 0.8 60.2 ± 0.8 failed 40.2 ± 0.8"
+    assert [line.split()[0] for line in lines[4:8]] == ["snow/5", "fog/5", "average", "mCE"]
+    assert lines[7].split()[1:6] == ["100.0", "±", "0.0", "79.9", "±"]
+    assert "Difference to none on the same samples" in lines
+    assert "neo: +10.0 ± 0.0 helps on average; helps in 3 of 3 domains." in lines
+    assert "tent: -10.0 ± 0.0 hurts on average; hurts in 3 of 3 domains." in lines
+    assert "neo-bn failed on 3 domains (seeds 1, 2): ModelError: no such layers" in lines
+    assert "6 runs failed: their values are missing." in lines
+    assert any(line.startswith("2 seeds: ± is the half-width of the 95 % interval") for line in lines)
+
+
+def test_a_narrow_terminal_gets_other_tables(results):
+    enough = [line.split() for line in run(results, width=55).stdout.splitlines()]
+    assert ["domain", "none", "neo", "neo-bn", "tent"] in enough
+    narrow = run(results, width=34).stdout.splitlines()
+    assert [line.split() for line in narrow if line.startswith("domain")][:2] == [
+        ["domain", "none", "neo"],
+        ["domain", "neo-bn", "tent"],
+    ]
+    assert max(len(line.rstrip()) for line in narrow) <= 34
+
+
+def test_the_best_is_bold_and_the_second_underlined(results):
+    page = io.StringIO()
+    console = Console(file=page, width=120, force_terminal=True, color_system="standard", highlight=False)
+    console.print(render(compare(Records(results).read())))
+    text = page.getvalue()
+    assert "\x1b[1m60.2 ± 0.8\x1b[0m" in text
+    assert "\x1b[4m50.2 ± 0.8\x1b[0m" in text
+    assert "\x1b[32m+10.0 ± 0.0 helps\x1b[0m" in text
+
+
+def test_many_methods_become_rows(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    for method in ("none", "neo", "neo-continual", "tent", "lame", "t3a"):
+        made = {"method": method, "domain": "fog/5", "domains": ["fog/5"], "seed": 1, "metrics": {"top1": 50.0}}
+        records.append({**made, "key": content_key(made)})
+    lines = [line.split() for line in run(records.path, width=40).stdout.splitlines()]
+    assert ["method", "fog/5"] in lines
+    assert ["neo-continual", "50.0"] in lines
+
+
+def test_markdown(results):
+    lines = run(results, "--format", "markdown").stdout.splitlines()
+    assert "| domain | none | neo | neo-bn | tent |" in lines
+    assert "| fog/5 | <u>50.2 ± 0.8</u> | **60.2 ± 0.8** | failed | 40.2 ± 0.8 |" in lines
+    assert "| fog/5 | +10.0 ± 0.0 helps | -10.0 ± 0.0 hurts |" in lines
+
+
+def test_latex(results, tmp_path):
+    assert run(results, "--format", "latex", "--output", tmp_path / "deep" / "table.tex").stdout == ""
+    lines = (tmp_path / "deep" / "table.tex").read_text(encoding="utf-8").splitlines()
+    assert r"fog/5 & \underline{50.2 $\pm$ 0.8} & \textbf{60.2 $\pm$ 0.8} & failed & 40.2 $\pm$ 0.8 \\" in lines
+    assert lines.count(r"\end{tabular}") == 2
+    assert r"fog/5 & +10.0 $\pm$ 0.0 helps & $-$10.0 $\pm$ 0.0 hurts \\" in lines
+
+
+def test_csv(results):
+    rows = list(csv.DictReader(io.StringIO(run(results, "--format", "csv").stdout)))
+    found = {(row["domain"], row["method"]): row for row in rows}
+    assert len(rows) == len(found) == 3 * 4 + 3 + 3
+    assert float(found["fog/5", "neo"]["mean"]) == 60.1875
+    assert float(found["fog/5", "neo"]["difference"]) == 10
+    assert found["fog/5", "tent"]["verdict"] == "hurts"
+    assert (found["fog/5", "neo-bn"]["mean"], found["fog/5", "neo-bn"]["failed"]) == ("", "2")
+    assert float(found["mCE", "none"]["mean"]) == 100
+
+
+def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):
+    run(results, "--metric", "ece", "-o", tmp_path / "table.txt", width=20)
+    lines = (tmp_path / "table.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("expected calibration error")
+    assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
+    assert lines[3].split()[:4] == ["clean", "0.500", "±", "0.000"]
+
+
+def test_wrong_questions(results, tmp_path):
+    for words, message in (
+        ([tmp_path / "nothing.jsonl"], "there is no file of records"),
+        ([tmp_path], "is a folder"),
+        ([results, "--metric", "speed"], "metric is 'speed': choose one of top1"),
+        ([results, "--baseline", "sar"], "the baseline 'sar' was not run"),
+    ):
+        with pytest.raises(NeottaError, match=message):
+            raise run(*words).exception
+    done = process(results, "--baseline", "sar")
+    assert done.returncode == 2
+    assert done.stderr == "neotta: the baseline 'sar' was not run: there are 'none', 'neo', 'neo-bn', 'tent'\n"
+
+
+def test_a_damaged_line_is_told_and_left_out(results, tmp_path):
+    lines = results.read_bytes().splitlines(keepends=True)
+    (tmp_path / "r.jsonl").write_bytes(b"".join([b"nonsense\n", *lines]))
+    done = run(tmp_path / "r.jsonl")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("neotta: 1 of 25 records")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from neotta.errors import DataError, OptionError
+from neotta.evaluate.compare import compare
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.workbench import Workbench
+
+SEEDS = (1, 2, 3)
+DOMAINS = ("clean", "fog/3", "fog/5", "snow/3", "snow/5")
+
+
+def record(method="none", domain="fog/5", seed=1, top1=50.0, **more):
+    measured = {"top1": top1, "ece": (100 - top1) / 200, "entropy": top1 / 100}
+    samples = f"{domain} {seed} {more.get('samples', 64)} {more.get('batch_size', 8)}"
+    return {
+        "method": method, "domain": domain, "domains": [domain], "seed": seed, "samples": 64, "batch_size": 8,
+        "protocol": "online", "model": "m", "weights": "w", "data": "d", "manifests": [samples], "count": 64,
+        "status": "ok", "metrics": measured, **more,
+    }  # fmt: skip
+
+
+def failed(**more):
+    made = record(status="failed", error="OSError: it broke", **more)
+    return {name: value for name, value in made.items() if name not in ("metrics", "weights", "manifests", "count")}
+
+
+def made_up(methods=("none", "neo", "tent"), domains=DOMAINS, seeds=SEEDS):
+    """Records with random accuracies, and the accuracies as an array (method, domain, seed)."""
+    numbers = np.random.default_rng(0).uniform(40, 90, (len(methods), len(domains), len(seeds)))
+    places = itertools.product(enumerate(methods), enumerate(domains), enumerate(seeds))
+    records = [record(method, domain, seed, numbers[m, d, s]) for (m, method), (d, domain), (s, seed) in places]
+    return records, numbers
+
+
+def half_width(values):
+    return stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+
+
+def test_means_and_intervals_over_seeds():
+    records, numbers = made_up()
+    (block,) = compare(records).blocks
+    assert block.methods == ("none", "neo", "tent")
+    assert block.domains == ("clean", "snow/3", "snow/5", "fog/3", "fog/5")
+    for (m, method), (d, domain) in itertools.product(enumerate(block.methods), enumerate(DOMAINS)):
+        found = block.cells[domain, method].interval
+        assert found.mean == pytest.approx(numbers[m, d].mean())
+        assert found.half_width == pytest.approx(half_width(numbers[m, d]))
+        assert found.runs == 3
+
+
+def test_the_average_is_taken_over_domains_first_and_leaves_clean_out():
+    records, numbers = made_up()
+    (block,) = compare(records).blocks
+    for m, method in enumerate(block.methods):
+        per_seed = numbers[m, 1:].mean(axis=0)
+        assert block.average[method].mean == pytest.approx(per_seed.mean())
+        assert block.average[method].half_width == pytest.approx(half_width(per_seed))
+    per_seed = (numbers[1, 1:] - numbers[0, 1:]).mean(axis=0)
+    assert block.average_differences["neo"].interval.half_width == pytest.approx(half_width(per_seed))
+
+
+def test_differences_are_paired():
+    records, numbers = made_up()
+    (block,) = compare(np.random.default_rng(1).permutation(records)).blocks
+    for d, domain in enumerate(DOMAINS):
+        found = block.differences[domain, "tent"].interval
+        gaps = numbers[2, d] - numbers[0, d]
+        assert found.mean == pytest.approx(gaps.mean())
+        assert found.half_width == pytest.approx(half_width(gaps))
+    assert not any(label == "none" for _, label in block.differences)
+
+
+@pytest.mark.parametrize("other", [{"seed": 7}, {"manifests": ["other"]}, {"count": 63}])
+def test_runs_on_other_samples_are_not_paired(other):
+    records = [*(record(seed=seed) for seed in SEEDS), *(record("neo", seed=seed, top1=60.0) for seed in (1, 2))]
+    records.append({**record("neo", seed=3, top1=90.0), **other})
+    comparison = compare(records)
+    difference = comparison.blocks[0].differences["fog/5", "neo"]
+    assert difference.interval.runs == 2
+    assert difference.interval.mean == 10
+    assert any("1 runs are left out of the differences" in note for note in comparison.notes())
+
+
+def test_mean_corruption_error():
+    records, numbers = made_up()
+    (block,) = compare(records).blocks
+    errors = 100 - numbers[:, 1:].reshape(3, 2, 2, len(SEEDS))  # method, corruption, severity, seed
+    per_seed = 100 * (errors.sum(axis=2) / errors[0].sum(axis=1)).mean(axis=1)
+    for m, method in enumerate(block.methods):
+        assert block.mce[method].mean == pytest.approx(per_seed[m].mean())
+        assert block.mce[method].half_width == pytest.approx(half_width(per_seed[m]), abs=1e-9)
+    assert block.mce["none"].mean == 100
+    assert compare(records, "ece").blocks[0].mce == {}
+
+
+def test_no_mean_corruption_error_without_corruptions_or_errors_or_baseline():
+    assert compare([record(domain="camera"), record("neo", "camera")]).blocks[0].mce == {}
+    assert compare([record(top1=100.0), record("neo")]).blocks[0].mce == {}
+    (block,) = compare([record("neo")]).blocks
+    assert (block.mce, block.baseline, block.differences) == ({}, None, {})
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("top1", ("helps", "hurts")), ("ece", ("helps", "hurts")), ("entropy", ("higher", "lower"))],
+)
+def test_verdicts(metric, words):
+    gains = {"neo": (9.0, 10.0, 11.0), "tent": (-9.0, -10.0, -11.0), "lame": (-10.0, 0.0, 11.0)}
+    records = [record(seed=seed) for seed in SEEDS]
+    records += [
+        record(method, seed=seed, top1=50 + gain)
+        for method, values in gains.items()
+        for seed, gain in zip(SEEDS, values, strict=True)
+    ]
+    found = compare(records, metric).blocks[0].differences
+    verdicts = tuple(found["fog/5", method].verdict for method in gains)
+    assert verdicts == (*words, "can't tell")
+
+
+def test_one_seed_has_no_interval_and_no_verdict():
+    comparison = compare([record(top1=10.0), record("neo", top1=90.0)])
+    (block,) = comparison.blocks
+    assert math.isnan(block.cells["fog/5", "neo"].interval.half_width)
+    assert block.differences["fog/5", "neo"].interval.mean == 80
+    assert block.differences["fog/5", "neo"].verdict == "can't tell"
+    assert any(note.startswith("One seed: no interval") for note in comparison.notes())
+
+
+def test_a_missing_cell_gives_no_average():
+    records, _ = made_up()
+    records = [entry for entry in records if (entry["method"], entry["domain"]) != ("neo", "snow/3")]
+    comparison = compare(records)
+    (block,) = comparison.blocks
+    assert ("snow/3", "neo") not in block.cells
+    assert set(block.average) == {"none", "tent"}
+    assert set(block.mce) == {"none", "tent"}
+    assert any("only for methods that have a value for every domain" in note for note in comparison.notes())
+
+
+def test_failed_runs_are_shown():
+    records, _ = made_up()
+    records = [entry for entry in records if (entry["method"], entry["seed"]) != ("neo", 3)]
+    records += [failed(method="neo", domain=domain, seed=3) for domain in DOMAINS]
+    records += [failed(method="lame", domain=domain, seed=seed) for domain in DOMAINS for seed in SEEDS]
+    records.append(failed(method="tent", seed=1))  # it succeeded at another time
+    comparison = compare(records)
+    (block,) = comparison.blocks
+    assert block.cells["fog/5", "neo"].failed == {3}
+    assert block.cells["fog/5", "neo"].interval.runs == 2
+    assert block.cells["fog/5", "lame"].values == {}
+    assert block.cells["fog/5", "tent"].failed == set()
+    assert len(block.failures) == 20
+    assert block.failures[0].error == "OSError: it broke"
+    assert "20 runs failed: their values are missing." in comparison.notes()
+
+
+def test_only_failed_runs():
+    (block,) = compare([failed(), failed(method="neo")]).blocks
+    assert len(block.failures) == 2
+
+
+def test_continual_runs_are_taken_apart_by_domain():
+    per_domain = {"snow/5": {"top1": 30.0}, "fog/5": {"top1": 50.0}}
+    shared = {"protocol": "continual", "domain": "2 domains", "domains": ["snow/5", "fog/5"], "manifests": ["x"]}
+    better = {name: {"top1": 40.0} for name in per_domain}
+    records = [record(per_domain=per_domain, **shared), record("neo", per_domain=better, **shared)]
+    (block,) = compare(records).blocks
+    assert block.domains == ("snow/5", "fog/5")
+    assert block.average["none"].mean == 40
+    assert block.differences["fog/5", "neo"].interval.mean == -10
+    assert block.mce["neo"].mean == pytest.approx(100 * (60 / 70 + 60 / 50) / 2)
+    gone = failed(method="tent", **{**shared, "per_domain": None})
+    (block,) = compare([*records, gone]).blocks
+    assert len(block.failures) == 1
+    assert block.cells["snow/5", "tent"].failed == {1}
+
+
+def test_what_else_is_varied_makes_blocks():
+    sizes = [(samples, batch) for samples in (-1, 16, 128) for batch in (8, 1)]
+    records = [
+        record(method, samples=samples, batch_size=batch, top1=float(batch))
+        for method in ("none", "neo")
+        for samples, batch in sizes
+    ]
+    comparison = compare(records)
+    assert [block.title for block in comparison.blocks] == [
+        "16 samples, batch size 1", "16 samples, batch size 8", "128 samples, batch size 1",
+        "128 samples, batch size 8", "all samples, batch size 1", "all samples, batch size 8",
+    ]  # fmt: skip
+    assert comparison.shared == "model m, data d, online, iid stream"
+    assert [block.cells["fog/5", "neo"].interval.mean for block in comparison.blocks] == [1, 8, 1, 8, 1, 8]
+    early = compare([*records[:1], failed(method="neo-bn", samples=-1)])
+    assert [block.methods for block in early.blocks] == [("none", "neo-bn")]
+
+
+def test_other_weights_are_another_block():
+    blocks = compare([record(weights="a" * 32), record(weights="b" * 32)]).blocks
+    assert [block.title for block in blocks] == ["weights aaaaaaaa", "weights bbbbbbbb"]
+    blocks = compare([record(), record(model="n", weights="b" * 32)]).blocks
+    assert [block.title for block in blocks] == ["model m", "model n"]
+
+
+def test_methods_are_named_by_what_sets_them_apart():
+    def named(*variants):
+        return compare([record(method, **more) for method, more in variants]).blocks[0].methods
+
+    alpha = {"alpha": "0.05", "debias": "False"}
+    assert named(("neo-continual", {"options": alpha})) == ("neo-continual alpha=0.05",)
+    tent = {"lr": "0.00025"}
+    assert named(("tent", {"options": tent})) == ("tent",)
+    rates = [("tent", {"options": {"lr": lr}}) for lr in ("0.1", "0.00025", "0.05")]
+    assert named(*rates) == ("tent lr=0.00025", "tent lr=0.05", "tent lr=0.1")
+    original = {"preset": "original", "options": {"optimizer": "sgd", "steps": "2"}}
+    assert named(("tent", original), ("tent", {})) == ("tent", "tent@original steps=2")
+    theirs = [("theirs", {"options": {"a": "1", "b": value}}) for value in "23"]
+    assert named(*theirs, ("neo", {}), ("neo+lame", {})) == ("neo", "neo+lame", "theirs b=2", "theirs b=3")
+    assert named(theirs[0]) == ("theirs",)
+
+
+def test_the_baseline_can_be_another():
+    options = [{"options": {"lr": lr}} for lr in ("0.1", "0.2")]
+    records = [record(), record("neo", top1=60.0), *(record("tent", top1=70.0, **more) for more in options)]
+    (block,) = compare(records, baseline="neo").blocks
+    assert block.differences["fog/5", "none"].interval.mean == -10
+    (block,) = compare(records, baseline="tent lr=0.2").blocks
+    assert block.differences["fog/5", "tent lr=0.1"].interval.mean == 0
+    with pytest.raises(OptionError, match=r"several runs of 'tent': .*'tent lr=0.1', 'tent lr=0.2'"):
+        compare(records, baseline="tent")
+    with pytest.raises(OptionError, match="'lame' was not run"):
+        compare(records, baseline="lame")
+
+
+def test_the_same_record_twice_counts_once():
+    records, _ = made_up()
+    assert compare([*records, *records]) == compare(records)
+
+
+def test_a_seed_measured_again_on_other_samples():
+    comparison = compare([record(top1=10.0), record(top1=20.0, manifests=["changed"])])
+    assert comparison.blocks[0].cells["fog/5", "none"].interval == (20.0, pytest.approx(math.nan, nan_ok=True), 1)
+    assert any("the last ones are shown" in note for note in comparison.notes())
+
+
+def test_what_cannot_be_compared():
+    with pytest.raises(OptionError, match="metric is 'accuracy': choose one of top1"):
+        compare([record()], "accuracy")
+    with pytest.raises(DataError, match="no record of a run"):
+        compare([{"key": "cost", "seconds": 1.0}])
+    with pytest.raises(DataError, match="no run has 'top1', which may need labels"):
+        compare([record(metrics={"entropy": 1.0, "top1": None})])
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=2, max_size=6))
+def test_a_method_against_the_baseline_is_the_baseline_against_the_method_reversed(pairs):
+    records = [
+        record(method, seed=seed, top1=value)
+        for seed, pair in enumerate(pairs)
+        for method, value in zip(("none", "neo"), pair, strict=True)
+    ]
+    one = compare(records).blocks[0].differences["fog/5", "neo"]
+    other = compare(records, baseline="neo").blocks[0].differences["fog/5", "none"]
+    assert other.interval.mean == -one.interval.mean
+    assert {one.verdict, other.verdict} in ({"helps", "hurts"}, {"can't tell"})
+
+
+def test_real_records():
+    plan = {"corruptions": ["clean", "contrast", "fog"], "methods": "none,neo,neo-bn", "seeds": 2, "samples": [64]}
+    workbench = Workbench(Plan.make(plan), workers=0)
+    records = [workbench.execute(run) for run in workbench.runs()]
+    (block,) = compare(records).blocks
+    assert block.methods == ("none", "neo", "neo-bn")
+    assert block.average["neo"].mean > block.average["none"].mean
+    assert block.mce["neo"].mean < 100
+    assert len(block.failures) == 6

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from rich.console import Console
+
+from neotta.cli.unlabelled import render_unlabelled
+from neotta.data.corruptions import corrupt
+from neotta.data.digits import digits
+from neotta.errors import MissingExtraError, OptionError
+from neotta.evaluate.meaning import meaning
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.predictions import Predictions, write_predictions
+from neotta.evaluate.unlabelled import Shift, unlabelled_report
+from neotta.evaluate.workbench import Outputs, Workbench
+
+COUNT = 120
+
+
+def write_images(folder, corruption=None, labelled=False, count=COUNT):
+    source = digits("test")
+    for index in np.random.default_rng(0).permutation(len(source))[:count]:
+        image = source.read(index)
+        if corruption is not None:
+            image = corrupt(image, corruption, 5, preset="cifar", seed=int(index))
+        place = folder / str(source.labels[index]) if labelled else folder
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{index}.png")
+    return folder
+
+
+def bench(folder, methods="none,neo", **more):
+    return Workbench(Plan.make({"data": str(folder), "methods": methods, "seeds": 1, "samples": -1, **more}), workers=0)
+
+
+def made(workbench):
+    return unlabelled_report(workbench, workbench.runs())
+
+
+def shown(report):
+    page = io.StringIO()
+    Console(file=page, width=200).print(render_unlabelled(report))
+    return page.getvalue()
+
+
+@pytest.fixture(scope="module")
+def foggy(tmp_path_factory):
+    """A folder of foggy digits without labels, its workbench and the report on it."""
+    workbench = bench(write_images(tmp_path_factory.mktemp("data") / "foggy", "fog"), "none,neo,tent,neo-bn")
+    return workbench, made(workbench)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return made(bench(write_images(tmp_path_factory.mktemp("data") / "plain")))
+
+
+def test_the_centroid_of_corrupted_images_has_moved_further(foggy, plain):
+    (corrupted,), (clean,) = foggy[1].shifts.values(), plain.shifts.values()
+    assert clean.samples == corrupted.samples == COUNT
+    assert corrupted.norm > 3 * clean.norm
+    assert corrupted.relative > 3 * clean.relative
+    assert clean.beyond_chance < 2 < 5 < corrupted.beyond_chance
+
+
+def test_where_a_mean_lies():
+    rows = np.random.default_rng(0).normal(2.0, 3.0, (50, 7))
+    shift = Shift.of(torch.tensor(rows))
+    variance = rows.var(axis=0, ddof=1).sum()
+    assert shift.norm == pytest.approx(np.linalg.norm(rows.mean(axis=0)))
+    assert shift.spread == pytest.approx(math.sqrt(variance))
+    assert shift.noise == pytest.approx(math.sqrt(variance / 50))
+    broken = torch.cat([torch.tensor(rows), torch.full((2, 7), math.nan)])
+    assert Shift.of(broken) == shift
+    assert Shift.of(torch.zeros(0, 7)).samples == 0
+    assert math.isnan(Shift.of(torch.ones(1, 7)).beyond_chance)
+    assert math.isnan(Shift.of(torch.ones(3, 7)).relative)
+
+
+@given(st.floats(0.1, 10))
+def test_scale_does_not_matter_for_the_ratios(scale):
+    rows = torch.tensor(np.random.default_rng(0).normal(1.0, 1.0, (20, 4)))
+    assert Shift.of(scale * rows).relative == pytest.approx(Shift.of(rows).relative)
+    assert Shift.of(scale * rows).beyond_chance == pytest.approx(Shift.of(rows).beyond_chance)
+
+
+def test_changed_predictions_are_counted(foggy):
+    workbench, report = foggy
+    none, neo, tent, _ = workbench.runs()
+    logits = {run.method: workbench.predict(run).tensor() for run in (none, neo, tent)}
+    changes = {change.method: change for change in report.changes}
+    assert set(changes) == {"neo", "tent"}
+    for method, change in changes.items():
+        before, after = logits["none"].argmax(1), logits[method].argmax(1)
+        assert change.samples == COUNT
+        assert change.changed == int((before != after).sum())
+        assert change.histogram_before.tolist() == torch.bincount(before, minlength=10).tolist()
+        assert change.histogram_after.tolist() == torch.bincount(after, minlength=10).tolist()
+        confidence = float(logits[method].softmax(1).max(1).values.mean())
+        assert change.after["confidence"] == pytest.approx(confidence)
+        assert change.after["entropy"] > 0
+        assert (change.fixed, change.broken) == (None, None)
+    assert changes["neo"].changed > 20
+    assert set(changes["neo"].before) == {"entropy", "confidence"}
+    assert "BatchNorm" in report.failed["neo-bn"]
+
+
+def test_classes_that_change_most_come_first(foggy):
+    change = foggy[1].changes[0]
+    moves = [abs(after - before) for _, before, after in change.classes(10)]
+    assert moves == sorted(moves, reverse=True)
+    assert all(moves)
+    assert len(change.classes(2)) == 2
+
+
+def test_the_surest_disagreements_are_shown(foggy):
+    workbench, report = foggy
+    change = report.changes[0]
+    before, after = report.predictions["none"], report.predictions["neo"]
+    disagree = [
+        (min(before.confidence[row], after.confidence[row]), before.ids[row])
+        for row in range(COUNT)
+        if before.classes[row] != after.classes[row]
+    ]
+    expected = [name for _, name in sorted(disagree, reverse=True)[:10]]
+    assert [example.id for example in change.examples] == expected
+    assert all(example.before != example.after for example in change.examples)
+    assert (workbench.data.source.root / expected[0]).is_file()
+
+
+def test_the_text_is_honest(foggy, plain):
+    text = " ".join(meaning(foggy[1]))
+    assert "Without labels nobody can tell whether the changed predictions are better" in text
+    assert "NEO has something to remove" in text
+    assert "label the images whose prediction changed" in text
+    assert "neo-bn could not be run: UnsupportedModelError" in text
+    text = " ".join(meaning(plain))
+    assert "is to be expected by chance" in text
+    assert "nobody can tell" in text or "no prediction changes" in text
+    page = shown(foggy[1])
+    assert foggy[1].changes[0].examples[0].id in page
+    assert "top-1" not in page
+
+
+def test_labels_tell_the_rest(tmp_path):
+    workbench = bench(write_images(tmp_path, "fog", labelled=True))
+    report = made(workbench)
+    (change,) = report.changes
+    truth = {f"{label}/{index}.png": label for index, label in enumerate(digits("test").labels)}
+    before, after = report.predictions["none"], report.predictions["neo"]
+    right = np.array([[truth[name] == found for name, found in zip(each.ids, each.classes, strict=True)]
+                      for each in (before, after)])  # fmt: skip
+    assert change.fixed == int((~right[0] & right[1]).sum())
+    assert change.broken == int((right[0] & ~right[1]).sum())
+    assert change.after["top1"] - change.before["top1"] == pytest.approx(100 * (change.fixed - change.broken) / COUNT)
+    text = " ".join(meaning(report))
+    assert f"{change.fixed} of them became right" in text
+    assert "nobody can tell" not in text
+    assert "top-1" in shown(report)
+
+
+def test_unreadable_images_are_counted_and_named(tmp_path):
+    write_images(tmp_path, count=20)
+    (tmp_path / "[b]damaged.png").write_bytes((tmp_path / next(tmp_path.glob("*.png"))).read_bytes()[:60])
+    workbench = bench(tmp_path, "neo")
+    with pytest.warns(UserWarning, match="damaged.png"):
+        report = made(workbench)
+    assert report.unreadable == {tmp_path.name: ["[b]damaged.png"]}
+    assert report.shifts[tmp_path.name].samples == 20
+    assert report.changes[0].samples == 20
+    assert "1 image ([b]damaged.png) could not be read" in shown(report)
+
+
+def test_nothing_readable(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no image")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = made(bench(tmp_path))
+    assert report.unreadable == {tmp_path.name: ["a.png"]}
+    assert (report.shifts, report.changes) == ({}, [])
+    assert "could not be read" in shown(report)
+
+
+def test_one_setting_is_reported(tmp_path):
+    workbench = bench(write_images(tmp_path, count=40), "neo", seeds=2, samples=[16, 8], batch_sizes=[4, 8])
+    report = made(workbench)
+    assert report.setting == "online, seed 2020, 16 samples, batch size 4"
+    assert list(report.predictions) == ["none", "neo"]
+    assert len(report.predictions["neo"].ids) == 16
+    with pytest.raises(OptionError, match="at least one run"):
+        unlabelled_report(workbench, [])
+
+
+def test_domains_of_a_continual_run_are_told_apart():
+    plan = {"corruptions": ["clean", "fog"], "protocol": "continual", "methods": "neo", "seeds": 1, "samples": [32]}
+    workbench = Workbench(Plan.make(plan), workers=0)
+    report = made(workbench)
+    assert set(report.shifts) == {"clean", "fog/5"}
+    assert {change.domain: change.samples for change in report.changes} == {"clean": 32, "fog/5": 32}
+
+
+def test_one_sided_predictions_are_warned_of(tmp_path):
+    source = digits("test")
+    for index in np.flatnonzero(source.labels == 3):
+        Image.fromarray(source.read(index)).save(tmp_path / f"{index}.png")
+    text = " ".join(meaning(made(bench(tmp_path))))
+    assert "% of the plain predictions are class '3'" in text
+
+
+# ---- files
+
+
+def test_csv(foggy, tmp_path):
+    _, report = foggy
+    write_predictions(tmp_path / "p.csv", report.predictions, report.names)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
+    assert len(rows) == COUNT
+    assert list(rows[0]) == [
+        "id", "domain", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence",
+        "tent.prediction", "tent.confidence",
+    ]  # fmt: skip
+    changed = sum(row["none.prediction"] != row["neo.prediction"] for row in rows)
+    assert changed == report.changes[0].changed
+    known = report.predictions["neo"]
+    for row, name, found, confidence in zip(rows, known.ids, known.classes, known.confidence, strict=True):
+        assert (row["id"], row["neo.prediction"]) == (name, str(found))
+        assert float(row["neo.confidence"]) == pytest.approx(confidence, abs=1e-6)
+
+
+def outputs(ids, logits, labels=None):
+    return Outputs([torch.tensor(logits)], list(ids), ["d"] * len(ids), labels or [None] * len(ids))
+
+
+def test_labels_names_and_gaps(tmp_path):
+    both = {
+        "none": Predictions.of(outputs("ab", [[0.0, 1.0], [2.0, 0.0]], [1, None])),
+        "neo": Predictions.of(outputs("b", [[0.0, 0.0]])),
+    }
+    write_predictions(tmp_path / "p.csv", both, ["cat", 'dog, "big"'])
+    rows = list(csv.reader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
+    assert rows == [
+        ["id", "domain", "label", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence"],
+        ["a", "d", 'dog, "big"', 'dog, "big"', "0.731059", "", ""],
+        ["b", "d", "", "cat", "0.880797", "cat", "0.500000"],
+    ]
+
+
+def test_parquet(foggy, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    _, report = foggy
+    write_predictions(tmp_path / "p.parquet", report.predictions)
+    table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
+    assert table["id"] == list(report.predictions["none"].ids)
+    assert table["neo.prediction"] == report.predictions["neo"].classes.tolist()
+    assert table["neo.confidence"] == report.predictions["neo"].confidence.tolist()
+
+
+def test_files_that_cannot_be_written(foggy, tmp_path, monkeypatch):
+    with pytest.raises(OptionError, match=r"\.csv or \.parquet"):
+        write_predictions(tmp_path / "p.xlsx", foggy[1].predictions)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"neotta\[parquet\]"):
+        write_predictions(tmp_path / "p.parquet", foggy[1].predictions)
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
+
+from neotta.cli.bench import _table
+from neotta.evaluate.costs import Conditions, Cost
 
 
 def run(*words):
@@ -16,7 +21,7 @@ QUICK = ("--batch-size", "4", "--batches", "2", "--threads", "1")
 
 @pytest.mark.slow
 def test_costs_as_json():
-    done = run("--methods", "neo,tent,neo", *QUICK, "--json")
+    done = run("--methods", "neo,tent,neo,neo-bn", "--model", "timm:test_vit", *QUICK, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     costs = {cost["method"]: cost for cost in found["costs"]}
@@ -28,20 +33,33 @@ def test_costs_as_json():
         assert cost["slowdown"] == pytest.approx(cost["seconds_per_image"] / cost["plain_seconds_per_image"])
         assert cost["conditions"]["batch_size"] == 4
     assert found["machine"]["cores"]
-    assert "neo" in done.stderr  # how far the work is, out of the way of the result
+    assert "BatchNorm" in found["failed"]["neo-bn"]
+    assert "1 of 4" in done.stderr  # how far the work is, out of the way of the result
 
 
-@pytest.mark.slow
-def test_a_table_and_what_cannot_be_measured():
-    done = run("--methods", "none,neo-bn", "--model", "timm:test_vit", *QUICK)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert "timm:test_vit, float32, batches of 4 images" in lines[0]
-    rows = {line.split("  ")[0]: line for line in lines}
-    assert "ms/image" in rows["method"]
-    assert "1.00" in rows["the plain model"]
-    assert "none" in rows
-    assert any(line.startswith("left out: neo-bn (") and "BatchNorm" in line for line in lines)
+def cost(method, **changes):
+    figures = {
+        "seconds_per_image": 0.02,
+        "plain_seconds_per_image": 0.01,
+        "forward_passes": 2.0,
+        "backward_passes": 1.0,
+        "peak_memory": 300 * 2**20,
+        "memory_above_plain": 25 * 2**20,
+        "flops_per_image": 1.5e9,
+        **changes,
+    }
+    return Cost(method, "paper", {}, Conditions("digits"), threads=1, image_size=(32, 32), **figures)
+
+
+def test_the_table_lists_the_cheapest_first():
+    costs = {"tent": cost("tent"), "neo": cost("neo", seconds_per_image=0.0101, memory_above_plain=None)}
+    text = io.StringIO()
+    Console(file=text, width=80).print(_table(costs))
+    title, plain, neo, tent = (line.split() for line in text.getvalue().splitlines())
+    assert title == ["method", "ms/image", "x", "plain", "images/s", "+MiB", "forward", "backward", "GFLOP"]
+    assert plain == ["plain", "10", "1.00", "100", "0", "1", "0"]
+    assert neo == ["neo", "10.1", "1.01", "99", "?", "2", "1", "1.5"]
+    assert tent == ["tent", "20", "2.00", "50", "25", "2", "1", "1.5"]
 
 
 @pytest.mark.parametrize(

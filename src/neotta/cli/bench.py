@@ -60,6 +60,7 @@ def bench(
     if costs:
         console.print(_title(model, next(iter(costs.values())), about["machine"]))
         console.print(_table(costs))
+        console.print("\n+MiB: peak memory above the plain model's. Passes per batch, GFLOP per image.")
     for name, reason in failed.items():
         console.print(f"left out: {name} ({reason})", markup=False)
 
@@ -93,17 +94,14 @@ def _table(costs: dict[str, Cost]) -> Table:
     first = next(iter(costs.values()))
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("method")
-    for title in ("ms/image", "x plain", "images/s", "memory above plain", "forward", "backward", "GFLOP/image"):
-        table.add_column(title, justify="right")
-    table.add_row("the plain model", *_speed(first.plain_seconds_per_image), "", "1", "0", "")
+    for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_row("plain", *_speed(first.plain_seconds_per_image, 1.0), "0", "1", "0", "")
     for name, cost in sorted(costs.items(), key=lambda item: item[1].seconds_per_image):
-        milliseconds, _, images = _speed(cost.seconds_per_image)
         table.add_row(
             name,
-            milliseconds,
-            f"{cost.slowdown:.2f}",
-            images,
-            "?" if cost.memory_above_plain is None else f"{cost.memory_above_plain / 2**20:.0f} MiB",
+            *_speed(cost.seconds_per_image, cost.slowdown),
+            "?" if cost.memory_above_plain is None else f"{cost.memory_above_plain / 2**20:.0f}",
             f"{cost.forward_passes:g}",
             f"{cost.backward_passes:g}",
             "?" if cost.flops_per_image is None else f"{cost.flops_per_image / 1e9:.3g}",
@@ -111,5 +109,6 @@ def _table(costs: dict[str, Cost]) -> Table:
     return table
 
 
-def _speed(seconds: float) -> tuple[str, str, str]:
-    return f"{seconds * 1e3:.3g}", "1.00", f"{1 / seconds:,.3g}" if seconds > 0.01 else f"{1 / seconds:,.0f}"
+def _speed(seconds: float, slowdown: float) -> tuple[str, str, str]:
+    """Milliseconds for an image, how many times the plain model's that is, and images in a second."""
+    return f"{seconds * 1e3:.3g}", f"{slowdown:.2f}", f"{1 / seconds:,.{0 if seconds < 0.1 else 2}f}"

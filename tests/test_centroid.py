@@ -233,6 +233,15 @@ def test_made_or_moved_in_inference_mode_it_can_be_updated_outside():
         assert int(one.count) == 3
 
 
+@pytest.mark.parametrize("count", [0, 4])
+def test_a_moving_average_answers_with_the_centroid_put_in(count):
+    centroid = Centroid(2, alpha=0.1, debias=True)
+    centroid.set(torch.tensor([3.0, -1.0]), count=count)
+    assert torch.allclose(centroid.value(torch.float32), torch.tensor([3.0, -1.0]))
+    centroid.update(torch.tensor([[3.0, -1.0]]))
+    assert torch.allclose(centroid.value(torch.float32), torch.tensor([3.0, -1.0]))
+
+
 def test_it_follows_the_module_but_stays_wide():
     centroid = filled([samples(4, 1)])
     mean = centroid.mean.clone()

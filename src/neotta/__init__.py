@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from neotta.models.split import split
     from neotta.models.state import load, save
     from neotta.models.surgery import adapt, fold, head, heads, reset, restore
+    from neotta.monitoring.library import DomainLibrary
+    from neotta.monitoring.monitor import Monitor
     from neotta.neo import NEOHead
 
 __all__ = [
     "Adapter",
     "Centroid",
+    "DomainLibrary",
     "LoadedModel",
+    "Monitor",
     "NEOHead",
     "NeottaError",
     "Preprocess",
@@ -57,6 +61,8 @@ __getattr__, __dir__ = lazy(
     {
         "Adapter": "neotta.adapters.base",
         "Centroid": "neotta.centroid",
+        "DomainLibrary": "neotta.monitoring.library",
+        "Monitor": "neotta.monitoring.monitor",
         "NEOHead": "neotta.neo",
         "NeottaError": "neotta.errors",
         "LoadedModel": "neotta.models.load",

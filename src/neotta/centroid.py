@@ -231,7 +231,8 @@ class Centroid(nn.Module):
 
         Args:
             mean: The centroid, (d,).
-            count: How many samples stand behind it. With 0, the next update forgets it.
+            count: How many samples stand behind it. With 0, the next update forgets it. A moving average goes on
+                from it, whatever the count.
         """
         if mean.shape != self.mean.shape:
             raise InputError(f"a centroid here has {self.features} numbers, got a tensor of {tuple(mean.shape)}")
@@ -241,7 +242,8 @@ class Centroid(nn.Module):
             raise InputError(f"the count is {count}: no fewer than 0 samples can stand behind a centroid")
         with self._guard():
             self.reset()
-            self.mean.copy_(mean)
+            # To a moving average without its zero start this is one batch: `value` will divide by alpha.
+            self.mean.copy_(mean * self.alpha if self.debias and self.alpha is not None else mean)
             self.count.fill_(count)
             self.batches.fill_(1 if count else 0)
 

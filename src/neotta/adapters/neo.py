@@ -5,6 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -24,6 +25,8 @@ class Recentering(Adapter[Options]):
     paper = "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering, ICLR 2026"
 
     neo: NEOHead
+    observer: Callable[[Tensor], object] | None = None
+    """Shown every batch of embeddings, (B, d), before it enters the centroid (see `neotta.Monitor`)."""
 
     def _start(self) -> None:
         self.neo = NEOHead.variant(self.head, self.name, self.options)
@@ -38,8 +41,10 @@ class Recentering(Adapter[Options]):
 
     def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
         """Take embeddings, (B, d), into the centroid if asked to, and subtract it."""
-        centroid = self.neo.centroid
         if adapt:
+            if self.observer is not None:
+                self.observer(embeddings)
+            centroid = self.neo.centroid
             centroid.update(embeddings)
             self.skipped = int(centroid.rejected)
         return self.neo.recenter(embeddings)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from neotta._version import __version__
+from neotta.cli.bench import bench
 from neotta.cli.compare import compare
 from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
@@ -31,6 +32,7 @@ app.command()(corrupt)
 app.command()(methods)
 app.command()(models)
 app.command()(run)
+app.command()(bench)
 
 
 def _version(asked: bool) -> None:

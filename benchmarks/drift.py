@@ -1,0 +1,200 @@
+"""How soon a change of domain is noticed, how often there is a false alarm, and what reacting to it is worth.
+
+The bundled digits and their model, all 15 corruptions at severity 5. Three parts:
+
+- from clean to each corruption: samples until the alarm (median over seeds), and how often it came at all;
+- streams that do not change: false alarms per 10,000 samples, beside the stated bound;
+- streams that run through all domains: accuracy of the plain model, NEO and NEO-Continual, and of NEO with a monitor
+  that resets it, or takes the nearest centroid out of a library (of all domains, or of every second one) made from
+  other images.
+
+python benchmarks/drift.py [--seeds 5] [--batch-size 16] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from neotta.data.digits import digits
+from rich.console import Console
+from rich.table import Table
+from side_by_side import machine
+
+import neotta
+from neotta.data import streams
+from neotta.data.corruptions import CORRUPTIONS, corrupt
+from neotta.monitoring import ChangeDetector
+
+CLEAN = "clean"
+SEVERITY = 5
+BEFORE = 400
+"""Clean samples before a change."""
+
+LIBRARY = 256
+"""Images of each known domain."""
+
+STREAM = 20_000
+"""Samples of a stream that does not change."""
+
+
+def encode(split, count=None):
+    """Embeddings by domain, (n, d) each, and the labels."""
+    model, preprocess, *_ = neotta.load_model("digits")
+    encoder, _ = neotta.split(model)
+    data = digits(split)
+    clean = [data.read(index) for index in range(len(data))][:count]
+    found = {}
+    for name in (CLEAN, *CORRUPTIONS):
+        images = [
+            image if name == CLEAN else corrupt(image, name, SEVERITY, "cifar", 0, image_id=id)
+            for image, id in zip(clean, data.ids, strict=False)
+        ]
+        with torch.inference_mode():
+            found[name] = torch.cat([encoder(part) for part in torch.split(preprocess.batch(np.stack(images)), 128)])
+    return model, found, torch.as_tensor(data.labels[:count])
+
+
+def delays(embeddings, seeds, batch_size):
+    """Samples from clean to the alarm, for each corruption and seed; None where it never came."""
+    found = {}
+    for name in CORRUPTIONS:
+        found[name] = []
+        for seed in range(seeds):
+            order = np.random.default_rng(seed).permutation(len(embeddings[CLEAN]))
+            rest = np.random.default_rng(seed + 1000).permutation(len(embeddings[name]))
+            rows = torch.cat([embeddings[CLEAN][order[:BEFORE]], embeddings[name][rest]]).numpy()
+            found[name].append(first_alarm(rows, batch_size))
+    return found
+
+
+def first_alarm(rows, batch_size):
+    """How long after the change the alarm came; below 0 it was a false one."""
+    detector = ChangeDetector(rows.shape[1])
+    for start in range(0, len(rows), batch_size):
+        alarm = detector.observe(rows[start : start + batch_size])
+        if alarm is not None:
+            return start + alarm.position + 1 - BEFORE
+    return None
+
+
+def false_alarms(embeddings, seeds, rate):
+    """Alarms in streams of one domain, drawn with replacement; their number and that of the samples."""
+    alarms = samples = 0
+    for seed in range(seeds):
+        for name in (CLEAN, "fog"):
+            rng = np.random.default_rng(seed)
+            rows = embeddings[name].numpy()[rng.integers(len(embeddings[name]), size=STREAM)]
+            monitor = neotta.Monitor(false_alarm_rate=rate)
+            for start in range(0, STREAM, 250):
+                monitor.observe(rows[start : start + 250])
+            alarms, samples = alarms + len(monitor.changes), samples + STREAM
+    return alarms, samples
+
+
+def ways(model, folder):
+    """The adapters to compare, fresh, by name, and the monitors of some of them."""
+    names = {"none": "none", "neo": "neo", "neo-continual": "neo-continual"}
+    adapters = {name: neotta.create(method, model) for name, method in names.items()}
+    monitors = {}
+    for name, action, library in (
+        ("neo + reset", "reset", None),
+        ("neo + nearest of all", "nearest", folder / "all"),
+        ("neo + nearest of half", "nearest", folder / "half"),
+    ):
+        adapters[name] = neotta.create("neo", model)
+        monitors[name] = neotta.Monitor(adapters[name], library, action=action)
+    return adapters, monitors
+
+
+def fill(model, known, folder):
+    """Make the libraries from images that no stream shows."""
+    for position, (name, embeddings) in enumerate(known.items()):
+        adapter = neotta.create("neo", model)
+        adapter.predict_embeddings(embeddings)
+        neotta.DomainLibrary(folder / "all").add(name, adapter)
+        if position % 2 == 0:
+            neotta.DomainLibrary(folder / "half").add(name, adapter)
+
+
+def run(model, embeddings, labels, folder, seed, samples, batch_size):
+    """Accuracy of each way over one stream through all domains, and what the monitor noticed."""
+    stream = streams.continual(
+        {name: labels.numpy() for name in embeddings}, samples=samples, seed=seed, batch_size=batch_size
+    )
+    adapters, monitors = ways(model, folder)
+    right = dict.fromkeys(adapters, 0)
+    for part in stream.batches():
+        name = stream.domains[stream.domain[part.start]]
+        rows = torch.as_tensor(stream.index[part].copy())
+        for way, adapter in adapters.items():
+            logits = adapter.predict_embeddings(embeddings[name][rows])
+            right[way] += int((logits.argmax(1) == labels[rows]).sum())
+    accuracy = {way: count / len(stream) for way, count in right.items()}
+    domains = [(change.sample - 1) // samples for change in monitors["neo + reset"].changes]
+    noticed = len(set(domains) - {0})
+    return accuracy, {"changes": len(embeddings) - 1, "noticed": noticed, "others": len(domains) - noticed}
+
+
+def table(title, columns, rows):
+    shown = Table(*columns, title=title, title_justify="left", box=None)
+    for row in rows:
+        shown.add_row(*map(str, row))
+    Console(width=110).print(shown, "")
+
+
+def show(result, seeds):
+    def delay(values):
+        found = [value for value in values if value is not None]
+        return f"{np.median(found):.0f}" if found else "–", f"{len(found)} of {len(values)}"
+
+    rows = [(name, *delay(values)) for name, values in result["delays"].items()]
+    table("From clean to a corruption", ("", "samples until the alarm", "noticed"), rows)
+    rows = [
+        (f"{rate:g}", f"{alarms / samples * 1e4:.3f}", f"{rate * 1e4:g}", f"{alarms} in {samples:,}")
+        for rate, alarms, samples in result["false_alarms"]
+    ]
+    table("Streams that do not change", ("rate", "false alarms in 10,000", "bound", ""), rows)
+    rows = []
+    for way in result["accuracy"][0]:
+        values = [100 * one[way] for one in result["accuracy"]]
+        gain = [value - 100 * one["neo"] for value, one in zip(values, result["accuracy"], strict=True)]
+        spread = f"{np.mean(gain):+.1f} ± {np.std(gain, ddof=1) / np.sqrt(seeds) if seeds > 1 else 0:.1f}"
+        rows.append((way, f"{np.mean(values):.1f}", spread))
+    table("Streams through all domains: accuracy, %", ("", "mean", "against neo"), rows)
+    total = {key: sum(one[key] for one in result["changes"]) for key in result["changes"][0]}
+    print("{noticed} of {changes} changes of domain noticed, {others} further alarms".format(**total))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--batch-size", type=int, default=16)
+    options.add_argument("--samples", type=int, default=500, help="of each domain in a stream, at most 600")
+    options.add_argument("--json", help="save the figures in this file")
+    args = options.parse_args()
+    torch.set_num_threads(1)
+    model, embeddings, labels = encode("test")
+    result = {
+        "delays": delays(embeddings, args.seeds, args.batch_size),
+        "false_alarms": [(rate, *false_alarms(embeddings, args.seeds, rate)) for rate in (1e-6, 1e-5, 1e-4)],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        fill(model, encode("train", LIBRARY)[1], Path(folder))
+        runs = [
+            run(model, embeddings, labels, Path(folder), seed, args.samples, args.batch_size)
+            for seed in range(args.seeds)
+        ]
+    result["accuracy"], result["changes"] = (list(part) for part in zip(*runs, strict=True))
+    show(result, args.seeds)
+    if args.json:
+        about = {"title": __doc__.splitlines()[0], **machine(), **vars(args)}
+        Path(args.json).write_text(json.dumps({**about, **result}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

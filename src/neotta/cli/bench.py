@@ -1,0 +1,114 @@
+"""`neotta bench`: what each method costs on this device, in time and memory, beside the plain model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from neotta.evaluate.costs import Cost
+
+
+def bench(
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="What to measure: see `neotta models`. timm models get random weights.")
+    ] = "digits",
+    methods: Annotated[str, typer.Option(help="Names with commas between, or 'all': see `neotta methods`.")] = "all",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
+    batches: Annotated[int, typer.Option(min=1, help="Batches that are timed; their median counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Measure everything so often, in turns, on a busy device.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Of the model and the images.")] = "float32",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice by default.")] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, help="Height and width; the model's own by default.")] = None,
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch the published weights of the model.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure what methods cost on this device: time per image, memory, passes and operations."""
+    from rich.console import Console
+
+    from neotta.evaluate.costs import measure_costs
+    from neotta.evaluate.machine import surroundings
+
+    console, progress = Console(highlight=False), Console(stderr=True, highlight=False)
+    failed: dict[str, str] = {}
+    random = not pretrained and model.startswith(("timm:", "hf:"))
+    costs = measure_costs(
+        _names(methods),
+        model,
+        progress=lambda name, done, total: progress.print(f"{done + 1} of {total}: {name}"),
+        on_failure=lambda name, error: failed.update({name: str(error)}),
+        model_options={"pretrained": False} if random else {},
+        batch_size=batch_size,
+        batches=batches,
+        rounds=rounds,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        image_size=image_size,
+    )
+    about = surroundings()
+    if as_json:
+        rows = [{**dataclasses.asdict(cost), "slowdown": cost.slowdown} for cost in costs.values()]
+        typer.echo(json.dumps({**about, "costs": rows, "failed": failed}, indent=1))
+        return
+    if costs:
+        console.print(_title(model, next(iter(costs.values())), about["machine"]))
+        console.print(_table(costs))
+        console.print("\n+MiB: peak memory above the plain model's. Passes per batch, GFLOP per image.")
+    for name, reason in failed.items():
+        console.print(f"left out: {name} ({reason})", markup=False)
+
+
+def _names(methods: str) -> list[str]:
+    """The methods asked for, without repetitions."""
+    from neotta.adapters.registry import find
+    from neotta.adapters.registry import methods as known
+    from neotta.errors import OptionError
+
+    names = list(known()) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise OptionError("--methods names no method: give some with commas between, such as none,neo,tent")
+    for name in names:
+        find(name)
+    return list(dict.fromkeys(names))
+
+
+def _title(model: str, cost: Cost, machine: dict[str, Any]) -> str:
+    height, width = cost.image_size
+    where = machine["gpu"] if cost.conditions.device != "cpu" else f"{machine['processor']}, {cost.threads} threads"
+    return (
+        f"[bold]{model}[/bold], {cost.conditions.dtype}, batches of {cost.conditions.batch_size} images of "
+        f"{height} x {width}\n{where}\n"
+    )
+
+
+def _table(costs: dict[str, Cost]) -> Table:
+    from rich.table import Table
+
+    first = next(iter(costs.values()))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("method")
+    for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_row("plain", *_speed(first.plain_seconds_per_image, 1.0), "0", "1", "0", "")
+    for name, cost in sorted(costs.items(), key=lambda item: item[1].seconds_per_image):
+        table.add_row(
+            name,
+            *_speed(cost.seconds_per_image, cost.slowdown),
+            "?" if cost.memory_above_plain is None else f"{cost.memory_above_plain / 2**20:.0f}",
+            f"{cost.forward_passes:g}",
+            f"{cost.backward_passes:g}",
+            "?" if cost.flops_per_image is None else f"{cost.flops_per_image / 1e9:.3g}",
+        )
+    return table
+
+
+def _speed(seconds: float, slowdown: float) -> tuple[str, str, str]:
+    """Milliseconds for an image, how many times the plain model's that is, and images in a second."""
+    return f"{seconds * 1e3:.3g}", f"{slowdown:.2f}", f"{1 / seconds:,.{0 if seconds < 0.1 else 2}f}"

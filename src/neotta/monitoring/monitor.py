@@ -1,0 +1,251 @@
+"""The monitor: where the embeddings of a model lie, how fast they move, and an alarm when they suddenly change."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from neotta.adapters.neo import Recentering
+from neotta.centroid import Centroid
+from neotta.errors import InputError, OptionError
+from neotta.monitoring.attach import Target
+from neotta.monitoring.change import REFERENCE, ChangeDetector
+from neotta.monitoring.library import Domain, DomainLibrary, rank
+from neotta.monitoring.ranks import Alarm, Floats
+from neotta.monitoring.react import place, worth
+from neotta.monitoring.status import Action, Change, Status, speed
+
+
+class Monitor:
+    """Watches the embeddings that an adapted model sees.
+
+    It keeps the centroid of the current domain, compares it with known ones, and raises an alarm when the embeddings
+    suddenly change: while they are independent and equally distributed, the probability of a false alarm within n
+    samples of the start, or of the last alarm, is at most `false_alarm_rate` · n (see `neotta.monitoring.change`).
+
+    A batch is shown to the monitor before the model answers it, so that an action on an alarm helps this batch already.
+    A model that is frozen is watched, but no action is taken. Remove the monitor before compiling or pickling a model.
+
+    Args:
+        model: A model adapted by `neotta.adapt`, a NEO head, or an adapter of the NEO family. None for a monitor that
+            is only given embeddings, with `observe`.
+        library: Known domains; a folder will do.
+        false_alarm_rate: The default is at most 1 % in 10,000 samples.
+        action: What to do with the model's centroid on an alarm: `"none"`, `"reset"` (begin anew with the samples since
+            the change), or `"nearest"` (the same, with the centroid of the nearest known domain counted as many
+            samples as it is worth: a mean of n samples misses by s²/n, the known one by about its distance).
+        on_change: Called with every `Change`, in the thread that ran the model.
+        warmup: How many samples are taken as usual before the test for changes begins.
+        memory: How many samples pass, in the long run, before that test is fitted anew.
+        head: The name of the head, for a model that has several.
+        attach: Whether to watch the model's calls. If not, give the embeddings to `observe` before the model sees them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Recentering | None = None,
+        library: DomainLibrary | str | os.PathLike[str] | None = None,
+        *,
+        false_alarm_rate: float = 1e-6,
+        action: Action = "none",
+        on_change: Callable[[Change], None] | None = None,
+        warmup: int = 128,
+        memory: int = 1024,
+        head: str | None = None,
+        attach: bool = True,
+    ) -> None:
+        if action not in get_args(Action):
+            raise OptionError(f"action is {action!r}: it is one of {', '.join(map(repr, get_args(Action)))}")
+        if action == "nearest" and library is None:
+            raise OptionError("action 'nearest' needs a library of known domains")
+        if action != "none" and model is None:
+            raise OptionError(f"action {action!r} needs a model to act on")
+        self.library = library if isinstance(library, DomainLibrary | None) else DomainLibrary(library)
+        self.action: Action = action
+        self.on_change = on_change
+        self.samples = 0
+        self.rejected = 0
+        self.changes: list[Change] = []
+        self._options: dict[str, Any] = {"false_alarm_rate": false_alarm_rate, "warmup": warmup, "memory": memory}
+        ChangeDetector(1, **self._options)  # checks them, even if no batch ever comes
+        self._lock = threading.RLock()
+        self._detector: ChangeDetector | None = None
+        self._centroid: Centroid | None = None
+        self._target = None if model is None else Target(model, head)
+        if self._target is not None:
+            self._begin(self._target.neo.in_features)
+        self._end = self._target.watch(self.observe) if self._target is not None and attach else None
+
+    # ---- what a caller uses
+
+    @torch.no_grad()
+    def observe(self, embeddings: Tensor | NDArray[np.floating]) -> list[Change]:
+        """Take in a batch of embeddings, (..., d), and return the changes that it brings."""
+        rows = _rows(embeddings)
+        with self._lock:
+            detector = self._detector or self._begin(rows.shape[1])
+            changes = self._observe(detector, rows)
+        for change in changes:
+            if self.on_change is not None:
+                self.on_change(change)
+        return changes
+
+    def status(self) -> Status:
+        """What the monitor knows now."""
+        with self._lock:
+            centroid, detector = self.centroid, self._detector
+            mean, count = centroid.mean.clone(), int(centroid.count)
+            variance = float(centroid.total_variance()) if count > 1 else math.nan
+            zero = Domain("origin", torch.zeros_like(mean), 0, 0.0, "")
+            model = None
+            if self._target is not None:
+                neo = self._target.neo
+                model = Domain("model", neo.centre(torch.float64).cpu(), neo.count, 0.0, "")
+            moving, noise = speed(detector.recent(REFERENCE)) if detector is not None else (math.nan, math.nan)
+            return Status(
+                samples=self.samples,
+                rejected=self.rejected,
+                current=count,
+                alarms=len(self.changes),
+                ready=detector is not None and detector.ready,
+                evidence=0.0 if detector is None else detector.evidence,
+                origin=rank(mean, [zero], count, variance)[0],
+                model=None if model is None else rank(mean, [model], count, variance)[0],
+                speed=moving,
+                speed_noise=noise,
+                domains=tuple(rank(mean, self._domains(), count, variance)),
+            )
+
+    @property
+    def centroid(self) -> Centroid:
+        """The mean of the embeddings since the last change, with their variance."""
+        if self._centroid is None:
+            raise InputError("this monitor has seen no embeddings yet: it cannot know how long they are")
+        return self._centroid
+
+    @property
+    def head_name(self) -> str:
+        """The name of the head that is watched."""
+        return "" if self._target is None else self._target.name
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the weights of the head that is watched; empty without a model."""
+        return "" if self._target is None else self._target.fingerprint
+
+    def reset(self) -> None:
+        """Forget everything but the numbers of samples and alarms; the model stays as it is."""
+        with self._lock:
+            if self._centroid is not None:
+                self._begin(self._centroid.features)
+
+    def remove(self) -> None:
+        """Stop watching the model's calls."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    # ---- what happens to a batch
+
+    def _begin(self, features: int) -> ChangeDetector:
+        self._centroid = Centroid(features, variance=True)
+        self._detector = ChangeDetector(features, **self._options)
+        return self._detector
+
+    def _observe(self, detector: ChangeDetector, rows: Floats) -> list[Change]:
+        finite = np.isfinite(rows).all(1)
+        self.rejected += int((~finite).sum())
+        rows = rows[finite]
+        changes, start = [], 0
+        while start < len(rows):
+            alarm = detector.observe(rows[start:])
+            stop = len(rows) if alarm is None else start + alarm.position + 1
+            self.samples += stop - start
+            self.centroid.update(torch.from_numpy(rows[start:stop]))
+            if alarm is not None:
+                changes.append(self._change(detector, alarm, rows[stop:], stop))
+            start = stop
+        self.changes += changes
+        return changes
+
+    def _change(self, detector: ChangeDetector, alarm: Alarm, coming: Floats, in_batch: int) -> Change:
+        """Begin a new domain.
+
+        Args:
+            detector: It has raised the alarm.
+            alarm: The alarm.
+            coming: The rest of the batch, which very likely belongs to the new domain too, (n, d).
+            in_batch: How many samples of this batch came up to the alarm: the model has yet to see them.
+        """
+        before = self.centroid
+        known = _trim(detector.recent(alarm.since), coming, before.mean.numpy())
+        detector.restart(known)
+        self._centroid = _centroid(known)
+        fresh = _centroid(np.concatenate([known, coming]))
+        mean, count = fresh.mean, int(fresh.count)
+        # A few samples may be on the wrong side of the change, and these only add to a variance.
+        variance = min(float(side.total_variance()) for side in (fresh, before) if int(side.count) > 1)
+        domains = {domain.name: domain for domain in self._domains()}
+        near = next(iter(rank(mean, domains.values(), count, variance)), None)
+        target = self._target if self._target is not None and self._target.neo.adapting else None
+        counts = 0
+        if target is not None and self.action != "none":
+            seen = known[: max(0, len(known) - in_batch)]
+            if self.action == "nearest" and near is not None:
+                domain = domains[near.domain]
+                counts = worth(near.distance, variance, count, domain)
+                place(target, domain.centroid, counts, seen, variance)
+            else:
+                place(target, mean, 0, seen, variance)
+        old = Domain("before", before.mean, int(before.count), None, "")
+        moved = rank(mean, [old], count, variance)[0]
+        return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)
+
+    def _domains(self) -> list[Domain]:
+        """The known domains of this head."""
+        if self.library is None:
+            return []
+        found = list(self.library)
+        if self._target is None:
+            return found
+        return [domain for domain in found if domain.fingerprint == self.fingerprint]
+
+
+def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
+    """Embeddings as float64 on the host, (n, d)."""
+    if isinstance(embeddings, Tensor):
+        embeddings = embeddings.detach().to("cpu", torch.float64).numpy()
+    rows = np.asarray(embeddings, dtype=np.float64)
+    if rows.ndim < 2:
+        raise InputError(f"embeddings are (batch, features), got {rows.shape}")
+    return rows.reshape(-1, rows.shape[-1])
+
+
+def _trim(known: Floats, coming: Floats, old: Floats) -> Floats:
+    """Leave out the first of the samples since the change that are nearer to the old centroid than to the new one."""
+    new = np.concatenate([known, coming]).mean(0)
+    belongs = np.square(known - new).sum(1) <= np.square(known - old).sum(1)
+    return known[belongs.argmax() :] if belongs.any() else known[-1:]
+
+
+def _centroid(rows: Floats) -> Centroid:
+    centroid = Centroid(rows.shape[1], variance=True)
+    centroid.update(torch.from_numpy(rows.copy()))
+    return centroid

@@ -1,0 +1,116 @@
+"""Evidence that a stream of numbers has changed, valid whatever their distribution.
+
+How it works, and why its rate of false alarms holds:
+
+1. *Ranks.* If the samples behind the numbers s_1, s_2, … are independent and equally distributed (in any way), then the
+   rank r_n of s_n among the first n is uniform on 1 … n and independent of all earlier ranks. No mean, variance or tail
+   is assumed. The numbers may even be computed anew at every n, in a way that treats the first n samples alike.
+2. *Bets.* A bet on a rank is b(r) = r^(ε-1), divided by its mean over 1 … n. Its expectation is exactly 1 while nothing
+   changes. It pays when numbers appear that are larger than before (r counted from above) or smaller (from below).
+   Equal numbers are ranked against the bet.
+3. *Evidence.* Shiryaev and Roberts' statistic R_n = (1 + R_(n-1)) b_n sums, over every moment at which the change may
+   have happened, what a bettor who began there has won. While nothing changes, R_n - n is a martingale, so that at any
+   bounded stopping time T: E[R_T] = E[T]. The same holds for the mean over several bets.
+4. *Rate.* Let T be the first n with R_n ≥ A. Then A P(T ≤ n) ≤ E[R_min(T,n)] ≤ n, that is P(T ≤ n) ≤ n / A: the
+   probability of a false alarm within n numbers is at most n / A, for every n.
+
+See V. Vovk, "Testing randomness online" (Statistical Science, 2021), for conformal martingales and the procedure of
+Shiryaev and Roberts on top of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+Ranks = NDArray[np.int64]
+
+EXPONENTS = np.array([0.15, 0.35, 0.6])
+"""ε of the bets: the smallest is best for numbers beyond all seen before, the largest for a slight change."""
+
+
+class Alarm(NamedTuple):
+    """Where the evidence crossed the threshold.
+
+    Attributes:
+        position: The place of the number (or sample) that crossed it, among those of this call.
+        since: How many of them, this one included, came since the most likely moment of the change.
+    """
+
+    position: int
+    since: int
+
+
+def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:
+    """Rank each number among those before it and itself, from above and from below; equal ones count against it.
+
+    Args:
+        numbers: New numbers in their order, (n,).
+        seen: All numbers before, sorted, (m,).
+        slack: What lies this near to a number is equal to it, (n,): rounding must not decide.
+    """
+    low, high = numbers - slack, numbers + slack
+    earlier = np.tri(len(numbers), k=-1, dtype=bool)
+    above = len(seen) - np.searchsorted(seen, low, "left") + ((numbers[None] >= low[:, None]) & earlier).sum(1) + 1
+    below = np.searchsorted(seen, high, "right") + ((numbers[None] <= high[:, None]) & earlier).sum(1) + 1
+    return above, below
+
+
+class Evidence:
+    """Bets on ranks and sums up what they win; see the top of this file.
+
+    Args:
+        threshold: A: the probability of a false alarm within n numbers is at most n / A.
+        tails: How many ranks come with each number: 1, or 2 (from above and from below).
+    """
+
+    def __init__(self, threshold: float, tails: int) -> None:
+        bets = tails * len(EXPONENTS)
+        self._limit = float(np.log(threshold))
+        self._count = 0
+        self._sum = np.zeros(len(EXPONENTS))  # of r^(ε-1) over 1 … n
+        self._log_r = np.full(bets, -np.inf)
+        self._won = np.zeros(bets)  # logarithm of what each bet has won since the beginning
+        self._lowest = np.zeros(bets)  # … at its lowest, which is the most likely moment of the change
+        self._lowest_at = np.zeros(bets, dtype=np.int64)
+        self.log_r = -np.inf
+        """log R_n, R_n the mean over the bets."""
+
+    @property
+    def share(self) -> float:
+        """How near the alarm is, 0 to 1: log R as a share of log A."""
+        return float(np.clip(self.log_r / self._limit, 0.0, 1.0))
+
+    def observe(self, *tails: Ranks) -> Alarm | None:
+        """Take in the ranks of a few numbers, one (n,) for each tail, up to the one that raises an alarm."""
+        if len(tails[0]) == 0:
+            return None
+        won = self._won + np.cumsum(self._bets(tails), axis=0)  # (n, bets)
+        before = np.concatenate([self._won[None], won[:-1]])
+        # the recursion, solved: R_n = B_n (R_0 / B_0 + Σ 1 / B_(i-1)), B_n the product of the bets so far
+        log_r = won + np.logaddexp(self._log_r - self._won, np.logaddexp.accumulate(-before, axis=0))
+        mean = np.logaddexp.reduce(log_r, axis=1) - np.log(log_r.shape[1])
+        crossed = np.flatnonzero(mean >= self._limit)
+        last = int(crossed[0]) if len(crossed) else len(mean) - 1
+        self._note_lowest(before[: last + 1])
+        self._count += last + 1
+        self._won, self._log_r, self.log_r = won[last], log_r[last], float(mean[last])
+        return Alarm(last, self._count - int(self._lowest_at[log_r[last].argmax()])) if len(crossed) else None
+
+    def _bets(self, tails: tuple[Ranks, ...]) -> Floats:
+        """Logarithms of the bets, (n, bets)."""
+        total = np.arange(self._count + 1, self._count + len(tails[0]) + 1, dtype=np.float64)[:, None]
+        sums = self._sum + np.cumsum(total ** (EXPONENTS - 1), axis=0)
+        self._sum = sums[-1]
+        mean = np.log(sums / total)
+        return np.concatenate([(EXPONENTS - 1) * np.log(tail)[:, None] - mean for tail in tails], axis=1)
+
+    def _note_lowest(self, before: Floats) -> None:
+        at = before.argmin(axis=0)
+        low = before[at, np.arange(before.shape[1])]
+        lower = low < self._lowest
+        self._lowest = np.where(lower, low, self._lowest)
+        self._lowest_at = np.where(lower, self._count + at, self._lowest_at)

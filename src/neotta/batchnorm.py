@@ -62,8 +62,9 @@ class AdaptiveNorm(_BatchNorm):
         variance, mean = torch.var_mean(input.float() if input.dtype.itemsize < 4 else input, dims, unbiased=False)
         for name, new in (("ema_running_mean", mean), ("ema_running_var", variance)):
             kept = self._buffers[name]
-            if kept is not None and bool(torch.isfinite(new).all()):
-                kept.lerp_(new.to(kept.dtype), self.momentum_)
+            if kept is not None:  # decided by tensors, not by Python, so that the layer can be compiled
+                moved = torch.lerp(kept, new.to(kept.dtype), self.momentum_)
+                kept.copy_(torch.where(torch.isfinite(new).all(), moved, kept))
 
     def _stored(self, input: Tensor) -> Tensor:
         if input.numel() and not self._warned:

@@ -138,7 +138,8 @@ class Centroid(nn.Module):
         self._add("rejected", size - count, on_host)
         if scatter is not None:
             share = count / self._at_least_one(seen + count)
-            self.scatter.add_(scatter + (batch - mean).square().sum() * (seen * share))
+            # Through a view: in a compiled graph, torch loses what is done to a float64 buffer without dimensions.
+            self.scatter.view(1).add_(scatter + (batch - mean).square().sum() * (seen * share))
         mean.lerp_(batch, self._weight(seen, count))
 
     def _add(self, name: str, number: int | Tensor, on_host: bool) -> int | Tensor:

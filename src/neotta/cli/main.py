@@ -11,6 +11,7 @@ from neotta._version import __version__
 from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
 from neotta.cli.demo import demo
+from neotta.cli.export import export
 from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.errors import NeottaError
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(demo)
 app.add_typer(data_app, name="data")
 app.command()(corrupt)
+app.command()(export)
 app.command()(methods)
 app.command()(models)
 

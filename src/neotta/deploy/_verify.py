@@ -31,9 +31,9 @@ def verify_folded(path: Path, model: nn.Module, images: Tensor) -> str | None:
 
 def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
     """What is wrong with an adaptive file, or None: the same stream goes through both."""
-    method, options = adaptation(model)
+    asked = adaptation(model)
     found = heads(model)
-    fresh = {name: NEOHead.variant(neo, method, options) for name, neo in found.items()}
+    fresh = {name: NEOHead.variant(neo, asked.method, asked.options) for name, neo in found.items()}
     for name, neo in found.items():
         fresh[name].centroid.load_state(neo.centroid.state())
     classifier = OnnxClassifier(path)

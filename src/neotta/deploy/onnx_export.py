@@ -28,7 +28,7 @@ from neotta.statefile import fingerprint
 from neotta.swap import Swap
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto
 
 OPSET = 18  # the lowest that torch's exporter speaks natively: the most runtimes know it
 _LARGEST = 2**31 - 2**20  # bytes of one ONNX file, less what is not weights
@@ -102,6 +102,7 @@ def export(
 
 
 _BATCH = torch.export.Dim("batch")
+_MARK = "neotta."
 
 
 def _images(model: nn.Module, preprocess: Preprocess | None, example: Tensor | None) -> Tensor:
@@ -136,8 +137,13 @@ def _card(
     )
     if not found:
         return card
-    method, options = adaptation(model)
-    entries: dict[str, Any] = {"method": method, "options": options.model_dump(mode="json")}
+    for name, neo in found.items():
+        if type(neo) is not NEOHead:
+            raise UnsupportedModelError(
+                f"head {name!r} is a {type(neo).__name__}, which keeps more than one centroid: fold it first"
+            )
+    asked = adaptation(model)
+    entries: dict[str, Any] = {"method": asked.method, "options": asked.options.model_dump(mode="json")}
     entries["samples"] = max(neo.count for neo in found.values())
     if form == "adaptive":
         entries["heads"] = {name: fingerprint(dict(neo.named_parameters())) for name, neo in found.items()}
@@ -193,14 +199,35 @@ def _program(
             warnings.simplefilter("ignore")  # they are about the insides of torch and onnxscript
             traced = torch.export.export(_Logits(module), inputs, dynamic_shapes=(shapes,), strict=False)
             program = torch.onnx.export(
-                traced, dynamo=True, input_names=ins, output_names=outs, opset_version=opset, verbose=False
+                traced,
+                dynamo=True,
+                input_names=[_MARK + name for name in ins],
+                output_names=[_MARK + name for name in outs],
+                opset_version=opset,
+                verbose=False,
             )
     except Exception as error:  # whatever torch's exporter raises: it cannot take this model
         reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX: {reason[0]}") from error
     if program is None:  # pragma: no cover - only the old exporter returns nothing
         raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX")
-    return program.model_proto
+    proto = program.model_proto
+    # The exporter does not see to it that no value inside is called as an input or output; a mean may be.
+    _rename(proto.graph, {name: f"{name}_inside" for name in (*ins, *outs)})
+    _rename(proto.graph, {_MARK + name: name for name in (*ins, *outs)})
+    return proto
+
+
+def _rename(graph: GraphProto, names: dict[str, str]) -> None:
+    """Give values of a graph other names, in the graphs inside of it too."""
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for ends in (node.input, node.output):
+            ends[:] = [names.get(name, name) for name in ends]
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, names)
 
 
 class _Logits(nn.Module):

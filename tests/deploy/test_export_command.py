@@ -21,10 +21,10 @@ def run(*words):
     return CliRunner().invoke(app, ["export", *map(str, words)], catch_exceptions=False)
 
 
-def inverted():
-    """A domain of its own: black on white."""
+def foggy():
+    """Images and labels of a domain of its own: little contrast, and bright."""
     data = digits()
-    return 255 - data.images[:200], data.labels[:200]
+    return (data.images[:200] * 0.5 + 80).astype(np.uint8), data.labels[:200]
 
 
 def test_an_adaptive_file_reaches_the_accuracy_of_the_model(tmp_path):
@@ -33,7 +33,7 @@ def test_an_adaptive_file_reaches_the_accuracy_of_the_model(tmp_path):
     assert done.exit_code == 0
     assert done.stdout.startswith(f"{out}: adaptive, ")
     assert done.stdout.endswith("MiB, checked against torch\n")
-    images, labels = inverted()
+    images, labels = foggy()
     loaded = neotta.load_model("digits")
     model = neotta.adapt(loaded.model, "neo-continual", alpha=0.2, debias=True)
     classifier = OnnxClassifier(out)
@@ -42,17 +42,17 @@ def test_an_adaptive_file_reaches_the_accuracy_of_the_model(tmp_path):
         for batch, truth in zip(np.split(images, 4), np.split(labels, 4), strict=True):
             right["torch"] += int((model(loaded.preprocess.batch(batch)).argmax(1).numpy() == truth).sum())
             right["onnx"] += int((np.array(classifier.classify(batch)) == truth.astype(str)).sum())
-    assert right["torch"] == right["onnx"]
+    assert right["torch"] == right["onnx"] > 140  # of 200; without adapting it is 80
 
 
 def test_a_saved_state_is_folded_in(tmp_path):
     loaded = neotta.load_model("digits")
-    images = loaded.preprocess.batch(inverted()[0][:50])
+    images = loaded.preprocess.batch(foggy()[0][:50])
     model = neotta.adapt(loaded.model)
     with torch.no_grad():
         logits = model(images).numpy()
-    neotta.save(model, tmp_path / "inverted.safetensors")
-    done = run("digits", tmp_path / "digits.onnx", "--state", tmp_path / "inverted.safetensors", "--no-verify")
+    neotta.save(model, tmp_path / "fog.safetensors")
+    done = run("digits", tmp_path / "digits.onnx", "--state", tmp_path / "fog.safetensors", "--no-verify")
     assert done.stdout.endswith("not checked\n")
     classifier = OnnxClassifier(tmp_path / "digits.onnx")
     assert (classifier.form, classifier.name, classifier.labels) == ("folded", "digits", tuple("0123456789"))

@@ -245,7 +245,7 @@ class Centroid(nn.Module):
             # To a moving average without its zero start this is one batch: `value` will divide by alpha.
             self.mean.copy_(mean * self.alpha if self.debias and self.alpha is not None else mean)
             self.count.fill_(count)
-            self.batches.fill_(1 if count else 0)
+            self.batches.fill_(1 if count or self.debias else 0)
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -7,15 +7,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from neotta._files import atomic
 from neotta.errors import StateFileError
 
+if TYPE_CHECKING:  # the arrays below are read and written where torch is not installed
+    from torch import Tensor
+
 FORMAT = "neotta-state-2"
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -23,24 +26,64 @@ def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], abo
     from safetensors.torch import save_file
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = json.loads(json.dumps({"format": FORMAT, **about}))  # as it will be read
-    header["sha256"] = _checksum(tensors, header)
     with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata={"neotta": json.dumps(header)})
+        save_file(tensors, temporary, metadata=_header(tensors, about))
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+    """As `write_state`, without torch: the file is the same."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    with atomic(path) as temporary:
+        save_file(dict(arrays), temporary, metadata=_header(arrays, about))
 
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_state` wrote.
+    """Read what `write_state` or `write_arrays` wrote.
 
     Raises:
         StateFileError: The file is missing, damaged, or no state file.
     """
+    return _read(path, "pt")
+
+
+def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """As `read_state`, without torch."""
+    return _read(path, "np")
+
+
+def fingerprint(tensors: Mapping[str, Tensor] | Mapping[str, Array]) -> str:
+    """A hash of names, shapes, dtypes and values; tensors and arrays of the same values have the same."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        dtype, shape, content = _plain(tensors[name])
+        digest.update(f"{name} {dtype} {shape} ".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _plain(tensor: Tensor | Array) -> tuple[str, tuple[int, ...], bytes]:
+    if isinstance(tensor, np.ndarray):
+        return f"torch.{tensor.dtype}", tensor.shape, tensor.tobytes()
+    import torch
+
+    tensor = tensor.detach().cpu().contiguous()
+    return str(tensor.dtype), tuple(tensor.shape), tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _header(tensors: Mapping[str, Tensor] | Mapping[str, Array], about: Mapping[str, Any]) -> dict[str, str]:
+    header = json.loads(json.dumps({"format": FORMAT, **about}))  # as it will be read
+    return {"neotta": json.dumps({**header, "sha256": _checksum(tensors, header)})}
+
+
+def _read(path: str | os.PathLike[str], framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise StateFileError(f"there is no state file {os.fspath(path)!r}")
     try:
-        with safe_open(os.fspath(path), framework="pt") as file:
+        with safe_open(os.fspath(path), framework=framework) as file:
             about = json.loads((file.metadata() or {}).get("neotta", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
@@ -52,16 +95,6 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[st
     return tensors, about
 
 
-def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
+def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:
     """A hash of the tensors and of everything that is said about them."""
     return hashlib.sha256(f"{fingerprint(tensors)} {json.dumps(header, sort_keys=True)}".encode()).hexdigest()
-
-
-def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names, shapes, dtypes and values."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

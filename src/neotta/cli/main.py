@@ -13,6 +13,7 @@ from neotta.cli.compare import compare
 from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
 from neotta.cli.demo import demo
+from neotta.cli.export import export
 from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.cli.run import run
@@ -29,6 +30,7 @@ app.command()(demo)
 app.add_typer(data_app, name="data")
 app.command()(compare)
 app.command()(corrupt)
+app.command()(export)
 app.command()(methods)
 app.command()(models)
 app.command()(run)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from neotta.errors import InputError, OptionError
+
+if TYPE_CHECKING:  # `pixels` and `array` work where torch is not installed
+    from torch import Tensor
 
 INTERPOLATIONS = {name.lower(): value for name, value in Image.Resampling.__members__.items()}
 ImageLike: TypeAlias = "Image.Image | np.ndarray[Any, Any] | Tensor"
@@ -71,10 +73,17 @@ class Preprocess:
         Returns:
             The normalised image, (3, H, W) with `size`.
         """
-        if isinstance(image, Tensor) and image.is_floating_point():
+        import torch
+
+        if isinstance(image, torch.Tensor) and image.is_floating_point():
             return self.normalize(self._fit_float(_checked(image)))
-        pixels = torch.from_numpy(self.pixels(image))
-        return self.normalize(pixels.permute(2, 0, 1).contiguous().float().div(255))
+        return torch.from_numpy(self.array(image))
+
+    def array(self, image: ImageLike) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Make one image of 8 bits ready without torch: (3, H, W) float32, the same numbers as a call gives."""
+        scaled = self.pixels(image).transpose(2, 0, 1).astype(np.float32, order="C") / np.float32(255)
+        mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
+        return (scaled - mean) / std
 
     def pixels(self, image: ImageLike) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Resize and crop an image without normalising it: (H, W, 3) uint8 with `size`.
@@ -85,6 +94,8 @@ class Preprocess:
 
     def batch(self, images: Iterable[ImageLike]) -> Tensor:
         """Make several images ready, of any sizes: (B, 3, H, W)."""
+        import torch
+
         ready = [self(image) for image in images]
         return torch.stack(ready) if ready else torch.empty(0, 3, *self.size)
 
@@ -148,6 +159,8 @@ class Preprocess:
 
     def _fit_float(self, x: Tensor) -> Tensor:
         """Resize and crop a floating tensor (3, H, W) without rounding its values to 8 bits."""
+        import torch
+
         if tuple(x.shape[1:]) == self.size == self._resized(*x.shape[1:]):
             return x
         planes = x.detach().to("cpu", torch.float32).numpy()
@@ -174,11 +187,11 @@ class Preprocess:
 def _pillow(image: ImageLike) -> Image.Image:
     if isinstance(image, Image.Image):
         return image.convert("RGB")
-    if isinstance(image, Tensor) and image.dtype == torch.uint8 and image.ndim == 3 and image.shape[0] == 3:
+    if _is_tensor(image) and str(image.dtype) == "torch.uint8" and image.ndim == 3 and image.shape[0] == 3:
         image = image.permute(1, 2, 0).cpu().numpy()
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         kind = type(image).__name__
-        if isinstance(image, (np.ndarray, Tensor)):
+        if isinstance(image, np.ndarray) or _is_tensor(image):
             kind += f" {image.dtype} {tuple(image.shape)}"
         raise InputError(
             f"cannot use {kind} as an image: expected a Pillow image, a uint8 array (H, W, 3) "
@@ -187,6 +200,12 @@ def _pillow(image: ImageLike) -> Image.Image:
     if image.size == 0:
         raise InputError(f"the image is empty: its shape is {image.shape}")
     return Image.fromarray(np.ascontiguousarray(image))
+
+
+def _is_tensor(image: Any) -> TypeGuard[Tensor]:
+    """Whether something is a tensor; where torch was never imported, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(image, torch.Tensor)
 
 
 def _checked(x: Tensor) -> Tensor:

@@ -162,6 +162,17 @@ def fold(model: Model) -> Model:
         NotAdaptedError: The model has no NEO head.
         UnsupportedModelError: NEO-BN normalises with each batch, which no fixed weights can do.
     """
+    pairs = folded(model)
+    for new, plain in pairs.items():
+        original = _original(new)
+        give_back(original, new)
+        _FOLDED[plain] = original
+    Swap(model, pairs).do()
+    return model
+
+
+def folded(model: nn.Module) -> dict[nn.Module, nn.Module]:
+    """The plain layers that `fold` puts in, by the layers they stand in for; the model stays as it is."""
     found = heads(model)
     norms = [module for module in model.modules() if isinstance(module, AdaptiveNorm)]
     if any(norm.statistics == "batch" for norm in norms):
@@ -170,12 +181,7 @@ def fold(model: Model) -> Model:
         )
     pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()}
     pairs.update({norm: _folded_norm(norm) for norm in norms})
-    for new, plain in pairs.items():
-        original = _original(new)
-        give_back(original, new)
-        _FOLDED[plain] = original
-    Swap(model, pairs).do()
-    return model
+    return pairs
 
 
 def _folded_norm(norm: AdaptiveNorm) -> nn.Module:

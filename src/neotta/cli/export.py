@@ -1,0 +1,72 @@
+"""`neotta export`: a classifier as an ONNX file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neotta.errors import OptionError
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A model by name, as of `neotta models`, or a packaged file.")],
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    form: Annotated[
+        str, typer.Option(help="folded: an ordinary model with the adapted bias; adaptive: goes on adapting.")
+    ] = "folded",
+    state: Annotated[Path | None, typer.Option(help="What the model has learnt: a file of neotta.save.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="neo, neo-continual or neo-mse, for the adaptive form without --state.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="Of the method, as alpha=0.1; may be repeated.")
+    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights of your own, .safetensors.")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="If it is not the architecture's own.")] = None,
+    norm_eps: Annotated[float | None, typer.Option(help="Of every LayerNorm, if it is not the architecture's.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Names of the classes, one per line.")] = None,
+    opset: Annotated[int, typer.Option(help="Version of the ONNX operators.")] = 18,
+    verify: Annotated[bool, typer.Option(help="Compare with torch to 1e-4 before the file is written.")] = True,
+) -> None:
+    """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs."""
+    if state is not None and (method is not None or option):
+        raise OptionError("--state says how the model is adapted: leave out --method and --option")
+    if form == "folded" and (method is not None or option):
+        raise OptionError("--method and --option are for --form adaptive: a folded file has what --state says")
+    if out.is_dir():
+        raise OptionError(f"{out} is a folder: name the file to write, such as {out / 'model.onnx'}")
+    names = None if labels is None else _lines(labels)
+
+    from neotta.deploy.onnx_export import export as write
+    from neotta.models.load import load_model
+    from neotta.models.state import load
+    from neotta.models.surgery import adapt
+
+    loaded = load_model(model, checkpoint=checkpoint, num_classes=num_classes, norm_eps=norm_eps, labels=names)
+    if state is not None:
+        load(loaded.model, state)
+    elif form == "adaptive":
+        adapt(loaded.model, method or "neo", **dict(_option(text) for text in option or ()))
+    write(loaded, out, form=form, opset=opset, verify=verify)  # type: ignore[arg-type]  # checked there
+    checked = "checked against torch" if verify else "not checked"
+    typer.echo(f"{out}: {form}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise OptionError(f"--option takes NAME=VALUE, such as alpha=0.1, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"the labels {path} cannot be read: {error}") from error

@@ -1,0 +1,26 @@
+"""Shipping an adapted classifier: ONNX files, a runner without torch, and NEO on logits alone.
+
+Importing this package imports neither torch nor any optional package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neotta._lazy import lazy
+
+if TYPE_CHECKING:
+    from neotta.deploy.logits import LogitRecenter
+    from neotta.deploy.onnx_export import export
+    from neotta.deploy.onnx_runtime import OnnxClassifier
+
+__all__ = ["LogitRecenter", "OnnxClassifier", "export"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "LogitRecenter": "neotta.deploy.logits",
+        "OnnxClassifier": "neotta.deploy.onnx_runtime",
+        "export": "neotta.deploy.onnx_export",
+    },
+)

@@ -1,0 +1,69 @@
+"""Comparing an exported file, run by ONNX Runtime, with the model it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from neotta.deploy.onnx_runtime import OnnxClassifier
+from neotta.models.heads import logits_of
+from neotta.models.surgery import adaptation, folded, heads
+from neotta.neo import NEOHead
+from neotta.statefile import Array
+from neotta.swap import Swap
+
+TOLERANCE = 1e-4
+"""The largest difference, relative to the largest logit where that is above 1."""
+
+_SIZES = (1, 3, 2, 5)
+
+
+def verify_folded(path: Path, model: nn.Module, images: Tensor) -> str | None:
+    """What is wrong with a folded file, or None."""
+    adapted = any(isinstance(module, NEOHead) for module in model.modules())
+    with Swap(model, folded(model) if adapted else {}):
+        return _compare(OnnxClassifier(path), model, images)
+
+
+def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
+    """What is wrong with an adaptive file, or None: the same stream goes through both."""
+    asked = adaptation(model)
+    found = heads(model)
+    fresh = {name: NEOHead.variant(neo, asked.method, asked.options) for name, neo in found.items()}
+    for name, neo in found.items():
+        fresh[name].centroid.load_state(neo.centroid.state())
+    classifier = OnnxClassifier(path)
+    with Swap(model, {neo: fresh[name] for name, neo in found.items()}):
+        wrong = _compare(classifier, model, images)
+    for name, neo in fresh.items():
+        for entry, value in neo.centroid.state().items():
+            wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], value)
+    return wrong
+
+
+def _compare(classifier: OnnxClassifier, model: nn.Module, images: Tensor) -> str | None:
+    for batch in _batches(images):
+        wrong = _difference(
+            f"logits of a batch of {len(batch)}", classifier.predict(batch.cpu().numpy()), logits_of(model(batch))
+        )
+        if wrong:
+            return wrong
+    return None
+
+
+def _batches(images: Tensor) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    for size in _SIZES:
+        yield torch.randn(size, *images.shape[1:], generator=generator).to(images.device)
+
+
+def _difference(what: str, got: Array, wanted: Tensor) -> str | None:
+    reference = wanted.detach().cpu().double().numpy()
+    difference = np.abs(got - reference).max()
+    if difference <= TOLERANCE * max(1.0, np.abs(reference).max()):
+        return None
+    return f"by {difference:.2g} in {what}"

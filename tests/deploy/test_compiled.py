@@ -1,0 +1,102 @@
+"""torch.compile, torch.export and AOT-inductor on an adapted model."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+
+import pytest
+import torch
+from deploy_models import hf_vit, network, started, timm_vit
+
+import neotta
+from neotta.models.heads import logits_of
+
+MODELS = {"timm vit": timm_vit, "hf vit": hf_vit, "network": network}
+VARIANTS = {
+    "neo": {},
+    "continual": {"method": "neo-continual", "alpha": 0.3, "debias": True},
+    "shrunk": {"shrinkage": "james-stein"},
+    "mse": {"method": "neo-mse", "weighting": "batch"},
+    "bn": {"method": "neo-bn", "statistics": "ema"},
+}
+
+
+def ragged():
+    generator = torch.Generator().manual_seed(8)
+    return [torch.randn(size, 3, 32, 32, generator=generator) + 0.3 for size in (4, 2, 7, 3)]
+
+
+def traced(model):
+    images = ragged()[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about its own insides
+        return torch.export.export(model, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("build", "options"), [
+    *((build, {}) for build in MODELS.values()), *((network, options) for options in list(VARIANTS.values())[1:]),
+], ids=[*MODELS, *list(VARIANTS)[1:]])  # fmt: skip
+def test_an_exported_program_adapts_as_the_model_does(build, options):
+    eager = neotta.adapt(build(), **options)
+    model = neotta.adapt(build(), **options)
+    run = traced(model).module()
+    for images in ragged():
+        torch.testing.assert_close(logits_of(run(images)), logits_of(eager(images)), atol=1e-5, rtol=0)
+    name, head = next(iter(neotta.heads(eager).items()))
+    for entry, value in head.centroid.state().items():
+        torch.testing.assert_close(run.get_buffer(f"{name}.centroid.{entry}"), value, atol=1e-6, rtol=0)
+    assert neotta.heads(model)[name].count == 16  # the program is about the model it was made of, not about a copy
+
+
+@torch.no_grad()
+def test_an_exported_program_keeps_bad_rows_out():
+    run = traced(neotta.adapt(network())).module()
+    images = ragged()[0]
+    images[1] = torch.nan
+    assert torch.isfinite(run(images)).all(dim=1).tolist() == [True, False, True, True]
+    assert (int(run.get_buffer("fc.centroid.count")), int(run.get_buffer("fc.centroid.rejected"))) == (3, 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_compiled_it_is_one_graph(options):
+    eager, model = neotta.adapt(network(), **options), neotta.adapt(network(), **options)
+    run = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    for images in ragged():
+        torch.testing.assert_close(run(images), eager(images), atol=1e-5, rtol=0)
+    assert neotta.head(model).count == 16
+    torch._dynamo.reset()
+
+
+@torch.no_grad()
+def test_a_saved_program_goes_on_from_where_it_was(tmp_path):
+    model = started(network())
+    path = tmp_path / "program.pt2"
+    torch.export.save(traced(model), path)
+    run = torch.export.load(path).module()
+    for images in ragged():
+        torch.testing.assert_close(run(images), model(images), atol=1e-5, rtol=0)
+    assert int(run.get_buffer("fc.centroid.count")) == neotta.head(model).count == 23
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOT-inductor needs a C++ compiler")
+def test_ahead_of_time_compiled_it_adapts(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    program = traced(neotta.adapt(network()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, about its own insides
+        package = torch._inductor.aoti_compile_and_package(
+            program,
+            package_path=str(tmp_path / "model.pt2"),
+            inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},  # this is about results, not speed
+        )
+        first, second = (torch._inductor.aoti_load_package(package) for _ in range(2))
+    eager = neotta.adapt(network())
+    for images in ragged():
+        torch.testing.assert_close(first(images), eager(images), atol=1e-4, rtol=0)
+    # every loaded package has a state of its own
+    torch.testing.assert_close(second(images), neotta.adapt(network())(images), atol=1e-4, rtol=0)

@@ -1,0 +1,89 @@
+"""`neotta export` on the bundled model, and the real images it was made for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from neotta.data.digits import digits
+from typer.testing import CliRunner
+
+import neotta
+from neotta.cli.main import app
+from neotta.deploy import OnnxClassifier
+from neotta.errors import NeottaError, OptionError
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["export", *map(str, words)], catch_exceptions=False)
+
+
+def foggy():
+    """Images and labels of a domain of its own: little contrast, and bright."""
+    data = digits()
+    return (data.images[:200] * 0.5 + 80).astype(np.uint8), data.labels[:200]
+
+
+def test_an_adaptive_file_reaches_the_accuracy_of_the_model(tmp_path):
+    out = tmp_path / "digits.onnx"
+    done = run("digits", out, "--form", "adaptive", "--method", "neo-continual", "-o", "alpha=0.2", "-o", "debias=true")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"{out}: adaptive, ")
+    assert done.stdout.endswith("MiB, checked against torch\n")
+    images, labels = foggy()
+    loaded = neotta.load_model("digits")
+    model = neotta.adapt(loaded.model, "neo-continual", alpha=0.2, debias=True)
+    classifier = OnnxClassifier(out)
+    right = {"torch": 0, "onnx": 0}
+    with torch.no_grad():
+        for batch, truth in zip(np.split(images, 4), np.split(labels, 4), strict=True):
+            right["torch"] += int((model(loaded.preprocess.batch(batch)).argmax(1).numpy() == truth).sum())
+            right["onnx"] += int((np.array(classifier.classify(batch)) == truth.astype(str)).sum())
+    assert right["torch"] == right["onnx"] > 140  # of 200; without adapting it is 80
+
+
+def test_a_saved_state_is_folded_in(tmp_path):
+    loaded = neotta.load_model("digits")
+    images = loaded.preprocess.batch(foggy()[0][:50])
+    model = neotta.adapt(loaded.model)
+    with torch.no_grad():
+        logits = model(images).numpy()
+    neotta.save(model, tmp_path / "fog.safetensors")
+    done = run("digits", tmp_path / "digits.onnx", "--state", tmp_path / "fog.safetensors", "--no-verify")
+    assert done.stdout.endswith("not checked\n")
+    classifier = OnnxClassifier(tmp_path / "digits.onnx")
+    assert (classifier.form, classifier.name, classifier.labels) == ("folded", "digits", tuple("0123456789"))
+    np.testing.assert_allclose(classifier.predict(images.numpy()), logits, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["digits", "{}/x.onnx", "--form", "flat"], "form is 'folded' or 'adaptive'"),
+        (["digits", "{}/x.onnx", "--method", "neo"], "--form adaptive"),
+        (["digits", "{}/x.onnx", "--state", "{}/nothing", "--option", "alpha=1"], "leave out"),
+        (["digits", "{}/x.onnx", "--state", "{}/nothing"], "no state file"),
+        (["digits", "{}", "--form", "adaptive"], "is a folder"),
+        (["digits", "{}/x.onnx", "--form", "adaptive", "--option", "alpha"], "NAME=VALUE"),
+        (["digits", "{}/x.onnx", "--form", "adaptive", "--option", "weighting=none"], "weighting"),
+        (["digits", "{}/x.onnx", "--labels", "{}/nothing"], "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said(words, message, tmp_path):
+    with pytest.raises(NeottaError, match=message):
+        run(*(word.format(tmp_path) for word in words))
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_of_another_number_are_refused(tmp_path):
+    (tmp_path / "labels.txt").write_text("one\ntwo\n")
+    with pytest.raises(OptionError, match="2 labels"):
+        run("digits", tmp_path / "x.onnx", "--labels", tmp_path / "labels.txt")
+
+
+def test_the_command_is_listed():
+    done = subprocess.run([sys.executable, "-m", "neotta", "--help"], capture_output=True, text=True, check=True)
+    assert "export" in done.stdout

@@ -20,13 +20,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from neotta.data.digits import digits
 from rich.console import Console
 from rich.table import Table
 from side_by_side import machine
 
 import neotta
-from neotta.data import streams
+from neotta.data import digits, streams
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.monitoring import ChangeDetector
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from neotta.data.digits import digits
 from torch import nn
 
 import neotta
+from neotta.data import digits
 from neotta.data.corruptions import corrupt
 from neotta.errors import InputError, MissingExtraError, ModelError, NotAdaptedError, OptionError, UnknownNameError
 from neotta.monitoring import ChangeDetector

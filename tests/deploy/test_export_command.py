@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from neotta.data.digits import digits
 from typer.testing import CliRunner
 
 import neotta
 from neotta.cli.main import app
+from neotta.data import digits
 from neotta.deploy import OnnxClassifier
 from neotta.errors import NeottaError, OptionError
 

@@ -177,6 +177,12 @@ def test_a_longer_run_goes_on_where_a_shorter_one_stopped(protocol):
     assert set(seen.values()) == {5 + 16 + 24 + 8 + 2 + scored}  # only the first run, of no full batch, is started over
 
 
+def test_shorter_runs_come_first(tmp_path):
+    notes = Notes()
+    sweep(plan(samples=[-1, 8, 32], seeds=1, methods="neo"), tmp_path / "results.jsonl", workers=0, progress=notes)
+    assert [run.samples for run in notes.runs] == [8, 32, -1] * 2
+
+
 def test_methods_and_their_options_are_told_apart():
     text = "none,neo-continual:alpha=0.05|0.1,debias=true,tent:lr=0.001,sar@original"
     assert split_methods(text) == ["none", "neo-continual:alpha=0.05|0.1,debias=true", "tent:lr=0.001", "sar@original"]

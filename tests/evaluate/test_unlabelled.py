@@ -19,11 +19,12 @@ from neotta.data import digits
 from neotta.data.corruptions import corrupt
 from neotta.errors import MissingExtraError, OptionError
 from neotta.evaluate.meaning import meaning
+from neotta.evaluate.outputs import Outputs
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.predictions import Predictions, write_predictions
 from neotta.evaluate.scores import UNKNOWN, Facts
 from neotta.evaluate.unlabelled import Shift, unlabelled_report
-from neotta.evaluate.workbench import Outputs, Workbench
+from neotta.evaluate.workbench import Workbench
 
 COUNT = 120
 
@@ -239,9 +240,9 @@ def test_csv(foggy, tmp_path):
 
 
 def outputs(ids, logits, labels=None):
-    known = torch.tensor([UNKNOWN if label is None else label for label in labels or [None] * len(ids)])
-    made = torch.tensor(logits)
-    return Outputs(list(ids), ["d"] * len(ids), Facts.of(made, known), [made])
+    known = [UNKNOWN if label is None else label for label in labels or [None] * len(ids)]
+    facts = Facts.of(torch.tensor(logits), torch.tensor(known))
+    return Outputs(list(ids), ["d"] * len(ids), facts, [torch.tensor(logits)])
 
 
 def test_labels_names_and_gaps(tmp_path):

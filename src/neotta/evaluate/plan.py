@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -179,7 +178,7 @@ class Plan(BaseModel):
             for options in plan.grid()
             for batch_size in self.batch_sizes
             for seed in self.seeds
-            for samples in sorted(self.samples, key=_all_last)  # a longer run goes on where a shorter one stopped
+            for samples in self.samples
         ]
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
@@ -204,10 +203,6 @@ def split_methods(text: str) -> list[str]:
         else:
             methods.append(piece)
     return methods
-
-
-def _all_last(samples: int) -> float:
-    return math.inf if samples < 0 else samples
 
 
 def _method(entry: Any) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from neotta._files import atomic
 from neotta.errors import MissingExtraError, OptionError
-from neotta.evaluate.workbench import Outputs
+from neotta.evaluate.outputs import Outputs
 
 
 @dataclass(frozen=True)

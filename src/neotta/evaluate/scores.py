@@ -12,7 +12,7 @@ from torch import Tensor
 from neotta.evaluate import metrics
 
 if TYPE_CHECKING:
-    from neotta.evaluate.workbench import Outputs
+    from neotta.evaluate.outputs import Outputs
 
 UNKNOWN = -1
 SMALLEST = 1e-8

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from neotta.data.orders import Indices
 from neotta.errors import NeottaError, StorageError
@@ -136,7 +138,19 @@ def _left(bench: Workbench, recorded: set[str]) -> tuple[list[Run], list[str], i
         else:
             seen.add(key)
             todo.append(run)
-    return todo, list(keys), skipped
+    return _shorter_first(todo), list(keys), skipped
+
+
+def _shorter_first(runs: list[Run]) -> list[Run]:
+    """Order runs that differ only in their number of samples, as a longer one goes on where a shorter one stopped."""
+
+    def the_rest(run: Run) -> dict[str, Any]:
+        return run.model_dump(exclude={"samples"})
+
+    def length(run: Run) -> float:
+        return math.inf if run.samples < 0 else run.samples
+
+    return [run for _, alike in itertools.groupby(runs, the_rest) for run in sorted(alike, key=length)]
 
 
 def _wanted(bench: Workbench, todo: Sequence[Run]) -> dict[str, Indices]:

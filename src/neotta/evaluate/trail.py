@@ -6,42 +6,14 @@ samples need not start over each time: it costs as much as its longest run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from neotta.adapters.registry import AnyAdapter
 from neotta.data._stream import Stream
-from neotta.data.orders import Indices
-from neotta.evaluate.scores import Facts
-
-
-@dataclass
-class Part:
-    """What came of a part of a stream.
-
-    Attributes:
-        fresh: Entries of the stream, (B,), and logits, (B, C), of the batches that were not looked at yet.
-        entries: Entries of the stream that were, (n,) each.
-        facts: What is to be known of them.
-        logits: Their logits, (n, C) each, if they are asked for.
-        unreadable: Samples that could not be read.
-        seconds: How long it took.
-    """
-
-    fresh: list[tuple[Indices, Tensor]] = field(default_factory=list)
-    entries: list[Indices] = field(default_factory=list)
-    facts: list[Facts] = field(default_factory=list)
-    logits: list[Tensor] = field(default_factory=list)
-    unreadable: int = 0
-    seconds: float = 0.0
-
-    def copy(self) -> Part:
-        """The same, so that what is added to one is not added to the other."""
-        return replace(
-            self, fresh=list(self.fresh), entries=list(self.entries), facts=list(self.facts), logits=list(self.logits)
-        )
+from neotta.evaluate.outputs import Part
 
 
 @dataclass

@@ -12,10 +12,11 @@ from torch import Tensor
 from neotta.errors import NeottaError, OptionError
 from neotta.evaluate.changes import BASELINE, Change, changes
 from neotta.evaluate.naming import Variant, labels
+from neotta.evaluate.outputs import Outputs
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import Predictions
 from neotta.evaluate.scores import score
-from neotta.evaluate.workbench import Outputs, Workbench
+from neotta.evaluate.workbench import Workbench
 
 
 class Shift(NamedTuple):

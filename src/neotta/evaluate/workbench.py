@@ -8,7 +8,6 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,59 +18,23 @@ from torch import Tensor
 
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import AnyAdapter, create, find
-from neotta.data._stream import Stream, reorder
-from neotta.data.loading import Loader
 from neotta.data.orders import Indices
 from neotta.errors import NeottaError, StorageError
+from neotta.evaluate.batches import TOGETHER, Batches
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.machine import surroundings
+from neotta.evaluate.outputs import Outputs, Part
 from neotta.evaluate.phases import Phase, Phases, stream_key
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Record, content_key
-from neotta.evaluate.scores import UNKNOWN, Facts, score
-from neotta.evaluate.trail import Part, Trail, full_batches
+from neotta.evaluate.scores import score
+from neotta.evaluate.trail import Trail, full_batches
 from neotta.models.load import load_model
 from neotta.models.split import split
 from neotta.statefile import fingerprint
 
 Progress = Callable[[str, int], None]
-Batch = tuple[Tensor, Indices, int]
-"""Images or embeddings of a batch, the entries of the stream that they are, and how many could not be read."""
-TOGETHER = 4096
-"""How many embeddings are picked, and predictions are looked at, in one go."""
-
-
-@dataclass
-class Outputs:
-    """What a run predicted, in the order of its stream.
-
-    Attributes:
-        ids: The samples.
-        domains: Where each comes from.
-        facts: What the scores need to know of each prediction.
-        logits: (n, C) each, of all samples, if they were asked for.
-        skipped: Samples that could not be read.
-        not_adapted: Samples that were predicted but not adapted to.
-        seconds: How long the predictions took, without the time of the encoder where it ran before.
-    """
-
-    ids: list[str] = field(default_factory=list)
-    domains: list[str] = field(default_factory=list)
-    facts: Facts = field(default_factory=lambda: Facts.join([]))
-    logits: list[Tensor] = field(default_factory=list)
-    skipped: int = 0
-    not_adapted: int = 0
-    seconds: float = 0.0
-
-    @property
-    def labels(self) -> list[int | None]:
-        """The classes of the samples; None where a label is not known."""
-        return [None if label == UNKNOWN else label for label in self.facts.labels.tolist()]
-
-    def tensor(self) -> Tensor:
-        """All logits, (N, C) float32."""
-        return torch.cat(self.logits).float() if self.logits else torch.empty(0, 0)
 
 
 class Workbench:
@@ -94,7 +57,7 @@ class Workbench:
         workers: int | None = None,
         device: str | None = None,
     ) -> None:
-        self.plan, self.cached, self._workers = plan, cached, workers
+        self.plan, self.cached = plan, cached
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         with torch.random.fork_rng():
             torch.manual_seed(0)  # a model with random weights is the same one in every process
@@ -104,6 +67,7 @@ class Workbench:
         encoder, self.head = split(self.model)
         self.embeddings = EmbeddingCache(encoder, self.data.preprocess, self.weights, cache, workers=workers)
         self._phases = Phases(self.data)
+        self._batches = Batches(self.data, self.embeddings, self.data.preprocess, self.head.weight, workers)
         self._adapters: dict[str, AnyAdapter] = {}
         self._filled: set[str] = set()
         self._trail: Trail | None = None
@@ -204,7 +168,7 @@ class Workbench:
                     self._advance(adapter, phase, part, start, stop, logits, progress)
                     self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
                 self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
-                self._note(outputs, phase, part)
+                outputs.add(phase.stream, part)
                 part, start = Part(), 0
         outputs.not_adapted = adapter.skipped
         return outputs
@@ -284,7 +248,8 @@ class Workbench:
         """Let an adapter go through the entries of a phase from `start` to `stop`, both borders of batches."""
         began = time.perf_counter()
         from_cache = self._from_cache(adapter)
-        batches = self._embedding_batches if from_cache else self._image_batches
+        batches = self._batches.embeddings if from_cache else self._batches.images
+        labels = functools.partial(self._batches.labels, phase.stream)
         waiting = 0
         for inputs, entries, unreadable in batches(phase.stream, start, stop):
             part.unreadable += unreadable
@@ -298,86 +263,12 @@ class Workbench:
                 part.fresh.append((entries, logits.cpu()))
                 waiting += len(entries)
                 if waiting >= TOGETHER:
-                    self._look_at(phase, part, keep_logits)
+                    part.look_at(labels, keep_logits)
                     waiting = 0
             if progress is not None:
                 progress(adapter.name, len(entries))
         part.seconds += time.perf_counter() - began
-        self._look_at(phase, part, keep_logits)
-
-    def _look_at(self, phase: Phase, part: Part, keep_logits: bool) -> None:
-        """Turn logits into facts, of many batches at once: that is much faster than one by one."""
-        if not part.fresh:
-            return
-        entries = np.concatenate([entries for entries, _ in part.fresh])
-        logits = torch.cat([logits for _, logits in part.fresh])
-        part.fresh.clear()
-        part.entries.append(entries)
-        part.facts.append(Facts.of(logits, self._labels(phase.stream, entries)))
-        if keep_logits:
-            part.logits.append(logits)
-
-    def _embedding_batches(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
-        batches = [batch for batch in stream.batches() if start <= batch.start < stop]
-        several = max(1, TOGETHER // stream.batch_size)
-        for first in range(0, len(batches), several):
-            here = batches[first : first + several]
-            embeddings, entries = self._gather(stream, here[0].start, here[-1].stop)
-            borders = np.searchsorted(entries, [here[0].start, *(batch.stop for batch in here)]).tolist()
-            for batch, low, high in zip(here, borders, borders[1:], strict=False):
-                yield embeddings[low:high], entries[low:high], batch.stop - batch.start - (high - low)
-
-    def _gather(self, stream: Stream, start: int, stop: int) -> tuple[Tensor, Indices]:
-        """Embeddings of the readable ones among some entries of a stream, (n, d), and which these are, (n,)."""
-        entries = np.arange(start, stop)
-        rows, kept = [], []
-        for domain in np.unique(stream.domain[start:stop]):
-            here = entries[stream.domain[start:stop] == domain]
-            found, readable = self.embeddings.get(self.data.dataset(stream.domains[domain]), stream.index[here])
-            rows.append(found)
-            kept.append(here[readable])
-        order = np.argsort(np.concatenate(kept))
-        embeddings = torch.cat(rows)[torch.from_numpy(order)] if len(rows) > 1 else rows[0]
-        return embeddings.to(self.head.weight.device, self.head.weight.dtype), np.concatenate(kept)[order]
-
-    def _image_batches(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
-        if start == stop:
-            return
-        weight = self.head.weight
-        datasets = {name: self.data.dataset(name) for name in stream.domains}
-        part = stream if stop - start == len(stream) else reorder(stream, np.arange(start, stop))
-        loader = Loader(datasets, part, self.data.preprocess, workers=self._workers, device=weight.device)
-        place = {
-            (part.domains[domain], name): start + entry
-            for entry, (domain, name) in enumerate(zip(part.domain, part.ids, strict=True))
-        }
-        seen = 0
-        for batch in loader:
-            entries = [place[domain, name] for domain, name in zip(batch.domains, batch.ids, strict=True)]
-            skipped = len(loader.skipped) - seen
-            seen = len(loader.skipped)
-            yield batch.images.to(weight.dtype), np.array(entries, dtype=np.int64), skipped
-
-    def _labels(self, stream: Stream, entries: Indices) -> Tensor:
-        """The labels of some entries of a stream, (n,); UNKNOWN where nobody knows."""
-        labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
-        for number, name in enumerate(stream.domains):
-            known = self.data.dataset(name).labels
-            if known is not None:
-                here = stream.domain[entries] == number
-                labels[here] = known[stream.index[entries[here]]]
-        return torch.from_numpy(labels)
-
-    def _note(self, outputs: Outputs, phase: Phase, part: Part) -> None:
-        """Take what came of a phase over into what came of the run."""
-        outputs.skipped += part.unreadable
-        outputs.seconds = round(outputs.seconds + part.seconds, 4)
-        if part.entries:
-            stream, entries = phase.stream, np.concatenate(part.entries)
-            outputs.ids += [stream.ids[entry] for entry in entries]
-            outputs.domains += [stream.domains[domain] for domain in stream.domain[entries]]
-            outputs.facts = Facts.join([outputs.facts, *part.facts])
-            outputs.logits += part.logits
+        part.look_at(labels, keep_logits)
 
 
 @contextlib.contextmanager

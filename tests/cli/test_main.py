@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+import pytest
+
 import neotta
+from neotta.adapters.registry import find
+from neotta.cli.methods import methods
+from neotta.cli.option_help import meanings, takes
 
 
 def run(*words):
-    return subprocess.run([sys.executable, "-m", "neotta", *words], capture_output=True, text=True)
+    narrow = {**os.environ, "COLUMNS": "80"}
+    return subprocess.run([sys.executable, "-m", "neotta", *words], capture_output=True, text=True, env=narrow)
 
 
 def test_version():
@@ -42,3 +49,84 @@ def test_errors_are_one_line():
     done = run("methods", "tnet")
     assert done.returncode == 2
     assert done.stderr == "neotta: unknown method 'tnet': did you mean 'tent'?\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["demmo"], "no such command 'demmo': did you mean 'demo'?"),
+        (["data", "infoo"], "no such command 'infoo': did you mean 'info'?"),
+        (["methods", "--tabel"], "no such option: --tabel: did you mean '--table'?"),
+    ],
+)
+def test_mistyped_words_are_one_line(words, line):
+    done = run(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"neotta: {line}\n")
+
+
+def test_other_mistakes_are_one_line():
+    for words in (["methods", "neo", "more"], ["xyz"], ["corrupt"]):
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("neotta: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_no_words_show_the_help():
+    done = run()
+    assert "demo" in done.stdout + done.stderr
+    assert "neotta: " not in done.stderr
+
+
+def test_a_reader_that_goes_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "neotta", "methods"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("method", [*neotta.methods(), "neo+lame"])
+def test_all_about_a_method(method, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    kind = find(method)
+    methods(method, table=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    for name in kind.Options.model_fields:
+        place = lines.index(name)  # whole
+        assert "default" in " ".join(lines[place + 1 : place + 3])
+        assert meanings(kind.Options)[name].split()[0] in " ".join(lines[place + 2 : place + 4])
+
+
+def test_what_options_take():
+    fields = {method: neotta.methods()[method].Options.model_fields for method in neotta.methods()}
+    assert takes(fields["tent"]["optimizer"]) == '"adam" or "sgd"'
+    assert takes(fields["tent"]["momentum"]) == "number, at least 0, below 1"
+    assert takes(fields["sar"]["margin"]) == "number, at least 0 or None"
+    assert takes(fields["sar"]["frozen_layers"]) == '"reference" or whole number, at least 0'
+    assert takes(fields["sar"]["compat"]) == 'list of ("recovery_keeps_ema" or "reset_keeps_momentum")'
+    assert takes(fields["cotta"]["augmentation"]) == "function or None"
+    assert takes(fields["cotta"]["seed"]) == f"whole number, at least 0, below {2**63}"
+    assert takes(fields["foa"]["source"]) == "tensor or (tensor; tensor) or None"
+
+
+def test_square_brackets_are_shown(monkeypatch, capsys):
+    """They mean style to rich."""
+    kind = neotta.methods()["none"]
+    monkeypatch.setattr(kind, "__doc__", "The model [bold]as it is[/bold], in [0, 1].\n\n    And more.\n    ")
+    for name in (None, "none"):
+        methods(name, table=False)
+        words = " ".join(capsys.readouterr().out.split())
+        assert "[bold]" in words
+    assert "in [0, 1]. And more." in words
+
+
+def test_the_table_of_one_method_and_its_footnotes():
+    text = run("methods", "--table").stdout
+    assert "* CoTTA: 34 is what is counted; the paper prints 35." in text
+    assert "* FOA: 3 is what is counted; the paper prints 2." in text
+    lines = run("methods", "foa", "--table").stdout.splitlines()
+    assert lines[1].split()[0] == "FOA"
+    assert lines[1].split()[-1] == "3*"
+    assert not any(line.startswith("TENT") for line in lines)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +20,9 @@ from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.cli.run import run
 from neotta.errors import NeottaError
+
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+"""Of click, which some versions of typer bring along under a name of their own."""
 
 app = typer.Typer(
     name="neotta",
@@ -53,15 +58,35 @@ def _top(
 
 
 def main() -> None:
-    """Run the command line; what neotta raises on purpose is shown as one line."""
+    """Run the command line; mistakes, and what neotta raises on purpose, are shown as one line."""
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()  # here, where a closed pipe can still be dealt with
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]  # the help
+        else:
+            typer.echo(f"neotta: {_usage(error)}", err=True)
+        sys.exit(2)
     except NeottaError as error:
         typer.echo(f"neotta: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         typer.echo("neotta: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output (head, less) has gone
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: Any) -> str:
+    """One line for a mistyped command or option: `no such command 'demmo': did you mean 'demo'?`."""
+    message = " ".join(error.format_message().split())
+    message, _, hint = message.partition(" Did you mean ")
+    if possible := getattr(error, "possibilities", None):
+        near = difflib.get_close_matches(str(getattr(error, "option_name", "")), possible, n=1)
+        message, hint = message.partition(" (Possible")[0], repr(near[0]) if near and not hint else hint
+    where = error.ctx.command_path if getattr(error, "ctx", None) else "neotta"
+    ending = f"did you mean {hint.rstrip('?. ')}?" if hint else f"see {where} --help"
+    return f"{message[:1].lower()}{message[1:].rstrip('.?,: ')}: {ending}"

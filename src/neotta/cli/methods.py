@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 
@@ -14,33 +16,64 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method with its options.")] = None,
     table: Annotated[bool, typer.Option("--table", help="Show what each method needs, as the paper does.")] = False,
 ) -> None:
-    """List the methods, or what each of them needs, or the options of one."""
+    """List the methods, or what each of them (or one) needs, or the options of one."""
     from rich.console import Console
 
     from neotta.adapters.registry import find
     from neotta.adapters.registry import methods as known
 
-    kinds = known()
-    console = Console()
-    if name is not None:
-        kind = find(name)
-        console.print(f"[bold]{kind.title}[/bold]: {kind.__doc__}\n{kind.paper}\n")
-        console.print(_options(kind))
-    elif table:
+    kinds = known() if name is None else {name: find(name)}
+    console = Console(highlight=False, markup=False)
+    if table:
         console.print(_comparison(kinds))
         console.print(
             "FTTA: no source data. HF: free of hyperparameters. OF: free of optimisation. BI: independent of the batch "
             "size. BF: free of backpropagation. FP: forward passes per batch, at most."
         )
+        for kind in kinds.values():
+            has = kind.declaration
+            if has.published_passes is not None:
+                console.print(
+                    f"* {kind.title}: {has.forward_passes} is what is counted; the paper prints {has.published_passes}."
+                )
+    elif name is not None:
+        _describe(kinds[name], console)
     else:
         console.print(_list(kinds))
         console.print("\nThe options of one: neotta methods NAME. What each needs: neotta methods --table.")
 
 
+def _describe(kind: Any, console: Console) -> None:
+    """All about one method; text rather than a table, so that nothing has to be cut off."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from neotta.cli.option_help import changes, default, meanings, takes
+
+    console.print(f"{kind.title}: {inspect.cleandoc(kind.__doc__ or '')}\n\n{kind.paper}\n")
+    fields, meaning = kind.Options.model_fields, meanings(kind.Options)
+    console.print("Options:" if fields else "It has no options.", end="\n\n" if fields else "\n")
+    for name, field in fields.items():
+        console.print(Text(name, style="bold"))
+        given = "; ".join([f"default {default(field)}", *changes(kind.Options, name)])
+        for line in (f"{takes(field)} ({given})", meaning.get(name, "")):
+            if line:
+                console.print(Padding(Text(line), (0, 0, 0, 4), expand=False))
+    presets = [title for title in kind.Options.presets if title != "original"]
+    if presets:
+        console.print(f'\nPresets: "paper" (the default), "original", {", ".join(map(_quoted, presets))}')
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
 def _list(kinds: dict[str, Any]) -> Table:
+    from rich.text import Text
+
     rows = _table("method", "what it does", "published in")
     for name, kind in kinds.items():
-        rows.add_row(name, (kind.__doc__ or "").split("\n")[0], kind.paper)
+        rows.add_row(name, Text(inspect.cleandoc(kind.__doc__ or "").split("\n")[0]), Text(kind.paper))
     return rows
 
 
@@ -55,20 +88,19 @@ def _comparison(kinds: dict[str, Any]) -> Table:
             has.batch_size_independent,
             has.backprop_free,
         )
-        rows.add_row(kind.title, *("✓" if mark else "✗" for mark in marks), str(has.forward_passes))
+        rows.add_row(
+            kind.title,
+            *("✓" if mark else "✗" for mark in marks),
+            f"{has.forward_passes}{'' if has.published_passes is None else '*'}",
+        )
     return rows
 
 
-def _options(kind: Any) -> Table:
-    rows = _table("option", "type", "default", *kind.Options.presets)
-    for name, field in kind.Options.model_fields.items():
-        type_ = getattr(field.annotation, "__name__", None) or str(field.annotation).replace("typing.", "")
-        changed = [str(preset.get(name, "")) for preset in kind.Options.presets.values()]
-        rows.add_row(name, type_, str(field.default), *changed)
-    return rows
-
-
-def _table(*columns: str) -> Table:
+def _table(first: str, *others: str) -> Table:
     from rich.table import Table
 
-    return Table(*columns, box=None, header_style="bold", pad_edge=False)
+    rows = Table(box=None, header_style="bold", pad_edge=False)
+    rows.add_column(first, no_wrap=True)  # names are there to be copied
+    for title in others:
+        rows.add_column(title)
+    return rows

@@ -397,6 +397,20 @@ def test_heads_that_cannot_be_re_centered():
     refused(model, "no layer 'haed'", head="haed")
 
 
+def test_a_head_inside_lora_is_refused_where_the_model_runs():
+    class LoraLinear(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base_layer, self.lora_B = nn.Linear(3, 4), nn.Linear(3, 4, bias=False)
+
+        def forward(self, z):
+            return self.base_layer(z) + self.lora_B(z)
+
+    model = Small(lambda self, z: self.last(z))
+    model.last = LoraLinear()
+    refused(model, "'last' of Small is wrapped by LoRA")
+
+
 def test_a_model_without_classes(images):
     import timm
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import AmbiguousHeadError, HeadNotFoundError, ModelError
+from neotta.models._plain import linear_layer, wrapping
 from neotta.models._trace import Trace, logits_of, trace
 
 __all__ = ["find_heads", "joined_heads", "logits_of"]
@@ -45,7 +46,7 @@ def find_heads(
     """
     if head is not None:
         given = [head] if isinstance(head, str) else list(head)
-        return {name: _linear(model, name, _named(model, name)) for name in given}
+        return {name: linear_layer(model, name, _named(model, name)) for name in given}
     if isinstance(model, nn.Linear):
         raise HeadNotFoundError("the model is itself a Linear layer: use neotta.NEOHead.from_linear(model)")
     known = _of_a_library(model)
@@ -60,7 +61,7 @@ def find_heads(
     names = _linear_layers(model)
     if len(names) == 1 and example is None:
         module, name = next(iter(names.items()))
-        return {name: _linear(model, name, module)}
+        return {name: linear_layer(model, name, module)}
     return _by_running(model, expected, example)
 
 
@@ -111,11 +112,11 @@ def _descend(model: nn.Module, modules: dict[str, nn.Module]) -> dict[str, nn.Li
     for name, module in modules.items():
         inside = [(f"{name}.{sub}", child) for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
         ends = isinstance(list(module.modules())[-1], (nn.Linear, nn.Dropout, nn.Identity))
-        if isinstance(module, nn.Linear) or not inside or not ends or _wrapping(module):
-            found[name] = _linear(model, name, module)
+        if isinstance(module, nn.Linear) or not inside or not ends or wrapping(module):
+            found[name] = linear_layer(model, name, module)
         else:
             width = inside[-1][1].out_features
-            found.update({sub: _linear(model, sub, child) for sub, child in inside if child.out_features == width})
+            found.update({sub: linear_layer(model, sub, child) for sub, child in inside if child.out_features == width})
     return found
 
 
@@ -149,7 +150,7 @@ def _by_running(
         if expected is not None and set(expected.values()) == set(ends):
             return expected
         if len(ends) == 1:
-            return {found[0]: _linear(model, found[0], ends[0])}
+            return {found[0]: linear_layer(model, found[0], ends[0])}
     if len(ends) > 1:
         if seen.returned:
             raise AmbiguousHeadError(
@@ -218,31 +219,7 @@ def _blanks(model: nn.Module) -> list[Tensor]:
     ]
 
 
-# ---- what can be re-centered
-
-
-def _linear(model: nn.Module, name: str, module: nn.Module) -> nn.Linear:
-    """The module as a linear layer that can be re-centered, or a clear refusal."""
-    where = f"head {name!r} of {_kind(model)} is"
-    if (wrapping := _wrapping(module)) is not None:
-        raise HeadNotFoundError(f"{where} {wrapping}")
-    if not isinstance(module, nn.Linear):
-        inside = [sub for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
-        hint = f": name the layer with head='{name}.{inside[-1]}'" if inside else ""
-        raise HeadNotFoundError(f"{where} a {_kind(module)}, not a Linear{hint}")
-    if (reason := _unusual(module)) is not None:
-        raise HeadNotFoundError(f"{where} {reason}")
-    return module
-
-
-def _wrapping(module: nn.Module) -> str | None:
-    """What is wrapped around a linear layer that hides its weights."""
-    kind = f"{type(module).__module__}.{_kind(module)}".lower()
-    if not isinstance(module, nn.Linear) and "quantized" in kind:
-        return f"quantized ({_kind(module)}): adapt and fold before quantizing"
-    if not isinstance(module, nn.Linear) and ("lora" in kind or "peft" in kind):
-        return f"wrapped by LoRA ({_kind(module)}): merge it first (merge_and_unload)"
-    return None
+# ---- layers and their names
 
 
 def _refuse_wrapped(model: nn.Module, name: str) -> None:
@@ -250,28 +227,8 @@ def _refuse_wrapped(model: nn.Module, name: str) -> None:
     parts = name.split(".")
     for end in range(1, len(parts)):
         parent = ".".join(parts[:end])
-        if parts[end] == "base_layer" and _wrapping(model.get_submodule(parent)) is not None:
-            _linear(model, parent, model.get_submodule(parent))
-
-
-def _unusual(module: nn.Linear) -> str | None:
-    """Why a linear layer is more than its weight and bias."""
-    if nn.utils.parametrize.is_parametrized(module):
-        return "parametrized: remove its parametrizations first"
-    weight = module._parameters.get("weight")
-    if weight is None:
-        return "computed anew in each call (weight_norm, spectral_norm or pruning): remove that from the layer first"
-    if isinstance(weight, nn.parameter.UninitializedParameter):
-        return "lazy and has no weight yet: run the model once before"
-    if "forward" in module.__dict__:
-        return "a layer whose forward was replaced (as accelerate does): take that out first"
-    kind = type(module)
-    plain = kind.forward is nn.Linear.forward or hasattr(module, "centroid")
-    # timm's own Linear casts when scripted and is a plain one otherwise.
-    if not plain and not (kind.__module__.startswith("timm.layers") and kind.__name__ == "Linear"):
-        full = f"{kind.__module__}.{kind.__qualname__}"
-        return f"a {full}, which computes in a way of its own: neotta re-centers plain Linear layers"
-    return None
+        if parts[end] == "base_layer" and wrapping(model.get_submodule(parent)) is not None:
+            linear_layer(model, parent, model.get_submodule(parent))
 
 
 def _named(model: nn.Module, name: str) -> nn.Module:

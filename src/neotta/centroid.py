@@ -142,7 +142,8 @@ class Centroid(nn.Module):
             warn(f"{size - int(count)} of {size} embeddings hold NaN or Inf: predicted, but kept out of the centroid")
         mean, seen = self.mean, self._add("count", count, on_host)
         self._add("batches", count > 0, on_host)
-        self._add("rejected", size - count, on_host)
+        if not on_host or count != size:
+            self._add("rejected", size - count, on_host)
         if scatter is not None:
             share = count / self._at_least_one(seen + count)
             # Through a view: torch.compile (2.13) loses what is written to a float64 tensor without dimensions.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from neotta.centroid import Centroid
     from neotta.errors import NeottaError
     from neotta.evaluate.records import results
+    from neotta.fleet.ids import streams
     from neotta.models.catalog import available_models
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.preprocess import Preprocess
@@ -50,6 +51,7 @@ __all__ = [
     "results",
     "save",
     "split",
+    "streams",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -76,5 +78,6 @@ __getattr__, __dir__ = lazy(
         "restore": "neotta.models.surgery",
         "save": "neotta.models.state",
         "split": "neotta.models.split",
+        "streams": "neotta.fleet.ids",
     },
 )

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,17 +18,28 @@ from neotta.errors import StateFileError
 FORMAT = "neotta-state-1"
 
 
+class State(NamedTuple):
+    """Tensors by name, and what they belong to."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it; the file appears at once and whole."""
+        write_state(path, self.tensors, self.about)
+
+
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors and a JSON description; the file appears at once and whole."""
     from safetensors.torch import save_file
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = {"format": FORMAT, "sha256": fingerprint(tensors), **about}
+    header = {**about, "format": FORMAT, "sha256": fingerprint(tensors)}
     with atomic(path) as temporary:
         save_file(tensors, temporary, metadata={"neotta": json.dumps(header)})
 
 
-def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_state(path: str | os.PathLike[str]) -> State:
     """Read what `write_state` wrote.
 
     Raises:
@@ -48,7 +59,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[st
         raise StateFileError(f"{os.fspath(path)!r} was not written by neotta.save (format {FORMAT})")
     if about.get("sha256") != fingerprint(tensors):
         raise StateFileError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
-    return tensors, about
+    return State(tensors, about)
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
@@ -57,5 +68,5 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from neotta.batchnorm import AdaptiveNorm, adaptive_norm, norm_layers
-from neotta.errors import AlreadyAdaptedError, ModelError, NotAdaptedError, UnknownMethodError, UnsupportedModelError
+from neotta.errors import (
+    AlreadyAdaptedError,
+    InputError,
+    ModelError,
+    NotAdaptedError,
+    OptionError,
+    UnknownMethodError,
+    UnsupportedModelError,
+)
+from neotta.fleet.head import StreamHead
+from neotta.fleet.ids import StreamId, one
 from neotta.models.heads import find_heads
 from neotta.neo import VARIANTS, NEOHead
 from neotta.options import Options
@@ -23,11 +35,22 @@ Model = TypeVar("Model", bound=nn.Module)
 _FOLDED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
+class Streams(NamedTuple):
+    """One centroid per stream: how many of them are held in memory at most, and the folder of the others."""
+
+    capacity: int | None
+    folder: str | None
+
+
 class Adaptation(NamedTuple):
     """What `adapt` was asked for; every stand-in remembers it, and the module it stands in for."""
 
     method: str
     options: Options
+    streams: Streams | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} ({self.options}{'' if self.streams is None else '; one centroid per stream'})"
 
 
 def adapt(
@@ -36,6 +59,9 @@ def adapt(
     *,
     head: str | Sequence[str] | None = None,
     example: Tensor | None = None,
+    streams: bool = False,
+    capacity: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Model:
     """Make a classifier adapt to the images it meets: NEO takes the place of its linear head.
@@ -48,6 +74,9 @@ def adapt(
         method: `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
         head: The name of the linear layer (or several), if it cannot be found.
         example: A batch of images to run the model with, if that is what it takes to find the head.
+        streams: Keep one centroid per stream; the model is then called inside `with neotta.streams(ids):`.
+        capacity: How many streams are held in memory at most; the least recently used ones go to `folder`.
+        folder: Where they go. Streams that are there already are taken up again.
         **options: The method's options, such as `alpha=0.1` or `shrinkage="james-stein"`.
 
     Raises:
@@ -57,19 +86,18 @@ def adapt(
     """
     if method not in VARIANTS:
         raise UnknownMethodError(method, VARIANTS)
-    asked = Adaptation(method, VARIANTS[method].make(method, options))
+    checked = VARIANTS[method].make(method, options)
+    asked = Adaptation(method, checked, _streams(method, streams, capacity, folder))
     present = _present(model)
     if present:
         now = _adaptation(present[0])
         if now != asked:
-            raise AlreadyAdaptedError(
-                f"the model is adapted with {now.method} ({now.options}) already: neotta.restore(model) first"
-            )
+            raise AlreadyAdaptedError(f"the model is adapted with {now} already: neotta.restore(model) first")
         return model
     norms = _norm_pairs(model, asked.options) if method == "neo-bn" else {}
     pairs: dict[nn.Module, nn.Module] = {**norms}
-    for linear in find_heads(model, head, example).values():
-        neo = NEOHead.variant(linear, method, asked.options)
+    for name, linear in find_heads(model, head, example).items():
+        neo = _make_head(name, linear, asked)
         neo.followers = [Keep(norm) for norm in norms.values()]
         pairs[linear] = neo
     for old, new in pairs.items():
@@ -77,6 +105,24 @@ def adapt(
         new.__dict__["_original"] = Keep(old)
     Swap(model, pairs).do()
     return model
+
+
+def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None) -> Streams | None:
+    if not streams:
+        if capacity is not None or folder is not None:
+            raise OptionError("capacity and folder are for many streams: give streams=True too")
+        return None
+    if method == "neo-bn":
+        raise OptionError("neo-bn normalises a batch as a whole and cannot keep streams apart: use 'neo'")
+    return Streams(capacity, None if folder is None else os.fspath(folder))
+
+
+def _make_head(name: str, linear: nn.Linear, asked: Adaptation) -> NEOHead:
+    if asked.streams is None:
+        return NEOHead.variant(linear, asked.method, asked.options)
+    capacity, folder = asked.streams
+    file = None if folder is None else Path(folder) / f"{name}.sqlite"
+    return StreamHead.with_streams(linear, asked.method, asked.options, capacity=capacity, file=file)
 
 
 def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:
@@ -114,19 +160,36 @@ def head(model: nn.Module) -> NEOHead:
     return next(iter(found.values()))
 
 
-def reset(model: nn.Module) -> None:
-    """Forget everything an adapted model has learnt since `adapt`."""
-    for neo in heads(model).values():
-        neo.reset()
+def reset(model: nn.Module, *, stream: StreamId | None = None) -> None:
+    """Forget everything an adapted model has learnt since `adapt`, or what it has learnt of one stream."""
+    if stream is None:
+        for neo in heads(model).values():
+            neo.reset()
+    else:
+        for streaming in stream_heads(model).values():
+            streaming.reset(one(stream))
 
 
-def fold(model: Model) -> Model:
+def stream_heads(model: nn.Module) -> dict[str, StreamHead]:
+    """The heads by name, of a model adapted with `streams=True`."""
+    found = {name: neo for name, neo in heads(model).items() if isinstance(neo, StreamHead)}
+    if not found:
+        raise InputError("this model keeps no streams apart: adapt it with streams=True, or name no stream")
+    return found
+
+
+def fold(model: Model, *, stream: StreamId | None = None) -> Model:
     """Write the centroid into the bias, b - W c, and put a plain `nn.Linear` in the head's place.
 
     The model answers as before, adapts no more, and costs exactly what it cost before `adapt`. `restore` still undoes
     it, in the same process; to keep the adaptation state, `neotta.save` it first.
 
+    Args:
+        model: The adapted model.
+        stream: Whose centroid is written, if the model keeps one for each stream.
+
     Raises:
+        InputError: No stream is named, or one that is not there.
         NotAdaptedError: The model has no NEO head.
         UnsupportedModelError: NEO-BN normalises with each batch, which no fixed weights can do.
     """
@@ -136,7 +199,9 @@ def fold(model: Model) -> Model:
         raise UnsupportedModelError(
             "neo-bn with the statistics of the current batch cannot be folded: adapt with statistics='ema'"
         )
-    pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()}
+    pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()} if stream is None else {}
+    if stream is not None:
+        pairs.update({neo: neo.folded_for(one(stream)) for neo in stream_heads(model).values()})
     pairs.update({norm: _folded_norm(norm) for norm in norms})
     for new, plain in pairs.items():
         original = _original(new)

@@ -6,6 +6,7 @@ python benchmarks/streams.py [--quick] [--million] [--json FILE]
 from __future__ import annotations
 
 import copy
+import random
 import resource
 
 import torch
@@ -39,9 +40,7 @@ def whole_model(rounds):
             single(image)
 
     group = f"ViT-Tiny, batch {BATCH} of {BATCH} streams"
-    rows = compare(
-        group, {"plain": lambda: plain(images), "streams": streams}, rounds=rounds, limits={"streams": 1.05}
-    )
+    rows = compare(group, {"plain": lambda: plain(images), "streams": streams}, rounds=rounds, limits={"streams": 1.05})
     return rows + compare(f"{group} ", {"streams": streams, "one by one": one_by_one}, rounds=max(rounds // 4, 5))
 
 
@@ -82,18 +81,19 @@ def layer(rounds):
 
 
 def sizes(rounds, numbers):
-    """The cost of a batch while ever more streams exist."""
+    """The cost of a batch of 64 different streams while ever more of them exist."""
     tables = {}
     for number in numbers:
         table = StreamCentroids(768)
-        for start in range(0, number, 10_000):
-            table.step(torch.randn(min(10_000, number - start), 768), range(start, min(start + 10_000, number)))
+        for start in range(0, number, 1000):
+            ids = range(start, min(start + 1000, number))
+            table.step(torch.randn(len(ids), 768), ids)
         tables[f"{number:,} streams"] = (table, number)
     embeddings = torch.randn(BATCH, 768)
-    generator = torch.Generator().manual_seed(0)
+    chance = random.Random(0)
 
     def step(table, number):
-        table.step(embeddings, torch.randint(number, (BATCH,), generator=generator).tolist())
+        table.step(embeddings, chance.sample(range(number), BATCH))
 
     ways = {name: lambda pair=pair: step(*pair) for name, pair in tables.items()}
     return compare(f"batch {BATCH}, d = 768", ways, rounds=rounds * 10, warmup=20)
@@ -107,7 +107,7 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     rounds = 7 if args.quick else args.rounds
-    numbers = [10, 10_000, *([1_000_000] if args.million else [])]
+    numbers = [BATCH, 10_000, *([1_000_000] if args.million else [])]
     with torch.inference_mode():
         started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         rows = sizes(rounds, numbers)

@@ -381,7 +381,7 @@ def test_damage_on_disk_is_found_and_loses_nothing_else(tmp_path):
         database.execute("UPDATE streams SET mean = zeroblob(24) WHERE id = '\"a\"'")
     database.close()
     model = many(capacity=1, folder=tmp_path)
-    with pytest.raises(StateFileError, match='stream "a" .* is damaged'):
+    with pytest.raises(StateFileError, match=r'stream "a" .* is damaged'):
         answer(model, batch(1), ["a"])
     answer(model, batch(1), ["b"])
     assert neotta.head(model).streams.counts()["b"] == 2

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from neotta.errors import NeottaError
     from neotta.evaluate.records import results
     from neotta.fleet.ids import streams
+    from neotta.fleet.merging import merge
+    from neotta.fleet.syncing import sync
     from neotta.models.catalog import available_models
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.preprocess import Preprocess
@@ -44,6 +46,7 @@ __all__ = [
     "heads",
     "load",
     "load_model",
+    "merge",
     "methods",
     "register",
     "reset",
@@ -52,6 +55,7 @@ __all__ = [
     "save",
     "split",
     "streams",
+    "sync",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -72,6 +76,7 @@ __getattr__, __dir__ = lazy(
         "head": "neotta.models.surgery",
         "heads": "neotta.models.surgery",
         "load": "neotta.models.state",
+        "merge": "neotta.fleet.merging",
         "methods": "neotta.adapters.registry",
         "register": "neotta.adapters.registry",
         "reset": "neotta.models.surgery",
@@ -79,5 +84,6 @@ __getattr__, __dir__ = lazy(
         "save": "neotta.models.state",
         "split": "neotta.models.split",
         "streams": "neotta.fleet.ids",
+        "sync": "neotta.fleet.syncing",
     },
 )

@@ -22,7 +22,7 @@ _EVICT = 256  # how many streams go to disk together, at most
 class StreamTable(nn.Module):
     """What a `Centroid` consists of, once for each stream.
 
-    The means are kept in float32: a million streams of 768 numbers take 3.1 GB. The table doubles when it is full.
+    The means are kept in float32: a million streams of 768 numbers take 3.1 GB. The table grows when it is full.
     With a `capacity`, the least recently used streams go to `store` instead, and come back when they are met again.
     No cost of a batch depends on how many streams there are.
 
@@ -92,8 +92,7 @@ class StreamTable(nn.Module):
                 self._evict(self.store, min(max(needed, min(_EVICT, self.capacity // 8)), len(self._rows) - kept))
         fresh = max(0, wanted - len(self._free))
         if self._next + fresh > len(self.mean):
-            rows = max(2 * len(self.mean), self._next + fresh)
-            self._grow(min(rows, self.capacity + 1) if self.capacity is not None else rows)
+            self._grow(self._next + fresh)
         rows_found = [self._free.pop() for _ in range(wanted - fresh)]
         rows_found += range(self._next, self._next + fresh)
         self._next += fresh
@@ -123,8 +122,20 @@ class StreamTable(nn.Module):
             tensors["scatter"] = torch.empty(rows, dtype=widest(device), device=device)
         return tensors
 
-    def _grow(self, rows: int) -> None:
-        new = self._allocate(rows, self.mean.device)
+    def _grow(self, needed: int) -> None:
+        """Make place for `needed` rows and more."""
+        # While it grows, the table is there twice. Memory of the host that was never written takes address space
+        # only, so there the table grows by big steps, the last one of which is early; fixed steps keep that sure.
+        factor = 8 if self.mean.device.type == "cpu" else 2
+        rows = _FIRST
+        while rows < needed:
+            rows *= factor
+        if self.capacity is not None:
+            rows = min(rows, self.capacity + 1)
+        try:
+            new = self._allocate(rows, self.mean.device)
+        except RuntimeError:  # more than the machine has in all
+            new = self._allocate(min(rows, needed + needed // 4), self.mean.device)
         for name, old in self.named_buffers():
             new[name][: self._next] = old[: self._next]
             self._buffers[name] = new[name]
@@ -149,7 +160,7 @@ class StreamTable(nn.Module):
     def counts(self) -> dict[StreamId, int]:
         """How many samples stand behind each stream, those on disk too."""
         with self._lock:
-            counts = self.count.tolist()
+            counts = self.count[: self._next].tolist()
             stored = self.store.counts() if self.store else {}
             return {**stored, **{item: counts[row] for item, row in self._rows.items()}}
 
@@ -204,10 +215,14 @@ class StreamTable(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamTable:
         """Follow the module to another device, but not to another dtype."""
         device = fn(torch.empty(0, device=self.mean.device)).device
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                self._buffers[name] = buffer.to(device, widest(device) if name == "scatter" else buffer.dtype)
+        if device != self.mean.device:
+            for name, rows in self._used().items():
+                self._buffers[name] = rows.to(device, widest(device) if name == "scatter" else rows.dtype)
         return self
+
+    def _used(self) -> dict[str, Tensor]:
+        """A copy of the buffers without the rows that were never used."""
+        return {name: buffer[: self._next].clone() for name, buffer in self.named_buffers()}
 
     def __getstate__(self) -> dict[str, Any]:
         if self.store is not None:
@@ -215,7 +230,8 @@ class StreamTable(nn.Module):
                 "streams with a folder cannot be copied: two models would write into one folder. Save them "
                 "(neotta.save) and load them into the other model"
             )
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {**state, "_buffers": self._used()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

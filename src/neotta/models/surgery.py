@@ -62,6 +62,7 @@ def adapt(
     streams: bool = False,
     capacity: int | None = None,
     folder: str | os.PathLike[str] | None = None,
+    sync: bool = False,
     **options: Any,
 ) -> Model:
     """Make a classifier adapt to the images it meets: NEO takes the place of its linear head.
@@ -77,6 +78,7 @@ def adapt(
         streams: Keep one centroid per stream; the model is then called inside `with neotta.streams(ids):`.
         capacity: How many streams are held in memory at most; the least recently used ones go to `folder`.
         folder: Where they go. Streams that are there already are taken up again.
+        sync: Keep this model equal to its replicas in the other processes of torch.distributed; see `neotta.sync`.
         **options: The method's options, such as `alpha=0.1` or `shrinkage="james-stein"`.
 
     Raises:
@@ -89,12 +91,17 @@ def adapt(
     checked = VARIANTS[method].make(method, options)
     asked = Adaptation(method, checked, _streams(method, streams, capacity, folder))
     present = _present(model)
-    if present:
-        now = _adaptation(present[0])
-        if now != asked:
-            raise AlreadyAdaptedError(f"the model is adapted with {now} already: neotta.restore(model) first")
-        return model
-    norms = _norm_pairs(model, asked.options) if method == "neo-bn" else {}
+    if not present:
+        _put_in(model, head, example, asked)
+    elif (now := _adaptation(present[0])) != asked:
+        raise AlreadyAdaptedError(f"the model is adapted with {now} already: neotta.restore(model) first")
+    if sync:
+        _synchronize(model, undo=not present)
+    return model
+
+
+def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Tensor | None, asked: Adaptation) -> None:
+    norms = _norm_pairs(model, asked.options) if asked.method == "neo-bn" else {}
     pairs: dict[nn.Module, nn.Module] = {**norms}
     for name, linear in find_heads(model, head, example).items():
         neo = _make_head(name, linear, asked)
@@ -104,7 +111,17 @@ def adapt(
         new.__dict__["_adaptation"] = asked
         new.__dict__["_original"] = Keep(old)
     Swap(model, pairs).do()
-    return model
+
+
+def _synchronize(model: nn.Module, undo: bool) -> None:
+    from neotta.fleet.syncing import sync  # it builds on this module
+
+    try:
+        sync(model)
+    except Exception:
+        if undo:
+            restore(model)
+        raise
 
 
 def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None) -> Streams | None:

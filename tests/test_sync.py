@@ -290,6 +290,29 @@ def test_a_store_that_hangs_leaves_the_replica_alone_but_whole():
     assert neotta.head(models[0]).count == 10
 
 
+HOST = """
+import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_the_machine_of_the_store_may_die_too():
+    with subprocess.Popen([sys.executable, "-c", HOST], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as host:
+        port = int(host.stdout.readline())
+        stores = [dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False) for _ in range(2)]
+        models, syncs = zip(*(replica(store, rank) for rank, store in enumerate(stores)), strict=True)
+        fed(models[0], batch(2, 0)), fed(models[1], batch(3, 1))
+        at_once(*(each.now for each in syncs))
+        host.kill()
+    fed(models[0], batch(4, 2))
+    with pytest.warns(RuntimeWarning, match="cannot be reached"):
+        syncs[0].now()
+    syncs[0].close()
+    close(models[0], fed(neotta.adapt(plain()), batch(2, 0), batch(3, 1), batch(4, 2)), 1e-6)
+
+
 WORKER = """
 import json, os, sys, warnings
 import torch, torch.distributed as dist

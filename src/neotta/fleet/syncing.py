@@ -180,7 +180,7 @@ class Synchronizer:
                 f"the store of the replicas cannot be reached ({error}): going on alone, with what is known of the "
                 "others; connect(store) gives a new one",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         self._show()
 
@@ -200,7 +200,7 @@ class Synchronizer:
                     f"no news from replica {', '.join(map(str, sorted(late)))} for {self._board.timeout:g} s: going on "
                     "with what was published before",
                     RuntimeWarning,
-                    stacklevel=5,
+                    stacklevel=4,
                 )
             if missing <= self.lost:
                 return

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from neotta.centroid import Centroid
     from neotta.errors import NeottaError
     from neotta.evaluate.records import results
+    from neotta.fleet.ids import streams
+    from neotta.fleet.merging import merge
+    from neotta.fleet.syncing import sync
     from neotta.models.catalog import available_models
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.preprocess import Preprocess
@@ -47,6 +50,7 @@ __all__ = [
     "heads",
     "load",
     "load_model",
+    "merge",
     "methods",
     "register",
     "reset",
@@ -54,6 +58,8 @@ __all__ = [
     "results",
     "save",
     "split",
+    "streams",
+    "sync",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -76,11 +82,14 @@ __getattr__, __dir__ = lazy(
         "head": "neotta.models.surgery",
         "heads": "neotta.models.surgery",
         "load": "neotta.models.state",
+        "merge": "neotta.fleet.merging",
         "methods": "neotta.adapters.registry",
         "register": "neotta.adapters.registry",
         "reset": "neotta.models.surgery",
         "restore": "neotta.models.surgery",
         "save": "neotta.models.state",
         "split": "neotta.models.split",
+        "streams": "neotta.fleet.ids",
+        "sync": "neotta.fleet.syncing",
     },
 )

@@ -5,7 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -17,6 +17,8 @@ from neotta.centroid import Centroid, Weighting
 from neotta.errors import InputError, OptionError
 from neotta.options import Options
 from neotta.swap import Keep
+
+Head = TypeVar("Head", bound="NEOHead")
 
 
 class NEOOptions(Options):
@@ -106,7 +108,7 @@ class NEOHead(nn.Linear):
         self._install(weighting, alpha, debias, shrinkage, uniform_bias)
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, **options: Any) -> NEOHead:
+    def from_linear(cls: type[Head], linear: nn.Linear, **options: Any) -> Head:
         """Make a head that shares the parameters, hooks and mode of an existing layer."""
         unknown = [name for name in options if name not in _DEFAULTS]
         if unknown:
@@ -123,7 +125,7 @@ class NEOHead(nn.Linear):
         return head
 
     @classmethod
-    def variant(cls, linear: nn.Linear, method: str, options: Options) -> NEOHead:
+    def variant(cls: type[Head], linear: nn.Linear, method: str, options: Options) -> Head:
         """Make the head that a method of the NEO family needs."""
         names = ("weighting", "alpha", "debias", "shrinkage")
         given = {name: value for name, value in options.given().items() if name in names}
@@ -146,14 +148,11 @@ class NEOHead(nn.Linear):
         self.adapting = True
         # Batch-norm layers that adapt together with this head (NEO-BN); not its children.
         self.followers: list[Keep[AdaptiveNorm]] = []
-        self.centroid = Centroid(
-            self.in_features,
-            weighting=weighting,
-            alpha=alpha,
-            debias=debias,
-            variance=shrinkage is not None,
-            device=self.weight.device,
-        )
+        self._remember({"weighting": weighting, "alpha": alpha, "debias": debias, "variance": shrinkage is not None})
+
+    def _remember(self, rule: dict[str, Any]) -> None:
+        """Make what keeps the mean."""
+        self.centroid = Centroid(self.in_features, **rule, device=self.weight.device)
 
     # ---- the layer
 
@@ -224,14 +223,17 @@ class NEOHead(nn.Linear):
         for follower in self.followers:
             follower.module.adapting = on
 
-    @torch.no_grad()
-    @torch.inference_mode(False)
     def folded(self) -> nn.Linear:
         """A plain layer that answers as this one does now: the bias becomes b - W c."""
+        return self._folded(self.centre())
+
+    @torch.no_grad()
+    @torch.inference_mode(False)
+    def _folded(self, centre: Tensor) -> nn.Linear:
         bias = self.bias.double() if self.bias is not None else self.weight.new_zeros(self.out_features).double()
         if self.uniform_bias:
             bias = torch.full_like(bias, 1.0 / self.out_features)
-        bias = bias - self.weight.double() @ self.centre().double()
+        bias = bias - self.weight.double() @ centre.double()
         plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
         plain.weight = self.weight
         plain.bias = nn.Parameter(bias.to(self.weight.dtype), requires_grad=self.weight.requires_grad)

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:  # the arrays below are read and written where torch is not in
 
 FORMAT = "neotta-state-2"
 Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+class State(NamedTuple):
+    """Tensors by name, and what they belong to."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it; the file appears at once and whole."""
+        write_state(path, self.tensors, self.about)
 
 
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -39,13 +50,13 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], abou
         save_file(dict(arrays), temporary, metadata=_header(arrays, about))
 
 
-def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_state(path: str | os.PathLike[str]) -> State:
     """Read what `write_state` or `write_arrays` wrote.
 
     Raises:
         StateFileError: The file is missing, damaged, or no state file.
     """
-    return _read(path, "pt")
+    return State(*_read(path, "pt"))
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -92,7 +103,7 @@ def _read(path: str | os.PathLike[str], framework: str) -> tuple[dict[str, Any],
         raise StateFileError(f"{os.fspath(path)!r} was not written by neotta.save (format {FORMAT})")
     if about.pop("sha256", None) != _checksum(tensors, about):
         raise StateFileError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
-    return tensors, about
+    return State(tensors, about)
 
 
 def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -12,12 +14,15 @@ from torch import Tensor, nn
 from neotta.batchnorm import AdaptiveNorm, adaptive_norm, norm_layers
 from neotta.errors import (
     AlreadyAdaptedError,
+    InputError,
     ModelError,
     NotAdaptedError,
     OptionError,
     UnknownMethodError,
     UnsupportedModelError,
 )
+from neotta.fleet.head import StreamHead
+from neotta.fleet.ids import StreamId, one
 from neotta.models.heads import find_heads
 from neotta.neo import VARIANTS, NEOHead
 from neotta.options import Options
@@ -30,11 +35,22 @@ Model = TypeVar("Model", bound=nn.Module)
 _FOLDED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
+class Streams(NamedTuple):
+    """One centroid per stream: how many of them are held in memory at most, and the folder of the others."""
+
+    capacity: int | None
+    folder: str | None
+
+
 class Adaptation(NamedTuple):
     """What `adapt` was asked for; every stand-in remembers it, and the module it stands in for."""
 
     method: str
     options: Options
+    streams: Streams | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} ({self.options}{'' if self.streams is None else '; one centroid per stream'})"
 
 
 def adapt(
@@ -43,6 +59,10 @@ def adapt(
     *,
     head: str | Sequence[str] | None = None,
     example: Tensor | None = None,
+    streams: bool = False,
+    capacity: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    sync: bool = False,
     **options: Any,
 ) -> Model:
     """Make a classifier adapt to the images it meets: NEO takes the place of its linear head.
@@ -55,6 +75,10 @@ def adapt(
         method: `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
         head: The name of the linear layer (or several), if it cannot be found.
         example: A batch of images to run the model with, if that is what it takes to find the head.
+        streams: Keep one centroid per stream; the model is then called inside `with neotta.streams(ids):`.
+        capacity: How many streams are held in memory at most; the least recently used ones go to `folder`.
+        folder: Where they go. Streams that are there already are taken up again.
+        sync: Keep this model equal to its replicas in the other processes of torch.distributed; see `neotta.sync`.
         **options: The method's options, such as `alpha=0.1` or `shrinkage="james-stein"`.
 
     Raises:
@@ -65,30 +89,62 @@ def adapt(
     check_module(model)
     if method not in VARIANTS:
         raise _not_a_variant(method)
-    asked = Adaptation(method, VARIANTS[method].make(method, options))
+    checked = VARIANTS[method].make(method, options)
+    asked = Adaptation(method, checked, _streams(method, streams, capacity, folder))
     present = _present(model)
-    if present:
-        if head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
-            raise AlreadyAdaptedError(
-                f"the model is adapted at {', '.join(heads(model))} already, not at {head}: neotta.restore(model) first"
-            )
-        now = _adaptation(present[0])
-        if now != asked:
-            raise AlreadyAdaptedError(
-                f"the model is adapted with {now.method} ({now.options}) already: neotta.restore(model) first"
-            )
-        return model
-    norms = _norm_pairs(model, asked.options) if method == "neo-bn" else {}
+    if not present:
+        _put_in(model, head, example, asked)
+    elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
+        raise AlreadyAdaptedError(
+            f"the model is adapted at {', '.join(heads(model))} already, not at {head}: neotta.restore(model) first"
+        )
+    elif (now := _adaptation(present[0])) != asked:
+        raise AlreadyAdaptedError(f"the model is adapted with {now} already: neotta.restore(model) first")
+    if sync:
+        _synchronize(model, undo=not present)
+    return model
+
+
+def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Tensor | None, asked: Adaptation) -> None:
+    norms = _norm_pairs(model, asked.options) if asked.method == "neo-bn" else {}
     pairs: dict[nn.Module, nn.Module] = {**norms}
-    for linear in find_heads(model, head, example).values():
-        neo = NEOHead.variant(linear, method, asked.options)
+    for name, linear in find_heads(model, head, example).items():
+        neo = _make_head(name, linear, asked)
         neo.followers = [Keep(norm) for norm in norms.values()]
         pairs[linear] = neo
     for old, new in pairs.items():
         new.__dict__["_adaptation"] = asked
         new.__dict__["_original"] = Keep(old)
     Swap(model, pairs).do()
-    return model
+
+
+def _synchronize(model: nn.Module, undo: bool) -> None:
+    from neotta.fleet.syncing import sync  # it builds on this module
+
+    try:
+        sync(model)
+    except Exception:
+        if undo:
+            restore(model)
+        raise
+
+
+def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None) -> Streams | None:
+    if not streams:
+        if capacity is not None or folder is not None:
+            raise OptionError("capacity and folder are for many streams: give streams=True too")
+        return None
+    if method == "neo-bn":
+        raise OptionError("neo-bn normalises a batch as a whole and cannot keep streams apart: use 'neo'")
+    return Streams(capacity, None if folder is None else os.fspath(folder))
+
+
+def _make_head(name: str, linear: nn.Linear, asked: Adaptation) -> NEOHead:
+    if asked.streams is None:
+        return NEOHead.variant(linear, asked.method, asked.options)
+    capacity, folder = asked.streams
+    file = None if folder is None else Path(folder) / f"{name}.sqlite"
+    return StreamHead.with_streams(linear, asked.method, asked.options, capacity=capacity, file=file)
 
 
 def check_module(model: Any) -> None:
@@ -146,23 +202,40 @@ def head(model: nn.Module) -> NEOHead:
     return next(iter(found.values()))
 
 
-def reset(model: nn.Module) -> None:
-    """Forget everything an adapted model has learnt since `adapt`."""
-    for neo in heads(model).values():
-        neo.reset()
+def reset(model: nn.Module, *, stream: StreamId | None = None) -> None:
+    """Forget everything an adapted model has learnt since `adapt`, or what it has learnt of one stream."""
+    if stream is None:
+        for neo in heads(model).values():
+            neo.reset()
+    else:
+        for streaming in stream_heads(model).values():
+            streaming.reset(one(stream))
 
 
-def fold(model: Model) -> Model:
+def stream_heads(model: nn.Module) -> dict[str, StreamHead]:
+    """The heads by name, of a model adapted with `streams=True`."""
+    found = {name: neo for name, neo in heads(model).items() if isinstance(neo, StreamHead)}
+    if not found:
+        raise InputError("this model keeps no streams apart: adapt it with streams=True, or name no stream")
+    return found
+
+
+def fold(model: Model, *, stream: StreamId | None = None) -> Model:
     """Write the centroid into the bias, b - W c, and put a plain `nn.Linear` in the head's place.
 
     The model answers as before, adapts no more, and costs exactly what it cost before `adapt`. `restore` still undoes
     it, in the same process; to keep the adaptation state, `neotta.save` it first.
 
+    Args:
+        model: The adapted model.
+        stream: Whose centroid is written, if the model keeps one for each stream.
+
     Raises:
+        InputError: No stream is named, or one that is not there.
         NotAdaptedError: The model has no NEO head.
         UnsupportedModelError: NEO-BN normalises with each batch, which no fixed weights can do.
     """
-    pairs = folded(model)
+    pairs = folded(model, stream)
     for new, plain in pairs.items():
         original = _original(new)
         give_back(original, new)
@@ -171,7 +244,7 @@ def fold(model: Model) -> Model:
     return model
 
 
-def folded(model: nn.Module) -> dict[nn.Module, nn.Module]:
+def folded(model: nn.Module, stream: StreamId | None = None) -> dict[nn.Module, nn.Module]:
     """The plain layers that `fold` puts in, by the layers they stand in for; the model stays as it is."""
     found = heads(model)
     norms = [module for module in model.modules() if isinstance(module, AdaptiveNorm)]
@@ -179,7 +252,9 @@ def folded(model: nn.Module) -> dict[nn.Module, nn.Module]:
         raise UnsupportedModelError(
             "neo-bn with the statistics of the current batch cannot be folded: adapt with statistics='ema'"
         )
-    pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()}
+    pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()} if stream is None else {}
+    if stream is not None:
+        pairs.update({neo: neo.folded_for(one(stream)) for neo in stream_heads(model).values()})
     pairs.update({norm: _folded_norm(norm) for norm in norms})
     return pairs
 

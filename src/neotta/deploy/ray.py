@@ -1,0 +1,169 @@
+"""Adapting over a dataset larger than the memory of one machine, with Ray Data, in two passes.
+
+```python
+from neotta.deploy import ray as on_ray
+
+on_ray.adapt(dataset, model)                # every worker makes partial centroids; they are merged exactly
+logits = on_ray.predict(dataset, model)     # a dataset again, computed as it is read
+```
+
+The first pass brings one small row per batch to the driver, whatever the size of the dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from neotta.errors import DataError, MissingExtraError, OptionError
+from neotta.fleet.head import StreamHead
+from neotta.fleet.replica import Record, copied
+from neotta.models.heads import logits_of
+from neotta.models.surgery import adaptation, heads
+from neotta.neo import NEOHead
+
+Batch = dict[str, np.ndarray[Any, Any]]
+Images = str | Callable[[Batch], Tensor]
+
+
+def adapt(
+    dataset: Any,
+    model: nn.Module,
+    images: Images = "image",
+    *,
+    batch_size: int = 64,
+    workers: int = 1,
+    **resources: Any,
+) -> None:
+    """Take a whole dataset into the centroid of an adapted model, which then is as if it had seen all of it itself.
+
+    Args:
+        dataset: A `ray.data.Dataset`.
+        model: An adapted model. What it has taken in before counts too.
+        images: The column of the images, ready for the model, (3, H, W) each; or a function that makes the tensor
+            (B, 3, H, W) out of a batch, a dictionary of arrays.
+        batch_size: How many images a worker runs at once.
+        workers: How many copies of the model run side by side. Leave some processors of Ray to those who read the data.
+        **resources: What `Dataset.map_batches` is to give each of them, such as `num_gpus=1`.
+
+    Raises:
+        OptionError: The method keeps a moving average or many streams: partial centroids cannot be merged then.
+        MissingExtraError: Ray is not installed.
+    """
+    method, options, _ = adaptation(model)
+    given = options.given()
+    if "alpha" in given or given.get("statistics") == "ema":
+        raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' on Ray")
+    if any(isinstance(neo, StreamHead) for neo in heads(model).values()):
+        raise OptionError("a model with many streams cannot be adapted on Ray: adapt one model per stream")
+    totals = {name: copied(neo.centroid) for name, neo in heads(model).items()}
+    for row in _mapped(dataset, _Summarise, (model, images), batch_size, workers, resources).iter_rows():
+        for name, state in Record.decode(row["record"]).own.items():
+            totals[name].merge(copied(totals[name], state))
+    for name, neo in heads(model).items():
+        neo.centroid.load_state(totals[name].state())
+
+
+def predict(
+    dataset: Any,
+    model: nn.Module,
+    images: Images = "image",
+    *,
+    batch_size: int = 64,
+    workers: int = 1,
+    **resources: Any,
+) -> Any:
+    """Answer for a whole dataset with the centroid as it is.
+
+    Args:
+        dataset: A `ray.data.Dataset`.
+        model: An adapted model, or any other.
+        images: See `adapt`.
+        batch_size: See `adapt`.
+        workers: See `adapt`.
+        **resources: See `adapt`.
+
+    Returns:
+        A `ray.data.Dataset` with a column `logits`, (C,) each, in the place of the column of images.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+    """
+    return _mapped(dataset, _Predict, (model, images), batch_size, workers, resources)
+
+
+def _mapped(
+    dataset: Any,
+    worker: type[_Worker],
+    given: tuple[nn.Module, Images],
+    batch_size: int,
+    workers: int,
+    resources: dict[str, Any],
+) -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise MissingExtraError("ray", "ray", "adapting over Ray Data") from None
+    model, images = given
+    return dataset.map_batches(
+        worker,
+        fn_constructor_args=(ray.put(model), images),
+        batch_size=batch_size,
+        batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(size=workers),
+        **resources,
+    )
+
+
+class _Worker:
+    """A copy of the model in a process of Ray."""
+
+    def __init__(self, model: Any, images: Images) -> None:
+        import ray
+
+        self.model: nn.Module = ray.get(model)
+        self.model.eval().to("cuda" if ray.get_gpu_ids() else "cpu")
+        self.images = images
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> Tensor:
+        """Logits of a batch, (B, C)."""
+        if callable(self.images):
+            data = self.images(batch)
+        elif self.images in batch:
+            data = torch.from_numpy(np.ascontiguousarray(batch[self.images]))
+        else:
+            raise DataError(f"the dataset has no column {self.images!r}: it has {', '.join(batch)}")
+        parameter = next(self.model.parameters())
+        return logits_of(self.model(data.to(parameter.device, parameter.dtype)))
+
+
+class _Summarise(_Worker):
+    """Makes the centroid of each batch, and nothing else."""
+
+    def __call__(self, batch: Batch) -> dict[str, list[bytes]]:
+        for neo in heads(self.model).values():
+            neo.centroid.reset()
+            neo.unfreeze()
+        self.run(batch)
+        own = {name: copied(neo.centroid).state() for name, neo in heads(self.model).items()}
+        return {"record": [Record("", "", 0, 0, False, own).encode()]}
+
+
+class _Predict(_Worker):
+    """Answers without adapting."""
+
+    def __init__(self, model: Any, images: Images) -> None:
+        super().__init__(model, images)
+        for module in self.model.modules():
+            if isinstance(module, NEOHead):
+                module.freeze()
+
+    def __call__(self, batch: Batch) -> Batch:
+        logits = self.run(batch).float().cpu().numpy()
+        return {**{name: column for name, column in batch.items() if name != self.images}, "logits": logits}

@@ -1,0 +1,1 @@
+"""Many streams in one model, and many machines with one state."""

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import neotta
+from neotta.errors import InputError, NotAdaptedError, OptionError, StateFileError, StateMismatchError
+
+RULES = [{}, {"weighting": "batch"}, {"shrinkage": "james-stein"}]
+
+
+def plain(seed: int = 0, features: int = 5) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(features, 3))
+
+
+def batch(rows: int, seed: int) -> torch.Tensor:
+    return torch.randn(rows, 5, generator=torch.Generator().manual_seed(seed)) * 3 + 10
+
+
+@torch.no_grad()
+def fed(model, *batches, ids=None):
+    for place, data in enumerate(batches):
+        if ids is None:
+            model(data)
+        else:
+            with neotta.streams(ids[place]):
+                model(data)
+    return model
+
+
+def same(one, other):
+    for name, buffer in neotta.head(one).centroid.named_buffers():
+        torch.testing.assert_close(buffer, getattr(neotta.head(other).centroid, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("options", RULES, ids=str)
+@settings(max_examples=25)
+@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6), order=st.randoms(use_true_random=False))
+def test_merged_in_any_order_it_is_as_if_one_machine_had_seen_all(options, sizes, order):
+    data = [batch(size, seed) for seed, size in enumerate(sizes)]
+    machines = [fed(neotta.adapt(plain(), **options), each) for each in data]
+    together = fed(neotta.adapt(plain(), **options), *data)
+    order.shuffle(machines)
+    cut = order.randint(0, len(machines))
+    nested = [neotta.merge(some) for some in (machines[:cut], machines[cut:]) if some]
+    merged = plain()
+    neotta.load(merged, neotta.merge(nested))
+    same(merged, together)
+
+
+def test_files_are_merged_into_a_file(tmp_path):
+    for place in range(3):
+        neotta.save(fed(neotta.adapt(plain()), batch(4 + place, place)), tmp_path / f"{place}")
+    neotta.merge(tmp_path / f"{place}" for place in range(3)).save(tmp_path / "all")
+    merged = plain()
+    neotta.load(merged, tmp_path / "all")
+    same(merged, fed(neotta.adapt(plain()), *(batch(4 + place, place) for place in range(3))))
+
+
+@pytest.mark.parametrize("options", RULES, ids=str)
+def test_streams_of_one_name_become_one_stream(options, tmp_path):
+    ids = [["a", "a", 1, "b"], ["c", 1, "a", "a"], [1, 1, 1, 1]]
+    data = [batch(4, seed) for seed in range(3)]
+    together = fed(neotta.adapt(plain(), streams=True, **options), *data, ids=ids)
+    machines = [
+        fed(neotta.adapt(plain(), streams=True, **options), each, ids=[names])
+        for each, names in zip(data, ids, strict=True)
+    ]
+    neotta.save(machines[0], tmp_path / "first")
+    merged = plain()
+    neotta.load(merged, neotta.merge([machines[2], tmp_path / "first", machines[1]]))
+    streams, expected = neotta.head(merged).streams, neotta.head(together).streams
+    assert streams.counts() == expected.counts() == {"a": 4, 1: 6, "b": 1, "c": 1}
+    for name in expected.counts():
+        for key, tensor in expected.centroid(name).state().items():
+            torch.testing.assert_close(getattr(streams.centroid(name), key), tensor, rtol=1e-6, atol=1e-6)
+
+
+def test_a_model_with_two_heads():
+    def two():
+        torch.manual_seed(0)
+        return nn.ModuleDict({"one": nn.Linear(5, 3), "two": nn.Linear(5, 2)})
+
+    def run(model, *batches):
+        neotta.adapt(model, head=["one", "two"])
+        with torch.no_grad():
+            for data in batches:
+                model["one"](data), model["two"](-data)
+        return model
+
+    merged = two()
+    neotta.load(merged, neotta.merge([run(two(), batch(3, 1)), run(two(), batch(5, 2))]))
+    expected = run(two(), batch(3, 1), batch(5, 2))
+    for name, head in neotta.heads(expected).items():
+        torch.testing.assert_close(neotta.heads(merged)[name].centroid.mean, head.centroid.mean)
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path):
+    first = fed(neotta.adapt(plain()), batch(4, 0))
+    before = neotta.head(first).centroid.state()
+    cases = {
+        "other head weights": neotta.adapt(plain(seed=1)),
+        "another method": neotta.adapt(plain(), "neo-mse"),
+        "other options": neotta.adapt(plain(), shrinkage="james-stein"),
+        "one centroid per stream": neotta.adapt(plain(), streams=True),
+    }
+    for match, other in cases.items():
+        with pytest.raises(StateMismatchError, match=match):
+            neotta.merge([first, other])
+    with pytest.raises(StateFileError, match="no state file"):
+        neotta.merge([first, tmp_path / "nowhere"])
+    with pytest.raises(NotAdaptedError):
+        neotta.merge([first, plain()])
+    with pytest.raises(InputError, match="nothing to merge"):
+        neotta.merge([])
+    with pytest.raises(InputError, match="got int"):
+        neotta.merge([first, 3])
+    adapter = neotta.create("neo", plain())
+    adapter.save(tmp_path / "adapter")
+    with pytest.raises(StateMismatchError, match="of an adapter"):
+        neotta.merge([tmp_path / "adapter"])
+    assert all(torch.equal(before[name], value) for name, value in neotta.head(first).centroid.state().items())
+
+
+def test_moving_averages_are_refused():
+    with pytest.raises(OptionError, match="order of its batches"):
+        neotta.merge([neotta.adapt(plain(), "neo-continual")])
+
+
+def test_a_merged_state_is_checked_like_a_file():
+    merged = neotta.merge([neotta.adapt(plain())])
+    with pytest.raises(StateMismatchError, match="the state was saved with other head weights"):
+        neotta.load(plain(seed=1), merged)

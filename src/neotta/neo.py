@@ -223,6 +223,8 @@ class NEOHead(nn.Linear):
         for follower in self.followers:
             follower.module.adapting = on
 
+    @torch.no_grad()
+    @torch.inference_mode(False)
     def folded(self) -> nn.Linear:
         """A plain layer that answers as this one does now: the bias becomes b - W c."""
         return self._folded(self.centre())

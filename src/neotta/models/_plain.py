@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from neotta.errors import HeadNotFoundError
+from neotta.neo import NEOHead
 
 
 def linear_layer(model: nn.Module, name: str, module: nn.Module) -> nn.Linear:
@@ -43,7 +44,7 @@ def _unusual(module: nn.Linear) -> str | None:
     if "forward" in module.__dict__:
         return "a layer whose forward was replaced (as accelerate does): take that out first"
     kind = type(module)
-    plain = kind.forward is nn.Linear.forward or hasattr(module, "centroid")
+    plain = kind.forward is nn.Linear.forward or isinstance(module, NEOHead)
     # timm's own Linear casts when scripted and is a plain one otherwise.
     if not plain and not (kind.__module__.startswith("timm.layers") and kind.__name__ == "Linear"):
         full = f"{kind.__module__}.{kind.__qualname__}"

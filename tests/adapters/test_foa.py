@@ -138,7 +138,7 @@ def test_distilled_models_are_refused():
     from timm.models.deit import VisionTransformerDistilled
 
     model = VisionTransformerDistilled(**SIZES).eval()
-    with pytest.raises(UnsupportedModelError, match="not that of one linear head"):
+    with pytest.raises(UnsupportedModelError, match="made of 2 heads together"):
         make(model, head="head")
 
 

@@ -1,11 +1,15 @@
 """What one model for many streams costs: beside plain inference, beside one head per stream, and per stream kept.
 
+One by one, the whole model gains from the batch only where a batch of one leaves the device idle (a GPU, many cores);
+what adapting itself costs is shown on its own.
+
 python benchmarks/streams.py [--quick] [--million] [--json FILE]
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import resource
 
@@ -71,13 +75,13 @@ def layer(rounds):
     rows = compare(
         f"adapting {BATCH} streams (update, subtract)",
         {"one by one": adapt_apart, "streams": adapt_streams},
-        rounds=rounds * 5,
-        warmup=20,
+        rounds=rounds,
+        warmup=5,
         limits={"streams": 1 / 20},
+        repeat=20,
     )
-    return rows + compare(
-        f"layer ({BATCH}, 192) -> 1000", {"one by one": apart, "streams": streams}, rounds=rounds * 5, warmup=20
-    )
+    ways = {"one by one": apart, "streams": streams}
+    return rows + compare(f"layer ({BATCH}, 192) -> 1000", ways, rounds=rounds, warmup=5, repeat=20)
 
 
 def sizes(rounds, numbers):
@@ -92,10 +96,11 @@ def sizes(rounds, numbers):
     embeddings = torch.randn(BATCH, 768)
     chance = random.Random(0)
 
-    def step(table, number):
-        table.step(embeddings, chance.sample(range(number), BATCH))
+    def stepping(table, number):
+        batches = itertools.cycle([chance.sample(range(number), BATCH) for _ in range(500)])
+        return lambda: table.step(embeddings, next(batches))
 
-    ways = {name: lambda pair=pair: step(*pair) for name, pair in tables.items()}
+    ways = {name: stepping(table, number) for name, (table, number) in tables.items()}
     return compare(f"batch {BATCH}, d = 768", ways, rounds=rounds * 10, warmup=20)
 
 

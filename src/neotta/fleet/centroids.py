@@ -81,68 +81,72 @@ class StreamCentroids(StreamTable):
 
         The latter is (N,), or None if it is just one after the other.
         """
-        unique = list(dict.fromkeys(ids))
-        self._admit(unique, create)
-        rows = torch.from_numpy(np.array([self._rows.get(item, 0) for item in unique])).to(self.mean.device)
-        if len(unique) == len(ids) and repeat == 1:
+        places = dict.fromkeys(ids)
+        rows = torch.from_numpy(np.array(self._admit(list(places), create))).to(self.mean.device)
+        if len(places) == len(ids) and repeat == 1:
             return rows, None
-        places = {item: place for place, item in enumerate(unique)}
+        places = {item: place for place, item in enumerate(places)}
         segments = torch.from_numpy(np.array([places[item] for item in ids])).to(self.mean.device)
         return rows, segments if repeat == 1 else segments.repeat_interleave(repeat)
 
     def _update(self, embeddings: Tensor, rows: Tensor, segments: Tensor | None) -> Tensor:
         """Take in embeddings (N, d); returns the new means of their streams, (K, d)."""
-        real = self.scatter.dtype
-        values, met, counts = self._sums(embeddings.to(real), segments, len(rows))
-        batch = values / counts.clamp(min=1).unsqueeze(1)
-        old = self.mean.index_select(0, rows).to(real)
+        # Sums are made wide. Where each stream has a single sample there is nothing to sum, and the float32 of the
+        # table does: what is stored is rounded once in either case.
+        wide = self.mean.dtype if segments is None else self.scatter.dtype
+        batch, counts, rejected = self._means(embeddings.to(wide), segments, len(rows))
+        old = self.mean.index_select(0, rows).to(wide)
         seen = self.count.index_select(0, rows)
-        share = self._share(seen, counts, rows)
+        share = self._share(seen, counts, rows, wide)
         if self.rule["variance"]:
-            spread = embeddings.to(real) - (batch if segments is None else batch.index_select(0, segments))
-            inside = spread.square().sum(1).nan_to_num(0.0, 0.0)  # rows that are not finite stay out
-            if segments is not None:
-                inside = torch.zeros_like(counts).index_add_(0, segments, inside)
-            self.scatter.index_add_(0, rows, inside + (batch - old).square().sum(1) * (seen * share))
+            self._spread(embeddings, batch, segments, rows, (batch - old).square().sum(1) * (seen * share))
         new = torch.lerp(old, batch, share.unsqueeze(1)).to(self.mean.dtype)
         self.mean.index_copy_(0, rows, new)
-        taken = counts.to(torch.int64)
-        self.count.index_add_(0, rows, taken)
-        self.batches.index_add_(0, rows, (taken > 0).to(torch.int64))
-        if met is not None:
-            self.rejected.index_add_(0, rows, met.to(torch.int64) - taken)
+        self.count.index_add_(0, rows, counts)
+        self.batches.index_add_(0, rows, counts.clamp(max=1))
+        if rejected is not None:
+            self.rejected.index_add_(0, rows, rejected)
         return new
 
-    def _sums(self, values: Tensor, segments: Tensor | None, streams: int) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Sums (K, d) and numbers (K,) of the finite rows of each stream.
-
-        In between stands how many rows there were at all, (K,), or None if all are finite.
-        """
-        rows = torch.ones(len(values), dtype=values.dtype, device=values.device)
-        met = None
+    def _means(self, values: Tensor, segments: Tensor | None, streams: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean (K, d) and number (K,) of the finite rows of each stream, and the number of the others, or None."""
         on_host = values.device.type == "cpu"
+        ones = torch.ones(len(values), dtype=torch.int64, device=values.device)
         # The sum is finite only if everything is; looking at it would make another device wait.
-        if not on_host or not math.isfinite(values.sum().item()):
-            finite = torch.isfinite(values).all(dim=1)
-            met = _summed(rows, segments, streams)
-            values, rows = torch.where(finite.unsqueeze(1), values, 0.0), finite.to(values.dtype)
-            if on_host and not bool(finite.all()):
-                warnings.warn(
-                    f"{int((~finite).sum())} of {len(finite)} embeddings hold NaN or Inf: predicted, but kept out of "
-                    "their streams",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
-        return _summed(values, segments, streams), met, _summed(rows, segments, streams)
+        if on_host and math.isfinite(values.sum().item()):
+            if segments is None:
+                return values, ones, None
+            counts = _summed(ones, segments, streams)
+            return _summed(values, segments, streams) / counts.unsqueeze(1), counts, None
+        finite = torch.isfinite(values).all(dim=1)
+        if on_host and not bool(finite.all()):
+            warnings.warn(
+                f"{int((~finite).sum())} of {len(finite)} embeddings hold NaN or Inf: predicted, but kept out of their "
+                "streams",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        counts = _summed(finite.to(torch.int64), segments, streams)
+        sums = _summed(torch.where(finite.unsqueeze(1), values, 0.0), segments, streams)
+        return sums / counts.clamp(min=1).unsqueeze(1), counts, _summed(ones, segments, streams) - counts
 
-    def _share(self, seen: Tensor, counts: Tensor, rows: Tensor) -> Tensor:
+    def _spread(
+        self, embeddings: Tensor, batch: Tensor, segments: Tensor | None, rows: Tensor, between: Tensor
+    ) -> None:
+        """Add to the scatter what a batch has inside, and what lies between it and what was there, (K,)."""
+        centres = batch if segments is None else batch.index_select(0, segments)
+        inside = (embeddings.to(centres.dtype) - centres).square().sum(1)
+        inside = inside.nan_to_num(0.0, 0.0)  # rows that are not finite stay out
+        self.scatter.index_add_(0, rows, (_summed(inside, segments, len(rows)) + between).to(self.scatter.dtype))
+
+    def _share(self, seen: Tensor, counts: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """What share of the new mean a batch gets in each stream, (K,): 0 where none of its rows is finite."""
         alpha: float | None = self.rule["alpha"]
         if alpha is not None:
-            return (counts > 0).to(counts.dtype) * alpha
+            return counts.clamp(max=1).to(dtype) * alpha
         if self.rule["weighting"] == "batch":
-            return (counts > 0) / (self.batches.index_select(0, rows) + 1).to(counts.dtype)
-        return counts / (seen + counts).clamp(min=1)
+            return counts.clamp(max=1) / (self.batches.index_select(0, rows) + 1).to(dtype)
+        return counts / (seen + counts).clamp(min=1).to(dtype)
 
     def _centres(self, means: Tensor, rows: Tensor, shrink: bool) -> Tensor:
         """The centroids to subtract, (K, d), from the means of the streams in these rows."""

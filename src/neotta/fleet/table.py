@@ -65,24 +65,26 @@ class StreamTable(nn.Module):
 
     # ---- who is in memory
 
-    def _admit(self, ids: list[StreamId], create: bool) -> None:
-        """Bring streams into memory, from the disk or, if they are to be created, as new ones."""
+    def _admit(self, ids: list[StreamId], create: bool) -> list[int]:
+        """The rows of streams, which are brought into memory from the disk or, if `create`, as new ones; else 0."""
         if self.capacity is not None:
             if len(ids) > self.capacity:
                 raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
             for item in ids:
                 if item in self._rows:
                     self._rows.move_to_end(item)
+        rows = list(map(self._rows.get, ids))
+        if None not in rows:
+            return rows  # type: ignore[return-value]
         missing = [item for item in ids if item not in self._rows]
-        if not missing:
-            return
         found, state = self.store.read(missing) if self.store else ([], {})
-        new = missing if create else found
-        rows = self._room(len(new), len(ids) - len(missing))
-        places = dict(zip(new, rows, strict=True))
-        self._zero([places[item] for item in new if item not in set(found)])
-        self._write([places[item] for item in found], state)
-        self._rows.update(places)
+        stored = set(found)
+        new = [item for item in missing if item not in stored] if create else []
+        places = self._room(len(found) + len(new), len(ids) - len(missing))
+        self._write(places[: len(found)], state)
+        self._zero(places[len(found) :])
+        self._rows.update(zip([*found, *new], places, strict=True))
+        return [self._rows.get(item, 0) for item in ids]
 
     def _room(self, wanted: int, kept: int) -> list[int]:
         """Rows for new streams; the last `kept` of those in use must not be given up for them."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from neotta.cli.grids import Grid
+    from neotta.report.grids import Grid
     from neotta.evaluate.comparison import Comparison
     from neotta.evaluate.records import Record
 
@@ -44,7 +44,7 @@ def compare(
     from rich.console import Console
 
     from neotta._files import atomic
-    from neotta.cli import formats
+    from neotta.report import formats
     from neotta.evaluate.compare import compare as compare_records
 
     found = compare_records(_read(results), metric, baseline=baseline)
@@ -100,7 +100,7 @@ class ComparisonView:
         """Yield the tables and the notes below them."""
         from rich.text import Text
 
-        from neotta.cli.grids import differences, failures, summary, values
+        from neotta.report.grids import differences, failures, summary, values
 
         comparison = self.comparison
         yield Text.assemble((comparison.metric.title, "bold"), f" ({comparison.shared})")

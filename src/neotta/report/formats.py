@@ -6,9 +6,9 @@ import csv
 import io
 import math
 
-from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
 from neotta.evaluate.comparison import Comparison, Difference
 from neotta.evaluate.metrics import Interval
+from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
 
 
 def markdown(comparison: Comparison) -> str:

@@ -82,6 +82,7 @@ def beside(
     *,
     corner: str = "method",
     unit: str = "top1",
+    digits: int | None = None,
     sign: str = "",
     caption: str = "",
 ) -> Table:
@@ -93,10 +94,11 @@ def beside(
         measured: Measured ones by name; a name needs not be in both.
         corner: What the names are.
         unit: The metric, which says how many digits are shown.
+        digits: Another number of digits.
         sign: `"+"` for numbers that are changes.
         caption: How to read it.
     """
-    metric = METRICS[unit]
+    metric = METRICS[unit] if digits is None else METRICS[unit]._replace(digits=digits)
     shown, data = [], []
     for name in dict.fromkeys([*published, *measured]):
         printed, mine = published.get(name, math.nan), measured.get(name, NOTHING)
@@ -167,10 +169,32 @@ def listed(names: Sequence[str]) -> str:
 
 
 def means(block: Block) -> dict[str, Interval]:
-    """The mean of each method over the domains; with a single domain, that of the domain."""
+    """The mean of each method over the shifted domains; with a single domain, that of the domain."""
     if block.average:
         return block.average
-    return {label: cell.interval for (_, label), cell in block.cells.items() if cell.values}
+    alone = _alone(block)
+    return {label: cell.interval for (domain, label), cell in block.cells.items() if domain in alone and cell.values}
+
+
+def gaps(block: Block) -> dict[str, Interval]:
+    """The difference of each method to the baseline, mean over the shifted domains; with a single domain, on it."""
+    if block.average_differences:
+        return {label: gap.interval for label, gap in block.average_differences.items()}
+    alone = _alone(block)
+    return {label: gap.interval for (domain, label), gap in block.differences.items() if domain in alone}
+
+
+def _alone(block: Block) -> tuple[str, ...]:
+    """The domain of a block that has one shifted domain, or only the clean one; none where domains are incomplete."""
+    names = block.averaged or block.domains
+    return names if len(names) == 1 else ()
+
+
+def doubt(gap: Interval) -> str:
+    """What has to be added to a difference that may be none."""
+    if math.isnan(gap.half_width):
+        return " (one seed: no interval)"
+    return " (which may be chance)" if verdict(gap) == "can't tell" else ""
 
 
 def all_hold(found: Sequence[Holds]) -> Holds:

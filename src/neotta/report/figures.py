@@ -165,6 +165,25 @@ def lines(axes: Axes, series: Mapping[str, Series], names: Mapping[str, str] | N
     axes.grid(axis="y")
 
 
+_GROUPS = ("#8a4b35", "#0b7fab", "#d99a00", "#7a5cc0", "#4f9d4f")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def many_lines(
+    axes: Axes, series: Mapping[str, Series], groups: Mapping[str, str], names: Mapping[str, str] | None = None
+) -> None:
+    """More lines than there are markers: one colour per group, and within it one kind of dashes per line."""
+    known = list(dict.fromkeys(groups.get(name, "") for name in series))
+    drawn: dict[str, int] = {}
+    for name, points in series.items():
+        group = groups.get(name, "")
+        place = drawn[group] = drawn.get(group, -1) + 1
+        color = _GROUPS[(known.index(group) + place // len(_DASHES)) % len(_GROUPS)]
+        label = (names or {}).get(name, name)
+        axes.plot(points.x, points.y, color=color, linestyle=_DASHES[place % len(_DASHES)], linewidth=1.4, label=label)
+    axes.grid(axis="y")
+
+
 @dataclass(frozen=True)
 class Bars:
     """Groups of bars: for each group a value per name, NaN where there is none."""
@@ -246,8 +265,10 @@ def heat(
     bar.outline.set_visible(False)
 
 
-def legend(canvas: Canvas, axes: Axes, columns: int = 5) -> None:
-    """The names of what is drawn, above it."""
+def legend(canvas: Canvas, axes: Axes, columns: int = 5, *, beside: bool = False) -> None:
+    """The names of what is drawn, above it, or one under the other beside it."""
     handles, names = axes.get_legend_handles_labels()
-    if handles:
+    if handles and beside:
+        canvas.legend(handles, names, loc="outside right upper", fontsize=8)
+    elif handles:
         canvas.legend(handles, names, loc="outside upper left", ncols=min(columns, len(names)), fontsize=8)

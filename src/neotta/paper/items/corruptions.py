@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neotta.evaluate.comparison import Block, Difference
+from neotta.evaluate.comparison import Block
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing, published
 from neotta.paper.evidence import Evidence
@@ -49,7 +49,7 @@ def _beside(setting: Setting, block: Block) -> Table:
     table = published.accuracies()[model, data]
     printed = table.get(published.AVERAGE) or table["all"]
     gains = {name: value.mean - printed["none"].mean for name, value in printed.items() if name != "none"}
-    measured = {name: gap.interval for name, gap in _gaps(block).items()}
+    measured = comparing.gaps(block)
     what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"
     return comparing.beside(
         f"{setting.title}: gain over no adaptation, published and measured",
@@ -60,34 +60,29 @@ def _beside(setting: Setting, block: Block) -> Table:
     )
 
 
-def _gaps(block: Block) -> dict[str, Difference]:
-    """Differences to the baseline on average; with a single domain, those on it."""
-    if block.average_differences:
-        return block.average_differences
-    return {label: gap for (_, label), gap in block.differences.items()}
-
-
 def _answer(setting: Setting, block: Block) -> str:
-    means = comparing.means(block)
+    means, gaps = comparing.means(block), comparing.gaps(block)
     ranked = sorted(means, key=lambda label: -means[label].mean)
-    if "neo" not in means or "none" not in means:
+    if not ranked:
+        return f"On {setting.title}, no method has a result in every domain."
+    if "neo" not in gaps:
         return f"On {setting.title}, {ranked[0]} is best with {means[ranked[0]].mean:.1f} %."
-    gap = _gaps(block)["neo"]
+    gap = gaps["neo"]
     place = ranked.index("neo")
     rank = "the best" if place == 0 else f"number {place + 1}, after {comparing.listed(ranked[:place])},"
     hurt = [domain for (domain, label), each in block.differences.items() if label == "neo" and each.verdict == "hurts"]
     under = f"; it hurts under {comparing.listed(hurt)}" if hurt else ""
     return (
         f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} % "
-        f"({comparing.gain_words(gap.interval)}) and is {rank} of {len(ranked)} methods{under}."
+        f"({comparing.gain_words(gap)}) and is {rank} of {len(ranked)} methods{under}."
     )
 
 
 def _holds(block: Block) -> Holds:
-    means, gaps = comparing.means(block), _gaps(block)
+    means, gaps = comparing.means(block), comparing.gaps(block)
     if "neo" not in gaps:
         return "unclear"
-    gained = comparing.claim_of_gain(gaps["neo"].interval)
+    gained = comparing.claim_of_gain(gaps["neo"])
     best = max(means, key=lambda label: means[label].mean) == "neo"
     hurts = any(label == "neo" and each.verdict == "hurts" for (_, label), each in block.differences.items())
     return "partly" if gained == "yes" and (hurts or not best) else gained

@@ -30,17 +30,17 @@ def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]
     for block in comparison.blocks:
         where = f"{title}, {block.title}" if block.title else title
         shown = values(block, comparison.metric)
-        caption = f"{sentence(comparison.metric.title)}. Best in bold, second best underlined." + _seeds(block)
+        caption = f"{sentence(comparison.metric.title)}. Best in bold, second best underlined." + seeds(block)
         found.append(Table(where, shown, rows(block), caption))
         differing = differences(block, comparison.metric) if gaps else None
         if differing is not None:
-            caption = f"Difference to {block.baseline} on the same samples, with what it says." + _seeds(block)
+            caption = f"Difference to {block.baseline} on the same samples, with what it says." + seeds(block)
             found.append(Table(f"{where}: difference to {block.baseline}", differing, gap_rows(block), caption))
     return found
 
 
-def _seeds(block: Block) -> str:
-    """What the ± means, or that there is none."""
+def seeds(block: Block) -> str:
+    """A sentence that says what the ± means, or that there is none."""
     if len(block.seeds) < 2:
         return " One seed: no interval can be given."
     return f" ±: 95 % interval over {len(block.seeds)} seeds."
@@ -158,6 +158,16 @@ def claim_of_gain(gap: Interval) -> Holds:
     return {"helps": "yes", "hurts": "no"}.get(said, "unclear")  # type: ignore[return-value]
 
 
+def some(count: float, what: str) -> str:
+    """`1 sample`, `2 samples`."""
+    return f"{count:g} {what if count == 1 else plural(what)}"
+
+
+def plural(word: str) -> str:
+    """`samples`, `classes`."""
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
 def sentence(text: str) -> str:
     """With a capital letter."""
     return text[:1].upper() + text[1:]
@@ -195,6 +205,13 @@ def doubt(gap: Interval) -> str:
     if math.isnan(gap.half_width):
         return " (one seed: no interval)"
     return " (which may be chance)" if verdict(gap) == "can't tell" else ""
+
+
+def together(parts: Sequence[Holds]) -> Holds:
+    """One verdict for a claim of several parts: what is refuted outweighs what is unclear."""
+    if len(set(parts)) == 1:
+        return parts[0]
+    return "partly" if "yes" in parts else "no" if "no" in parts else "unclear"
 
 
 def all_hold(found: Sequence[Holds]) -> Holds:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from neotta.errors import DataError
 from neotta.evaluate.compare import compare
-from neotta.evaluate.comparison import METRICS, Block, Comparison
+from neotta.evaluate.comparison import METRICS, Block, Comparison, Difference
 from neotta.evaluate.metrics import Interval, interval, verdict
 from neotta.evaluate.records import Record
 from neotta.paper.item import Holds, Rows, Table
@@ -16,12 +17,17 @@ from neotta.report.grids import Entry, Grid, differences, number, values
 NOTHING = Interval(math.nan, math.nan, 0)
 
 
-def compared(records: Sequence[Record], metric: str = "top1") -> Comparison | None:
+def compared(records: Sequence[Record], metric: str = "top1", baseline: str = "none") -> Comparison | None:
     """A comparison of runs, or None if none succeeded."""
     try:
-        return compare(records, metric) if records else None
+        return compare(records, metric, baseline=baseline) if records else None
     except DataError:
         return None
+
+
+def fullest(comparison: Comparison | None) -> Block | None:
+    """The block with the most methods, if there is any."""
+    return max(comparison.blocks, key=lambda block: len(block.methods)) if comparison else None
 
 
 def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]:
@@ -186,12 +192,12 @@ def means(block: Block) -> dict[str, Interval]:
     return {label: cell.interval for (domain, label), cell in block.cells.items() if domain in alone and cell.values}
 
 
-def gaps(block: Block) -> dict[str, Interval]:
-    """The difference of each method to the baseline, mean over the shifted domains; with a single domain, on it."""
+def mean_gaps(block: Block) -> dict[str, Difference]:
+    """The differences to the baseline over the shifted domains; with a single domain, those on it."""
     if block.average_differences:
-        return {label: gap.interval for label, gap in block.average_differences.items()}
+        return block.average_differences
     alone = _alone(block)
-    return {label: gap.interval for (domain, label), gap in block.differences.items() if domain in alone}
+    return {label: gap for (domain, label), gap in block.differences.items() if domain in alone}
 
 
 def _alone(block: Block) -> tuple[str, ...]:
@@ -219,3 +225,8 @@ def all_hold(found: Sequence[Holds]) -> Holds:
     if not found:
         return "unclear"
     return found[0] if len(set(found)) == 1 else "partly"
+
+
+def file_name(*parts: str) -> str:
+    """A name for a file: words in lower case, with hyphens between."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")

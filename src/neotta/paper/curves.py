@@ -40,7 +40,7 @@ def along(comparison: Comparison, place: Callable[[Conditions], float]) -> dict[
     """The points of each method, by what its runs share."""
     found: dict[str, list[Point]] = {}
     for block in comparison.blocks:
-        gaps = comparing.gaps(block)
+        gaps = {label: gap.interval for label, gap in comparing.mean_gaps(block).items()}
         for label, mean in comparing.means(block).items():
             point = Point(place(block.conditions), mean, gaps.get(label, comparing.NOTHING))
             found.setdefault(label, []).append(point)

@@ -24,8 +24,3 @@ def short_names(domains: Sequence[str]) -> dict[str, str]:
     levels = {found[1] if (found := re.search(r"/([1-5])$", domain)) else "" for domain in domains}
     cut = len(levels) == 1
     return {domain: (re.sub(r"/[1-5]$", "", domain) if cut else domain).replace("_", " ") for domain in domains}
-
-
-def slug(title: str) -> str:
-    """A title as a part of a file's name."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

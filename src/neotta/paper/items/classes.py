@@ -10,7 +10,6 @@ from neotta.evaluate.naming import Conditions
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing, curves
 from neotta.paper.evidence import Evidence
-from neotta.paper.families import slug
 from neotta.paper.item import Finding, Holds, Item
 from neotta.paper.study import Setting
 from neotta.report.figures import Figure, legend, lines
@@ -112,7 +111,7 @@ def _figure(setting: Setting, found: curves.Curves) -> Figure:
         legend(canvas, axes)
 
     return Figure(
-        f"classes-{slug(setting.title)}",
+        comparing.file_name("classes", setting.title),
         f"{setting.title}: accuracy by the number of classes adapted on",
         draw,
         curves.rows("classes", found),

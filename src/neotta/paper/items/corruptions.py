@@ -28,10 +28,10 @@ class Corruptions(Item):
         finding, answers, holds = Finding(""), [], []
         for setting in evidence.settings:
             comparison = comparing.compared(evidence.records(*self.plans(setting)))
-            if comparison is None:
+            block = comparing.fullest(comparison)
+            if comparison is None or block is None:
                 continue
             finding.parts += comparing.tables(comparison, setting.title)
-            block = max(comparison.blocks, key=lambda block: len(block.methods))
             finding.parts.append(_beside(setting, block))
             answers.append(_answer(setting, block))
             holds.append(_holds(block))
@@ -49,7 +49,7 @@ def _beside(setting: Setting, block: Block) -> Table:
     table = published.accuracies()[model, data]
     printed = table.get(published.AVERAGE) or table["all"]
     gains = {name: value.mean - printed["none"].mean for name, value in printed.items() if name != "none"}
-    measured = comparing.gaps(block)
+    measured = {name: gap.interval for name, gap in comparing.mean_gaps(block).items()}
     what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"
     return comparing.beside(
         f"{setting.title}: gain over no adaptation, published and measured",
@@ -61,7 +61,7 @@ def _beside(setting: Setting, block: Block) -> Table:
 
 
 def _answer(setting: Setting, block: Block) -> str:
-    means, gaps = comparing.means(block), comparing.gaps(block)
+    means, gaps = comparing.means(block), comparing.mean_gaps(block)
     ranked = sorted(means, key=lambda label: -means[label].mean)
     if not ranked:
         return f"On {setting.title}, no method has a result in every domain."
@@ -74,15 +74,15 @@ def _answer(setting: Setting, block: Block) -> str:
     under = f"; it hurts under {comparing.listed(hurt)}" if hurt else ""
     return (
         f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} % "
-        f"({comparing.gain_words(gap)}) and is {rank} of {len(ranked)} methods{under}."
+        f"({comparing.gain_words(gap.interval)}) and is {rank} of {len(ranked)} methods{under}."
     )
 
 
 def _holds(block: Block) -> Holds:
-    means, gaps = comparing.means(block), comparing.gaps(block)
+    means, gaps = comparing.means(block), comparing.mean_gaps(block)
     if "neo" not in gaps:
         return "unclear"
-    gained = comparing.claim_of_gain(gaps["neo"])
+    gained = comparing.claim_of_gain(gaps["neo"].interval)
     best = max(means, key=lambda label: means[label].mean) == "neo"
     hurts = any(label == "neo" and each.verdict == "hurts" for (_, label), each in block.differences.items())
     return "partly" if gained == "yes" and (hurts or not best) else gained

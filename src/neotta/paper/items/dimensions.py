@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from neotta.errors import NeottaError
 from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
-from neotta.paper.families import family, short_names, slug
+from neotta.paper.families import family, short_names
 from neotta.paper.item import Finding, Holds, Item, Rows, Table
 from neotta.paper.latent import dimensions_for, shifts
 from neotta.paper.study import Setting
@@ -88,7 +88,7 @@ def _figure(setting: Setting, found: Shifts) -> Figure:
         legend(canvas, axes, beside=True)
 
     return Figure(
-        f"dimensions-{slug(setting.title)}",
+        comparing.file_name("dimensions", setting.title),
         f"{setting.title}: share of samples whose largest change is in the k most frequent dimensions",
         draw,
         [

@@ -8,7 +8,6 @@ from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing, curves
 from neotta.paper.evidence import Evidence
-from neotta.paper.families import slug
 from neotta.paper.item import Finding, Holds, Item
 from neotta.paper.study import Setting
 from neotta.report.figures import Figure, legend, lines
@@ -90,7 +89,7 @@ def _figure(setting: Setting, found: curves.Curves) -> Figure:
         legend(canvas, axes)
 
     return Figure(
-        f"samples-{slug(setting.title)}",
+        comparing.file_name("samples", setting.title),
         f"{setting.title}: accuracy by the number of samples adapted on",
         draw,
         curves.rows("samples", found),

@@ -1,12 +1,15 @@
 """The digits without the machinery of evaluation: embeddings of all images, and the simplest code for a few numbers."""
 
 import functools
+import hashlib
+import json
 
 import numpy as np
 import torch
 
 from neotta.data.corrupted import CorruptedDataset
 from neotta.data.opening import open_data
+from neotta.data.orders import shuffled
 from neotta.data.prepared import PreparedDataset
 from neotta.models.load import load_model
 from neotta.models.split import split
@@ -63,3 +66,54 @@ def shrunk(vectors):
         return np.zeros_like(mean)
     noise = np.square(vectors - mean).sum() / (len(vectors) - 1) / len(vectors)
     return mean * max(0.0, 1 - noise / np.square(mean).sum())
+
+
+def batches(domain, samples, seed, size):
+    """The images of an online stream batch by batch, positions (B,) each."""
+    order = shuffled(len(labels()), seed, domain)[:samples]
+    return [order[start : start + size] for start in range(0, samples, size)]
+
+
+def domain_order(domains, seed):
+    """The order in which a continual stream goes through domains."""
+    return sorted(domains, key=lambda name: hashlib.sha256(json.dumps([seed, name, "sequence"]).encode()).digest())
+
+
+class Neo:
+    """NEO's centroid: the mean of all samples, shrunk if asked to."""
+
+    def __init__(self, shrinkage=False):
+        self.seen, self.shrinkage = [], shrinkage
+
+    def __call__(self, vectors):
+        """Take in a batch (B, d) and give the centroid (d,)."""
+        self.seen.append(vectors)
+        everything = np.concatenate(self.seen)
+        return shrunk(everything) if self.shrinkage else everything.mean(0)
+
+
+class Moving:
+    """NEO-Continual's centroid: a moving average of the means of batches."""
+
+    def __init__(self, alpha=0.1, debias=False):
+        self.mean, self.count, self.alpha, self.debias = 0.0, 0, alpha, debias
+
+    def __call__(self, vectors):
+        """Take in a batch (B, d) and give the centroid (d,)."""
+        self.count += 1
+        self.mean = (1 - self.alpha) * self.mean + self.alpha * vectors.mean(0)
+        return self.mean / (1 - (1 - self.alpha) ** self.count) if self.debias else self.mean
+
+
+def nothing(vectors):
+    """No adaptation."""
+    return 0.0
+
+
+def online(rule, domain, samples, seed, size):
+    """Accuracy in percent on the samples adapted to, batch by batch."""
+    found = [
+        accuracy(domain, chosen, rule(embeddings(domain)[chosen])) * len(chosen)
+        for chosen in batches(domain, samples, seed, size)
+    ]
+    return sum(found) / samples

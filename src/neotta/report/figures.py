@@ -199,8 +199,8 @@ def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
 
     names = list(data.values)
     height = 0.8 / max(1, len(names))
-    shown = [value for values in data.values.values() for value in values if not math.isnan(value)]
-    span = max([*shown, 0.0]) - min([*shown, 0.0]) or 1.0
+    low, high = _extent(data)
+    span = high - low or 1.0
     for place, name in enumerate(names):
         look = style(name, names)
         for group, value in enumerate(data.values[name]):
@@ -225,8 +225,31 @@ def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    low, high = min([*shown, 0.0]), max([*shown, 0.0])
     axes.set_xlim(low - (0.16 * span if low < 0 else 0), high + 0.16 * span)
+
+
+def _extent(data: Bars) -> tuple[float, float]:
+    """From the lowest to the highest end of a bar or interval, and zero."""
+    import math
+
+    ends = [0.0]
+    for name, values in data.values.items():
+        halves = data.half_width.get(name, [math.nan] * len(values))
+        for value, half in zip(values, halves, strict=True):
+            reach = 0.0 if math.isnan(half) else half
+            ends += [] if math.isnan(value) else [value - reach, value + reach]
+    return min(ends), max(ends)
+
+
+def method_bars(
+    axes: Axes, values: Mapping[str, float], half_width: Mapping[str, float], *, digits: int = 1, sign: str = ""
+) -> None:
+    """One bar per method in its colour, with its name beside it, the first on top."""
+    data = Bars([""], {name: [value] for name, value in values.items()}, {n: [h] for n, h in half_width.items()})
+    bars(axes, data, digits=digits, sign=sign)
+    height = 0.8 / max(1, len(values))
+    places = [(place - (len(values) - 1) / 2) * height for place in range(len(values))]
+    axes.set_yticks(places, list(values))
 
 
 def heat(

@@ -9,7 +9,7 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = ("dimensions", "alignment", "corruptions", "samples", "classes", "continual")
+_FILES = ("dimensions", "alignment", "corruptions", "samples", "classes", "continual", "cross_domain")
 
 
 @cache

@@ -9,7 +9,18 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = ("dimensions", "alignment", "corruptions", "samples", "classes", "continual", "cross_domain")
+_FILES = (
+    "dimensions",
+    "alignment",
+    "corruptions",
+    "samples",
+    "classes",
+    "continual",
+    "cross_domain",
+    "batch_size",
+    "alpha",
+    "collapse",
+)
 
 
 @cache

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from neotta.evaluate.comparison import METRICS, Comparison
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.comparison import METRICS, Block, Comparison
+from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.naming import Conditions
 from neotta.paper import comparing
 from neotta.paper.item import Rows, Table
@@ -50,6 +50,20 @@ def along(comparison: Comparison, place: Callable[[Conditions], float]) -> dict[
 def gains(points: Sequence[Point]) -> dict[float, Interval]:
     """Differences to no adaptation by place, where there are any."""
     return {point.x: point.gain for point in points if point.gain.runs}
+
+
+def per_seed(block: Block, label: str) -> dict[int, float]:
+    """The mean of a method over the shifted domains, for each seed that has them all."""
+    cells = [block.cells[domain, label] for domain in block.averaged or block.domains if (domain, label) in block.cells]
+    if len(cells) < len(block.averaged or block.domains):
+        return {}
+    seeds = set.intersection(*(set(cell.values) for cell in cells))
+    return {seed: math.fsum(cell.values[seed].number for cell in cells) / len(cells) for seed in sorted(seeds)}
+
+
+def between(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
+    """The difference of two results, paired by seed."""
+    return interval([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
 
 
 def means_of(points: Sequence[Point]) -> Series:

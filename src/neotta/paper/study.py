@@ -150,6 +150,11 @@ class Setting:
         return min(self.study.samples, self.images)
 
     @property
+    def held_out_samples(self) -> int:
+        """How many samples are adapted to where others are scored: at least as many are left."""
+        return min(self.study.samples, self.images // 2)
+
+    @property
     def slow_samples(self) -> int:
         """The same for slow methods."""
         return min(self.study.slow_samples or self.study.samples, self.images)

@@ -77,7 +77,7 @@ class Classes(Item):
 
 def _samples(setting: Setting) -> int:
     """How many to adapt on: at least as many are left to score."""
-    return min(SAMPLES, setting.samples, setting.images // 2)
+    return min(SAMPLES, setting.held_out_samples)
 
 
 def _numbers(setting: Setting) -> list[int]:

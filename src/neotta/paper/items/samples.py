@@ -76,7 +76,7 @@ class Samples(Item):
 
 def numbers_of_samples(setting: Setting, most: int = NUMBERS[-1]) -> list[int]:
     """1, 2, 4, ... samples: no more than the study allows, and at least as many left to score."""
-    return [number for number in NUMBERS if number <= min(most, setting.samples, setting.images // 2)]
+    return [number for number in NUMBERS if number <= min(most, setting.held_out_samples)]
 
 
 def _figure(setting: Setting, found: curves.Curves) -> Figure:

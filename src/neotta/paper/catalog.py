@@ -20,6 +20,8 @@ _FILES = (
     "batch_size",
     "alpha",
     "collapse",
+    "few_samples",
+    "continual_start",
 )
 
 

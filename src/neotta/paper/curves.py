@@ -36,15 +36,42 @@ class Point(NamedTuple):
 Curves = Mapping[str, Sequence[Point]]
 
 
-def along(comparison: Comparison, place: Callable[[Conditions], float]) -> dict[str, list[Point]]:
-    """The points of each method, by what its runs share."""
+def along(
+    comparison: Comparison,
+    place: Callable[[Conditions], float],
+    *,
+    domain: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> dict[str, list[Point]]:
+    """The points of each method, by what its runs share.
+
+    Args:
+        comparison: Of runs that differ in something.
+        place: What they differ in.
+        domain: Look at this domain instead of the mean over the shifted ones.
+        names: What to call methods, by their labels.
+    """
     found: dict[str, list[Point]] = {}
     for block in comparison.blocks:
-        gaps = {label: gap.interval for label, gap in comparing.mean_gaps(block).items()}
-        for label, mean in comparing.means(block).items():
+        means, gaps = _in_all(block) if domain is None else _in_one(block, domain)
+        for label, mean in means.items():
             point = Point(place(block.conditions), mean, gaps.get(label, comparing.NOTHING))
-            found.setdefault(label, []).append(point)
+            found.setdefault((names or {}).get(label, label), []).append(point)
     return {label: sorted(points) for label, points in found.items()}
+
+
+Values = dict[str, Interval]
+
+
+def _in_all(block: Block) -> tuple[Values, Values]:
+    """Means over the shifted domains and differences to the baseline, by method."""
+    return comparing.means(block), {label: gap.interval for label, gap in comparing.mean_gaps(block).items()}
+
+
+def _in_one(block: Block, domain: str) -> tuple[Values, Values]:
+    """The same in one domain."""
+    means = {label: cell.interval for (where, label), cell in block.cells.items() if where == domain and cell.values}
+    return means, {label: gap.interval for (where, label), gap in block.differences.items() if where == domain}
 
 
 def gains(points: Sequence[Point]) -> dict[float, Interval]:
@@ -106,7 +133,7 @@ def table(title: str, corner: str, curves: Curves, caption: str, digits: int = 1
             Entry(number(found[label][x].gain, metric, "+")) if x in found[label] else Entry() for label in gaining
         ]
         shown.append((f"{x:g}", tuple(entries)))
-    columns = (*curves, *(f"{label}, gain" for label in gaining))
+    columns = (*curves, *(f"gain of {label}" for label in gaining))
     return Table(title, Grid(corner, columns, tuple(shown)), rows(corner, curves), caption)
 
 

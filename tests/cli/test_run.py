@@ -11,7 +11,7 @@ import time
 import pytest
 
 from neotta.cli.config import read_config, write_config
-from neotta.cli.run import user_cache
+from neotta.cli.values import user_cache
 from neotta.cli.watch import time_left
 from neotta.data import digits
 from neotta.errors import OptionError

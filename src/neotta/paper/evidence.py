@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
-from neotta.errors import DataError, NeottaError
+from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
@@ -155,7 +155,7 @@ class Evidence:
         """The model and data of a setting, open; with the clean domain, if there is one."""
         key = setting.title
         if key not in self._benches:
-            self._benches[key] = Workbench(setting.plan(clean=True), cache=self._cache, device=self._device)
+            self._benches[key] = Workbench(setting.plan("none", clean=True), cache=self._cache, device=self._device)
         return self._benches[key]
 
     def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,9 @@ class Evidence:
 
     def _look_at(self, subject: Subject) -> Setting:
         subject = subject.complete()
-        plan = Setting(self.study, subject, ("none",), frozenset(), clean=bool(subject.corruptions)).plan(clean=True)
+        plan = Setting(self.study, subject, ("none",), frozenset(), clean=bool(subject.corruptions)).plan(
+            "none", clean=True
+        )
         bench = Workbench(plan, cache=self._cache, device=self._device)
         usable: list[str] = []
         left_out: dict[str, str] = {}
@@ -215,7 +217,7 @@ def _why_not(bench: Workbench, method: str) -> str:
     try:
         needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
         create(plan.method, bench.model, preset=plan.preset, **{**needed, **run.options}).detach()
-    except NeottaError as error:
+    except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
         return str(error)
     return ""
 

@@ -80,7 +80,8 @@ def paper(
         typer.Option(min=1, help="The same for methods that need images. Default: as many.", rich_help_panel=BUDGET),
     ] = None,
     slow_seeds: Annotated[
-        str | None, typer.Option(help="Their seeds. Default: the same.", rich_help_panel=BUDGET)
+        str | None,
+        typer.Option(help="Their seeds. Default: the same; on the digits the first.", rich_help_panel=BUDGET),
     ] = None,
     evaluate: Annotated[
         int | None,
@@ -108,7 +109,9 @@ def paper(
     force: Annotated[
         bool, typer.Option("--force", help="Also measure what is recorded already.", rich_help_panel=HOW)
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs at a time.", rich_help_panel=HOW)] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.", rich_help_panel=HOW)
     ] = None,
@@ -122,6 +125,8 @@ def paper(
     what was interrupted, and items share their runs.
     """
     from rich.console import Console
+
+    from neotta._processes import usable_cores
 
     console = Console(highlight=False)
     if list_items:
@@ -147,7 +152,8 @@ def paper(
         "evaluate": evaluate,
     }
     study = _study(config, subject, of_model, budget)
-    settings = {"cache": cache or user_cache(), "merge": merge or (), "jobs": jobs, "device": device, "force": force}
+    settings = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
+    settings["jobs"] = jobs or usable_cores()
     page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
     if open_page and page is not None:
         typer.launch(str(page.resolve()))
@@ -199,7 +205,11 @@ def _study(config: Path | None, subject: dict[str, Any], of_model: dict[str, Any
         one = dict((found.get("subjects") or [{}])[0]) | given
         one["model_options"] = {**one.get("model_options", {}), **options}
         found["subjects"] = [one]
-    return Study.make(found | {name: value for name, value in budget.items() if value is not None})
+    found |= {name: value for name, value in budget.items() if value is not None}
+    study = Study.make(found)
+    if "slow_seeds" not in found and all(subject.data == "digits" for subject in study.subjects):
+        return study.model_copy(update={"slow_seeds": study.seeds[:1]})  # to be seen in minutes
+    return study
 
 
 def _make(

@@ -89,7 +89,7 @@ class Evidence:
                     self._records.path,
                     cache=self._cache,
                     force=self._force,
-                    jobs=self._jobs,
+                    jobs=self._jobs if _has_slow(plan) else 1,
                     device=self._device,
                     progress=watcher,
                 )
@@ -189,7 +189,7 @@ class Evidence:
             left_out |= {name: reason} if reason else {}
         shifted = tuple(name for name in bench.data.names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        slow = frozenset(name for name in usable if not issubclass(_kind(name), EmbeddingAdapter))
+        slow = frozenset(name for name in usable if _is_slow(MethodPlan.parse(name).method))
         setting = Setting(
             self.study,
             subject,
@@ -206,8 +206,13 @@ class Evidence:
         return setting
 
 
-def _kind(method: str) -> type[Any]:
-    return find(MethodPlan.parse(method).method)
+def _is_slow(method: str) -> bool:
+    """Whether a method needs images, so that a process of its own is worth while."""
+    return not issubclass(find(method), EmbeddingAdapter)
+
+
+def _has_slow(plan: Plan) -> bool:
+    return any(_is_slow(method.method) for method in plan.methods)
 
 
 def _why_not(bench: Workbench, method: str) -> str:

@@ -33,7 +33,11 @@ def run(
     num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
     model_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Another option of the model; may be repeated.", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Another option of the model, as norm_eps=1e-12 or preprocess.resize=256; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -156,7 +160,8 @@ def run(
         "seeds": _numbers("seeds", seeds),
         "batch_sizes": _numbers("batch-sizes", batch_sizes),
     }
-    of_model = {"checkpoint": checkpoint, "num_classes": num_classes, **(_pairs("model-option", model_option) or {})}
+    further = _nested(_pairs("model-option", model_option) or {})
+    of_model = {"checkpoint": checkpoint, "num_classes": num_classes, **further}
     plan = _plan(config, given, of_model)
     if print_config:
         from neotta.cli.config import write_config
@@ -198,11 +203,17 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) 
     found |= {name: value for name, value in given.items() if value is not None}
     of_model = {name: value for name, value in of_model.items() if value is not None}
     if of_model:
-        found["model_options"] = {**found.get("model_options", {}), **of_model}
+        before = found.get("model_options", {})
+        found["model_options"] = {**before, **{name: _joined(before.get(name), of_model[name]) for name in of_model}}
     if found.get("data", "digits") == "digits" and found.keys().isdisjoint({"corruptions", "domains"}):
         found["corruptions"] = ["all"]
     plan = Plan.make(found)
     return plan if "samples" in found or _enough(plan) else plan.model_copy(update={"samples": [-1]})
+
+
+def _joined(before: Any, given: Any) -> Any:
+    """A table keeps what is not given anew."""
+    return {**before, **given} if isinstance(before, dict) and isinstance(given, dict) else given
 
 
 def _enough(plan: Plan) -> bool:
@@ -268,3 +279,12 @@ def _pairs(name: str, given: list[str] | None) -> dict[str, Any] | None:
         if not equals or not key:
             raise OptionError(f"--{name} takes NAME=VALUE, got {text!r}")
     return {key.strip(): parse_value(value) for key, _, value in pairs}
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    """`preprocess.resize` is the value `resize` of the table `preprocess`."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        table, _, name = key.rpartition(".")
+        (found.setdefault(table, {}) if table else found)[name] = value
+    return found

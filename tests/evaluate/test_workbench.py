@@ -187,6 +187,18 @@ def test_images_are_sized_as_the_published_protocol_does(tmp_path):
     assert fog.loaded.preprocess.resize is not None
 
 
+def test_methods_that_augment_are_told_the_normalisation():
+    values = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}
+    methods = ["surgeon", {"method": "cotta", "mean": 0.1}]
+    workbench = bench(methods=methods, corruptions=["fog"], model_options={"preprocess": values})
+    surgeon, cotta = workbench.runs()
+    told = workbench.adapter(surgeon).options
+    assert (told.mean, told.std) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    assert {"mean", "std"}.isdisjoint(workbench.execute(surgeon)["options"])
+    told = workbench.adapter(cotta).options
+    assert (told.mean, told.std) == (0.1, (0.2, 0.3, 0.4))
+
+
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
     failed, fine = (workbench.execute(run) for run in workbench.runs())

@@ -117,6 +117,18 @@ def test_hold_out_scores_the_rest_with_a_frozen_state():
     torch.testing.assert_close(outputs.tensor(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_few_classes_adapts_to_them_and_scores_the_rest():
+    given = {"protocol": "hold-out", "stream": "few-classes", "stream_options": {"classes": 2}, "samples": [10]}
+    workbench = bench(corruptions=["fog"], methods="neo", **given)
+    (run,) = workbench.runs()
+    adapt, scored = (phase.stream for phase in workbench.phases(run))
+    dataset = workbench.data.dataset("fog/3")
+    assert sorted(np.unique(dataset.labels[adapt.index], return_counts=True)[1]) == [5, 5]
+    assert sorted([*adapt.index, *scored.index]) == list(range(len(dataset)))
+    (fewer,) = bench(corruptions=["fog"], methods="neo", evaluate=7, **given).runs()
+    assert list(workbench.phases(fewer)[1].stream.index) == list(scored.index[:7])
+
+
 def test_continual_runs_do_not_reset():
     workbench = bench(methods="neo-continual", protocol="continual", samples=[40])
     (run,) = workbench.runs()

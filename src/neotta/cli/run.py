@@ -49,8 +49,8 @@ def run(
     corruptions: Annotated[
         str | None,
         typer.Option(
-            help="Corrupt the images: fog,snow or all, or clean for none at all. Default: the data as it is; for the "
-            "digits, all.",
+            help="Corrupt the images: fog,snow or all; clean is the images without a corruption, as in clean,all. "
+            "Default: the data as it is; for the digits, all.",
             rich_help_panel=WHAT,
         ),
     ] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta.cli.values import numbers, pairs, user_cache, words
+from neotta.cli.values import model_options, numbers, user_cache, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def paper(
         "severity": severity,
         "corruption_preset": corruption_preset,
     }
-    of_model = {"checkpoint": checkpoint, "num_classes": num_classes, **(pairs("model-option", model_option) or {})}
+    of_model = model_options(checkpoint, num_classes, model_option)
     budget = {
         "methods": words(methods),
         "samples": samples,
@@ -198,12 +198,11 @@ def _study(config: Path | None, subject: dict[str, Any], of_model: dict[str, Any
 
     found = {} if config is None else read_config(config, tuple(Study.model_fields))
     given = {name: value for name, value in subject.items() if value is not None}
-    options = {name: value for name, value in of_model.items() if value is not None}
-    if given or options:
+    if given or of_model:
         if len(found.get("subjects", [])) > 1:
             raise OptionError(f"{str(config)!r} has several subjects: what is said of a model or data belongs there")
         one = dict((found.get("subjects") or [{}])[0]) | given
-        one["model_options"] = {**one.get("model_options", {}), **options}
+        one["model_options"] = {**one.get("model_options", {}), **of_model}
         found["subjects"] = [one]
     found |= {name: value for name, value in budget.items() if value is not None}
     study = Study.make(found)

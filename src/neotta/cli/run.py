@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta.cli.values import numbers, pairs, user_cache, words
+from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,7 +32,11 @@ def run(
     num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
     model_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Another option of the model; may be repeated.", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Another option of the model, as norm_eps=1e-12 or preprocess.resize=256; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -44,8 +48,8 @@ def run(
     corruptions: Annotated[
         str | None,
         typer.Option(
-            help="Corrupt the images: fog,snow or all, or clean for none at all. Default: the data as it is; for the "
-            "digits, all.",
+            help="Corrupt the images: fog,snow or all; clean is the images without a corruption, as in clean,all. "
+            "Default: the data as it is; for the digits, all.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -155,7 +159,7 @@ def run(
         "seeds": numbers("seeds", seeds),
         "batch_sizes": numbers("batch-sizes", batch_sizes),
     }
-    of_model = {"checkpoint": checkpoint, "num_classes": num_classes, **(pairs("model-option", model_option) or {})}
+    of_model = model_options(checkpoint, num_classes, model_option)
     plan = _plan(config, given, of_model)
     if print_config:
         from neotta.cli.config import write_config
@@ -183,13 +187,18 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) 
         except OptionError as error:
             raise OptionError(f"{str(config)!r}: {error}") from None
     found |= {name: value for name, value in given.items() if value is not None}
-    of_model = {name: value for name, value in of_model.items() if value is not None}
     if of_model:
-        found["model_options"] = {**found.get("model_options", {}), **of_model}
+        before = found.get("model_options", {})
+        found["model_options"] = {**before, **{name: _joined(before.get(name), of_model[name]) for name in of_model}}
     if found.get("data", "digits") == "digits" and found.keys().isdisjoint({"corruptions", "domains"}):
         found["corruptions"] = ["all"]
     plan = Plan.make(found)
     return plan if "samples" in found or _enough(plan) else plan.model_copy(update={"samples": [-1]})
+
+
+def _joined(before: Any, given: Any) -> Any:
+    """A table keeps what is not given anew."""
+    return {**before, **given} if isinstance(before, dict) and isinstance(given, dict) else given
 
 
 def _enough(plan: Plan) -> bool:

@@ -38,6 +38,16 @@ def pairs(name: str, given: list[str] | None) -> dict[str, Any] | None:
     return {key.strip(): parse_value(value) for key, _, value in found}
 
 
+def model_options(checkpoint: str | None, num_classes: int | None, given: list[str] | None) -> dict[str, Any]:
+    """The options of a model that were given; `preprocess.resize=256` is an entry of the table `preprocess`."""
+    found: dict[str, Any] = {"checkpoint": checkpoint, "num_classes": num_classes}
+    found = {name: value for name, value in found.items() if value is not None}
+    for key, value in (pairs("model-option", given) or {}).items():
+        table, _, name = key.rpartition(".")
+        (found.setdefault(table, {}) if table else found)[name] = value
+    return found
+
+
 def user_cache() -> Path:
     """Where this system keeps what can be made again."""
     home = Path.home()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
-from neotta.errors import DataError, NeottaError
+from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
@@ -89,7 +89,7 @@ class Evidence:
                     self._records.path,
                     cache=self._cache,
                     force=self._force,
-                    jobs=self._jobs,
+                    jobs=self._jobs if _has_slow(plan) else 1,
                     device=self._device,
                     progress=watcher,
                 )
@@ -155,7 +155,7 @@ class Evidence:
         """The model and data of a setting, open; with the clean domain, if there is one."""
         key = setting.title
         if key not in self._benches:
-            self._benches[key] = Workbench(setting.plan(clean=True), cache=self._cache, device=self._device)
+            self._benches[key] = Workbench(setting.plan("none", clean=True), cache=self._cache, device=self._device)
         return self._benches[key]
 
     def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,9 @@ class Evidence:
 
     def _look_at(self, subject: Subject) -> Setting:
         subject = subject.complete()
-        plan = Setting(self.study, subject, ("none",), frozenset(), clean=bool(subject.corruptions)).plan(clean=True)
+        plan = Setting(self.study, subject, ("none",), frozenset(), clean=bool(subject.corruptions)).plan(
+            "none", clean=True
+        )
         bench = Workbench(plan, cache=self._cache, device=self._device)
         usable: list[str] = []
         left_out: dict[str, str] = {}
@@ -187,7 +189,7 @@ class Evidence:
             left_out |= {name: reason} if reason else {}
         shifted = tuple(name for name in bench.data.names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        slow = frozenset(name for name in usable if not issubclass(_kind(name), EmbeddingAdapter))
+        slow = frozenset(name for name in usable if _is_slow(MethodPlan.parse(name).method))
         setting = Setting(
             self.study,
             subject,
@@ -204,8 +206,13 @@ class Evidence:
         return setting
 
 
-def _kind(method: str) -> type[Any]:
-    return find(MethodPlan.parse(method).method)
+def _is_slow(method: str) -> bool:
+    """Whether a method needs images, so that a process of its own is worth while."""
+    return not issubclass(find(method), EmbeddingAdapter)
+
+
+def _has_slow(plan: Plan) -> bool:
+    return any(_is_slow(method.method) for method in plan.methods)
 
 
 def _why_not(bench: Workbench, method: str) -> str:
@@ -215,7 +222,7 @@ def _why_not(bench: Workbench, method: str) -> str:
     try:
         needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
         create(plan.method, bench.model, preset=plan.preset, **{**needed, **run.options}).detach()
-    except NeottaError as error:
+    except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
         return str(error)
     return ""
 

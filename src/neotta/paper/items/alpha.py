@@ -41,8 +41,7 @@ class Alpha(Item):
         if not setting.held_out_samples:
             return []
         varied = f"neo-continual:alpha={'|'.join(str(alpha) for alpha in ALPHAS)}"
-        scored = setting.study.evaluate
-        return [setting.plan("none", varied, protocol="hold-out", samples=[setting.held_out_samples], evaluate=scored)]
+        return [setting.plan("none", varied, protocol="hold-out", samples=[setting.held_out_samples])]
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare the weights on the same samples."""

@@ -30,10 +30,7 @@ class BatchSize(Item):
         """The same samples in batches of different sizes, scored on the rest."""
         samples = setting.held_out_samples
         sizes = [size for size in PUBLISHED if size <= samples]
-        if not sizes:
-            return []
-        scored = setting.study.evaluate
-        return [setting.plan("neo", protocol="hold-out", samples=[samples], batch_sizes=sizes, evaluate=scored)]
+        return [setting.plan("neo", protocol="hold-out", samples=[samples], batch_sizes=sizes)] if sizes else []
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare every size with the largest, on the same samples."""

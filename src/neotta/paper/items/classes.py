@@ -46,7 +46,6 @@ class Classes(Item):
                 stream="few-classes",
                 stream_options={"classes": classes, "validate": scored},
                 samples=[samples],
-                evaluate=setting.study.evaluate,
             )
             for classes in _numbers(setting)
         ]

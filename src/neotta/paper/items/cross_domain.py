@@ -47,8 +47,7 @@ class CrossDomain(Item):
         """Every domain's centroid, frozen, on every domain; one seed."""
         if len(setting.domains) < 2:
             return []
-        study = setting.study
-        return [setting.plan("none", "neo", protocol="cross-domain", seeds=study.seeds[:1], evaluate=study.evaluate)]
+        return [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])]
 
     def find(self, evidence: Evidence) -> Finding:
         """Fill the two matrices, and compare pairs within a family with others."""

@@ -40,9 +40,8 @@ class FewSamples(Item):
         numbers = numbers_of_samples(setting, MOST)
         if not numbers:
             return []
-        scored = setting.study.evaluate
         return [
-            setting.plan(*METHODS, clean=True, protocol="hold-out", samples=numbers, evaluate=scored),
+            setting.plan(*METHODS, clean=True, protocol="hold-out", samples=numbers),
             setting.plan(*METHODS, clean=True, batch_sizes=[1]),
         ]
 

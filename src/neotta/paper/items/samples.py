@@ -36,10 +36,7 @@ class Samples(Item):
     def plans(self, setting: Setting) -> list[Plan]:
         """NEO frozen after a few samples, scored on the rest."""
         numbers = numbers_of_samples(setting)
-        if not numbers:
-            return []
-        scored = setting.study.evaluate
-        return [setting.plan("none", "neo", protocol="hold-out", samples=numbers, evaluate=scored)]
+        return [setting.plan("none", "neo", protocol="hold-out", samples=numbers)] if numbers else []
 
     def find(self, evidence: Evidence) -> Finding:
         """Follow the gain over the number of samples."""

@@ -165,7 +165,7 @@ def lines(axes: Axes, series: Mapping[str, Series], names: Mapping[str, str] | N
     axes.grid(axis="y")
 
 
-_GROUPS = ("#8a4b35", "#0b7fab", "#d99a00", "#7a5cc0", "#4f9d4f")
+_GROUPS = ("#b0603c", "#0b7fab", "#d99a00", "#7a5cc0", "#4f9d4f")
 _DASHES = ("-", "--", "-.", ":")
 
 

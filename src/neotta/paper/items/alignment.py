@@ -25,7 +25,7 @@ PUBLISHED = {
 """Cosine and difference of norms for Gaussian noise of severity 5, ViT-Base, 50 000 samples."""
 ALL = "minus_residual"
 """Without all parts of the shift the clean embeddings are left: nothing to compare with."""
-WORDS = {True: "it holds", False: "it does not hold"}
+WORDS = {True: "what holds of the claim", False: "what does not"}
 MEASURES = ("cosine", "difference of norms")
 NEARLY = 0.9
 """Which part of the gain in cosine counts as nearly all of it; the paper's numbers give 0.98."""
@@ -100,7 +100,7 @@ def _claims(mean: dict[str, list[float]]) -> dict[str, bool]:
     gains = [after - before for before, after in itertools.pairwise(steps)]
     return {
         "the global shift is the largest part": gains[0] > 0 and gains[0] == max(gains),
-        "the mean does nearly as much": gains[0] > 0 and cosine["minus_mean"] - steps[0] >= NEARLY * gains[0],
+        f"the mean does nearly as much ({100 * NEARLY:.0f} %)": gains[0] > 0 and cosine["minus_mean"] - steps[0] >= NEARLY * gains[0],
         "it leaves the norms closest": norm["minus_mean"] == min(norm[name] for name in VECTORS if name != ALL),
         "the class shift drives them apart": norm["minus_class"] > norm["minus_global"],
     }
@@ -110,7 +110,7 @@ def _answer(setting: Setting, mean: dict[str, list[float]]) -> str:
     cosine, norm = ({name: values[place] for name, values in mean.items()} for place in (0, 1))
     said: dict[bool, list[str]] = {True: [], False: []}
     for claim, holds in _claims(mean).items():
-        said[holds].append(f"that {claim}")
+        said[holds].append(claim)
     verdicts = [f"{words}: {comparing.listed(said[kind])}" for kind, words in WORDS.items() if said[kind]]
     return (
         f"On {setting.title}, mean over the domains, the cosine to the clean embeddings goes from "

@@ -74,18 +74,46 @@ def test_accuracy_after_samples_of_a_few_classes(found, classes):
 def test_classes_are_no_more_than_there_are_and_have_enough_images(evidence):
     item = chosen(["figure-classes"])[0]
     setting = _with(evidence.settings[0], samples=512)
+    assert setting.fewest == min(np.bincount(labels()))
 
     def asked(**changes):
         plans = item.plans(dataclasses.replace(setting, **changes))
-        return [(plan.stream_options["classes"], plan.stream_options["validate"], *plan.samples) for plan in plans]
+        return [(*plan.samples, plan.stream_options["classes"], plan.stream_options["validate"]) for plan in plans]
 
-    assert asked() == [(number, -1, 50) for number in (1, 2, 5, 10)]
-    assert asked(images=5000, classes=100) == [(number, 4096, 50) for number in (1, 2, 5, 10, 20, 50)]
-    assert asked(images=1000, classes=1000) == [(50, -1, 50)], "with one image per class only 50 classes have 50"
+    assert asked() == [(50, number, -1) for number in (1, 2, 5, 10)]
+    many = [(50, number, 4096) for number in (1, 2, 5, 10, 20, 50)]
+    assert asked(images=5000, classes=100, fewest=50) == many
+    assert asked(images=1000, classes=1000, fewest=1) == [(50, 50, -1)], "one image per class: 50 of 50 classes"
+    assert asked(fewest=0) == [], "nothing is known of classes without labels"
+    assert asked(images=4000, classes=200, fewest=11) == [
+        *((11, number, -1) for number in (1, 2, 5, 10)),
+        *((50, number, -1) for number in (5, 10, 20, 50)),
+    ], "also as few samples as every class has, for one class alone"
 
 
-def test_what_could_not_be_tried_is_said(found):
-    assert any("20 and 50 classes were not tried" in note for note in found[1].notes)
+def test_what_the_data_does_not_allow_is_said(found):
+    assert any("50 samples of 20 and 50 classes are not possible" in note for note in found[1].notes)
+
+
+def test_two_numbers_of_samples_stand_side_by_side(evidence, monkeypatch):
+    item = chosen(["figure-classes"])[0]
+    monkeypatch.setattr(evidence, "settings", [dataclasses.replace(evidence.settings[0], fewest=12)])
+    evidence.gather([item])
+    finding = item.find(evidence)
+    figure = finding.parts[0]
+    shown = {samples: {row["classes"] for row in figure.data if row["samples"] == samples} for samples in (12, 48)}
+    assert shown == {12: {1, 2, 5, 10}, 48: {5, 10}}
+    values = []
+    for domain in DOMAINS:
+        for seed in SEEDS:
+            held = few_classes({domain: labels()}, 1, samples=12, validate=-1, seed=seed)
+            centroid = embeddings(domain)[held.adapt.index].mean(0)
+            values.append(accuracy(domain, held.validate.index, centroid))
+    row = next(r for r in figure.data if (r["samples"], r["classes"], r["method"]) == (12, 1, "neo"))
+    assert row["mean"] == pytest.approx(np.mean(values), abs=0.01)
+    assert "12 samples give" in finding.answer
+    assert "48 samples give" in finding.answer
+    assert "among the 12 samples" in figure.svg()
 
 
 def test_answers_name_the_extremes(found):
@@ -95,6 +123,7 @@ def test_answers_name_the_extremes(found):
     assert f"with 32, the most tried, {most:+.1f}" in found[0].answer
     one = _gain(found[1].parts[1].data, "classes", 1)
     assert f"48 samples give {one:+.1f}" in found[1].answer
+    assert "if they are of 1 class" in found[1].answer
 
 
 def test_figures_show_both_subjects(found):

@@ -9,11 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
+from neotta.data.base import ImageDataset
 from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
@@ -199,11 +201,19 @@ class Evidence:
             shifted,
             images=min(len(bench.data.dataset(name)) for name in (shifted[:1] or (CLEAN,))),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
+            fewest=_fewest(dataset),
             clean=CLEAN in bench.data.names,
             weights=bench.weights,
         )
         self._benches[setting.title] = bench
         return setting
+
+
+def _fewest(dataset: ImageDataset) -> int:
+    """How many images the rarest class of a dataset has."""
+    if dataset.labels is None or len(dataset) == 0:
+        return 0
+    return int(np.unique(dataset.labels, return_counts=True)[1].min())
 
 
 def _is_slow(method: str) -> bool:

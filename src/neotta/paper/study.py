@@ -124,6 +124,7 @@ class Setting:
         domains: The shifted domains.
         images: How many images the smallest domain has.
         classes: How many classes the data has.
+        fewest: How many images the rarest of them has; 0 where there are no labels.
         clean: Whether there are clean versions of the same images.
         weights: A hash of the weights.
     """
@@ -136,6 +137,7 @@ class Setting:
     domains: tuple[str, ...] = ()
     images: int = 0
     classes: int = 0
+    fewest: int = 0
     clean: bool = False
     weights: str = ""
 

@@ -100,7 +100,8 @@ def _claims(mean: dict[str, list[float]]) -> dict[str, bool]:
     gains = [after - before for before, after in itertools.pairwise(steps)]
     return {
         "the global shift is the largest part": gains[0] > 0 and gains[0] == max(gains),
-        f"the mean does nearly as much ({100 * NEARLY:.0f} %)": gains[0] > 0 and cosine["minus_mean"] - steps[0] >= NEARLY * gains[0],
+        f"the mean does nearly as much ({100 * NEARLY:.0f} %)": gains[0] > 0
+        and cosine["minus_mean"] - steps[0] >= NEARLY * gains[0],
         "it leaves the norms closest": norm["minus_mean"] == min(norm[name] for name in VECTORS if name != ALL),
         "the class shift drives them apart": norm["minus_class"] > norm["minus_global"],
     }

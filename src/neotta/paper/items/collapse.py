@@ -73,7 +73,10 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
         embeddings, labels = evidence.embeddings(bench, run)
         classes = len(torch.unique(labels))
         if len(labels) < 2 * classes:
-            raise DataError(f"several images of each class are needed: there are {len(labels)} of {classes} classes")
+            raise DataError(
+                f"several images of each class are needed, and {len(labels)} of {classes} classes were looked at: "
+                "let more samples be scored ('evaluate'), or give more images"
+            )
         rows = slice(None) if bench.data.kept is None else bench.data.kept
         weight = bench.head.weight.detach().cpu()[rows]
         bias = None if bench.head.bias is None else bench.head.bias.detach().cpu()[rows]

@@ -209,13 +209,6 @@ class Evidence:
         return setting
 
 
-def _fewest(dataset: ImageDataset) -> int:
-    """How many images the rarest class of a dataset has."""
-    if dataset.labels is None or len(dataset) == 0:
-        return 0
-    return int(np.unique(dataset.labels, return_counts=True)[1].min())
-
-
 def _is_slow(method: str) -> bool:
     """Whether a method needs images, so that a process of its own is worth while."""
     return not issubclass(find(method), EmbeddingAdapter)
@@ -246,6 +239,13 @@ def _cost_key(setting: Setting, method: str) -> str:
 def _cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
     about = {"key": _cost_key(setting, cost["method"]), "kind": "cost", "model": setting.subject.model}
     return {**about, **cost, **surroundings()}
+
+
+def _fewest(dataset: ImageDataset) -> int:
+    """How many images the rarest class of a dataset has."""
+    if dataset.labels is None or len(dataset) == 0:
+        return 0
+    return int(np.unique(dataset.labels, return_counts=True)[1].min())
 
 
 def _machine() -> Any:

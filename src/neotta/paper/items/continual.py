@@ -12,7 +12,7 @@ from neotta.paper import comparing, curves
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Holds, Item
 from neotta.paper.study import Setting
-from neotta.report.figures import Figure, legend, lines, method_bars
+from neotta.report.figures import Figure, legend, lines, ranking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -97,7 +97,7 @@ def _bars(setting: Setting, block: Block, gaps: Mapping[str, Interval]) -> Figur
     def draw(canvas: Canvas) -> None:
         axes = canvas.subplots()
         means, halves = ({label: gaps[label][part] for label in ranked} for part in (0, 1))
-        method_bars(axes, means, halves, sign="+")
+        ranking(axes, means, halves, sign="+")
         axes.set_xlabel("gain over no adaptation (points of accuracy)")
 
     return Figure(

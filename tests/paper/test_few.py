@@ -12,6 +12,7 @@ from neotta.data.streams import few_classes
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.comparing import doubt, some, together
+from neotta.paper.curves import nearly
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Study, Subject
 
@@ -162,6 +163,14 @@ def test_verdicts_on_claims_of_several_parts():
     assert together(["yes", "no"]) == together(["unclear", "yes"]) == "partly"
     assert together(["unclear", "no"]) == "no"
     assert together(["unclear"]) == "unclear"
+
+
+def test_a_gain_is_less_than_nearly_all_only_if_the_intervals_lie_apart():
+    assert nearly(_interval(3.7, 0.5), _interval(4.0, 0.1)) == "yes"
+    assert nearly(_interval(3.0, 0.5), _interval(4.0, 0.1)) == "no"
+    assert nearly(_interval(3.0, 1.5), _interval(4.0, 0.1)) == "unclear"
+    assert nearly(_interval(-1.0, 0.1), _interval(-2.0, 0.1)) == "no"
+    assert nearly(_interval(3.7, math.nan), _interval(4.0, math.nan)) == "unclear"
 
 
 def test_words():

@@ -10,13 +10,17 @@ from neotta.evaluate.comparison import METRICS, Block, Comparison
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.naming import Conditions
 from neotta.paper import comparing
-from neotta.paper.item import Rows, Table
+from neotta.paper.item import Holds, Rows, Table
 from neotta.report import grids
 from neotta.report.figures import Series
 from neotta.report.grids import Entry, Grid, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+NEARLY = 0.9
+"""Which part of a gain is nearly all of it."""
 
 
 class Point(NamedTuple):
@@ -91,6 +95,15 @@ def per_seed(block: Block, label: str) -> dict[int, float]:
 def between(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
     """The difference of two results, paired by seed."""
     return interval([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
+
+
+def nearly(part: Interval, whole: Interval) -> Holds:
+    """Whether one gain is nearly all of another; that it is not is only said if their intervals lie apart."""
+    if math.isnan(part.half_width) or math.isnan(whole.half_width):
+        return "unclear"
+    if part.mean >= NEARLY * whole.mean > 0:
+        return "yes"
+    return "no" if whole.mean <= 0 or part.mean + part.half_width < whole.mean - whole.half_width else "unclear"
 
 
 def means_of(points: Sequence[Point]) -> Series:

@@ -25,8 +25,6 @@ FEWEST = 10
 """With fewer samples than these, the mean is mostly noise, whatever their classes."""
 SCORED = 4096
 """How many other samples the published protocol scores."""
-NEARLY = 0.9
-"""Which part of the gain is nearly all of it."""
 
 Budgets = dict[int, dict[str, list[curves.Point]]]
 """Curves over the number of classes, by the number of samples adapted on."""
@@ -159,5 +157,5 @@ def _holds(gains: dict[int, dict[float, Interval]]) -> Holds:
         return "unclear"
     parts = [comparing.claim_of_gain(found[1])]
     if max(found) > 1:
-        parts.append("yes" if found[1].mean >= NEARLY * found[max(found)].mean > 0 else "no")
+        parts.append(curves.nearly(found[1], found[max(found)]))
     return comparing.together(parts)

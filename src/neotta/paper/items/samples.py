@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 NUMBERS = tuple(2**power for power in range(10))
 ENOUGH = 64
 """The number of samples after which, the paper says, more improve accuracy only marginally."""
-NEARLY = 0.9
-"""Which part of the gain is nearly all of it."""
 PUBLISHED = {"1": 1.5}
 """Gain in points by number of samples, ViT-Base on ImageNet-C; of the others only a figure was printed."""
 
@@ -109,8 +107,7 @@ def _answer(setting: Setting, gains: dict[float, Interval]) -> str:
 def _holds(gains: dict[float, Interval]) -> Holds:
     if 1 not in gains:
         return "unclear"
-    most = gains[max(gains)].mean
     parts = [comparing.claim_of_gain(gains[1])]
     if max(gains) > ENOUGH and ENOUGH in gains:
-        parts.append("yes" if gains[ENOUGH].mean >= NEARLY * most > 0 else "no")
+        parts.append(curves.nearly(gains[ENOUGH], gains[max(gains)]))
     return comparing.together(parts)

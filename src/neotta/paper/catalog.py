@@ -9,7 +9,7 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = ("corruptions",)
+_FILES = ("methods", "corruptions")
 
 
 @cache

@@ -16,10 +16,10 @@ from neotta.report.grids import Entry, Grid, differences, number, values
 NOTHING = Interval(math.nan, math.nan, 0)
 
 
-def compared(records: Sequence[Record], metric: str = "top1") -> Comparison | None:
+def compared(records: Sequence[Record], metric: str = "top1", baseline: str = "none") -> Comparison | None:
     """A comparison of runs, or None if none succeeded."""
     try:
-        return compare(records, metric) if records else None
+        return compare(records, metric, baseline=baseline) if records else None
     except DataError:
         return None
 

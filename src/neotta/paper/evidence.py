@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
 from neotta.errors import DataError, NeottaError
 from neotta.evaluate.costs import measure_costs
@@ -104,16 +104,21 @@ class Evidence:
         missing = [name for name in item.costs(setting) if self._force or self._cost(setting, name) is None]
         if not missing:
             return
-        with self._watching(f"{item.name}, time and memory: {setting.title}"):
-            costs = measure_costs(
-                missing,
-                subject.model,
-                on_failure=lambda name, error: self.problems.update({f"the cost of {name}": str(error)}),
-                model_options=subject.model_options,
-                batch_size=self.study.batch_size,
-                batches=self.study.cost_batches,
-                device=self._device or "cpu",
-            )
+        title = f"{item.name}, time and memory: {setting.title}"
+        try:
+            with self._watching(title):
+                costs = measure_costs(
+                    missing,
+                    subject.model,
+                    on_failure=lambda name, error: self.problems.update({f"{title}, {name}": str(error)}),
+                    model_options=subject.model_options,
+                    batch_size=self.study.batch_size,
+                    batches=self.study.cost_batches,
+                    device=self._device or "cpu",
+                )
+        except NeottaError as error:
+            self.problems[title] = str(error)
+            return
         for cost in costs.values():
             self._records.append(_cost_record(setting, dataclasses.asdict(cost)))
         self._reload()
@@ -148,8 +153,8 @@ class Evidence:
         return {name: record for name in methods if (record := self._cost(setting, name)) is not None}
 
     def other_costs(self) -> list[Record]:
-        """Costs in merged files: of other devices."""
-        return [record for record in self._merged if record.get("kind") == "cost"]
+        """Costs in merged files, as `neotta bench` writes them: of other devices."""
+        return [record for record in self._merged if "seconds_per_image" in record and "method" in record]
 
     def bench(self, setting: Setting) -> Workbench:
         """The model and data of a setting, open; with the clean domain, if there is one."""
@@ -177,44 +182,35 @@ class Evidence:
 
     def _look_at(self, subject: Subject) -> Setting:
         subject = subject.complete()
-        plan = Setting(self.study, subject, ("none",), frozenset(), clean=bool(subject.corruptions)).plan(clean=True)
+        plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan(clean=True)
         bench = Workbench(plan, cache=self._cache, device=self._device)
-        usable: list[str] = []
-        left_out: dict[str, str] = {}
-        for name in self.study.methods:
-            reason = _why_not(bench, name)
-            usable += [] if reason else [name]
-            left_out |= {name: reason} if reason else {}
+        why_not = functools.cache(functools.partial(_why_not, bench))
+        reasons = {name: why_not(name) for name in self.study.methods}
         shifted = tuple(name for name in bench.data.names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        slow = frozenset(name for name in usable if not issubclass(_kind(name), EmbeddingAdapter))
         setting = Setting(
             self.study,
             subject,
-            tuple(usable),
-            slow,
-            left_out,
+            tuple(name for name, reason in reasons.items() if not reason),
+            {name: reason for name, reason in reasons.items() if reason},
             shifted,
             images=min(len(bench.data.dataset(name)) for name in (shifted[:1] or (CLEAN,))),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
             clean=CLEAN in bench.data.names,
             weights=bench.weights,
+            why_not=why_not,
         )
         self._benches[setting.title] = bench
         return setting
 
 
-def _kind(method: str) -> type[Any]:
-    return find(MethodPlan.parse(method).method)
-
-
 def _why_not(bench: Workbench, method: str) -> str:
     """Why a method does not work on a model; empty if it does."""
-    plan = MethodPlan.parse(method)
-    run = Run(method=plan.method, preset=plan.preset, options=plan.options, domains=(bench.data.names[0],))
     try:
+        plan = MethodPlan.parse(method)
         needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
-        create(plan.method, bench.model, preset=plan.preset, **{**needed, **run.options}).detach()
+        for options in plan.grid():
+            create(plan.method, bench.model, preset=plan.preset, **{**needed, **options}).detach()
     except NeottaError as error:
         return str(error)
     return ""

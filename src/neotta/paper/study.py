@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.registry import find
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.plan import SEEDS, Plan
+from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
 
 METHODS = ("none", "t3a", "sar", "lame", "tent", "cotta", "foa", "surgeon", "neo")
 """The methods that the paper compares, in its order."""
@@ -119,25 +121,39 @@ class Setting:
         study: What it belongs to.
         subject: The model and data.
         methods: The methods of the study that work on this model.
-        slow: Those of them that need images.
         left_out: Methods that do not work on it, and why.
         domains: The shifted domains.
         images: How many images the smallest domain has.
         classes: How many classes the data has.
         clean: Whether there are clean versions of the same images.
         weights: A hash of the weights.
+        why_not: Says why a method, also one that is not in the study, does not work on this model; nothing if it does.
     """
 
     study: Study
     subject: Subject
     methods: tuple[str, ...]
-    slow: frozenset[str]
     left_out: Mapping[str, str] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
     images: int = 0
     classes: int = 0
     clean: bool = False
     weights: str = ""
+    why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)
+
+    def can(self, method: str) -> bool:
+        """Whether a method works on this model."""
+        return not self.why_not(method)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the methods, each once, without options."""
+        return list(dict.fromkeys(MethodPlan.parse(method).method for method in self.methods))
+
+    @property
+    def slow(self) -> frozenset[str]:
+        """Those of the methods that need images."""
+        return frozenset(method for method in self.methods if needs_images(method))
 
     @property
     def title(self) -> str:
@@ -185,7 +201,7 @@ class Setting:
                 "corruptions": corruptions,
                 "severities": [subject.severity],
                 "corruption_preset": subject.corruption_preset,
-                "methods": list(methods) or [method for method in self.methods if method not in self.slow],
+                "methods": list(methods) or [method for method in self.methods if not needs_images(method)],
                 "samples": [self.samples],
                 "seeds": self.study.seeds,
                 "batch_sizes": [self.study.batch_size],
@@ -199,9 +215,14 @@ class Setting:
         If slow methods get fewer samples, the others are run on these, too: only the same samples compare.
         """
         asked = list(methods) or list(self.methods)
-        fast = [method for method in asked if method not in self.slow]
+        fast = [method for method in asked if not needs_images(method)]
         if len(fast) == len(asked) or not self.reduced:
             return [self.plan(*asked, clean=clean, **given)]
         less = {"samples": [self.slow_samples], "seeds": self.slow_seeds}
         plans = [self.plan(*asked, clean=clean, **{**given, **less})]
         return [*([self.plan(*fast, clean=clean, **given)] if fast else []), *plans]
+
+
+def needs_images(method: str) -> bool:
+    """Whether a method cannot run from embeddings, and so is slow."""
+    return not issubclass(find(MethodPlan.parse(method).method), EmbeddingAdapter)

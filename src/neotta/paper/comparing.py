@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from neotta.errors import DataError
 from neotta.evaluate.compare import compare
-from neotta.evaluate.comparison import METRICS, Block, Comparison
+from neotta.evaluate.comparison import METRICS, Block, Comparison, Difference
 from neotta.evaluate.metrics import Interval, interval, verdict
 from neotta.evaluate.records import Record
 from neotta.paper.item import Holds, Rows, Table
@@ -22,6 +23,11 @@ def compared(records: Sequence[Record], metric: str = "top1", baseline: str = "n
         return compare(records, metric, baseline=baseline) if records else None
     except DataError:
         return None
+
+
+def fullest(comparison: Comparison | None) -> Block | None:
+    """The block with the most methods, if there is any."""
+    return max(comparison.blocks, key=lambda block: len(block.methods)) if comparison else None
 
 
 def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]:
@@ -170,7 +176,16 @@ def means(block: Block) -> dict[str, Interval]:
     """The mean of each method over the domains; with a single domain, that of the domain."""
     if block.average:
         return block.average
-    return {label: cell.interval for (_, label), cell in block.cells.items() if cell.values}
+    shown = block.averaged or block.domains
+    return {label: cell.interval for (domain, label), cell in block.cells.items() if cell.values and domain in shown}
+
+
+def mean_gaps(block: Block) -> dict[str, Difference]:
+    """The differences to the baseline over the domains; with a single domain, those on it."""
+    if block.average_differences:
+        return block.average_differences
+    shown = block.averaged or block.domains
+    return {label: gap for (domain, label), gap in block.differences.items() if domain in shown}
 
 
 def all_hold(found: Sequence[Holds]) -> Holds:
@@ -178,3 +193,8 @@ def all_hold(found: Sequence[Holds]) -> Holds:
     if not found:
         return "unclear"
     return found[0] if len(set(found)) == 1 else "partly"
+
+
+def file_name(*parts: str) -> str:
+    """A name for a file: words in lower case, with hyphens between."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")

@@ -114,13 +114,14 @@ class Evidence:
                     model_options=subject.model_options,
                     batch_size=self.study.batch_size,
                     batches=self.study.cost_batches,
+                    rounds=self.study.cost_rounds,
                     device=self._device or "cpu",
                 )
         except NeottaError as error:
             self.problems[title] = str(error)
             return
         for cost in costs.values():
-            self._records.append(_cost_record(setting, dataclasses.asdict(cost)))
+            self._records.append(cost_record(setting, dataclasses.asdict(cost)))
         self._reload()
 
     def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Workbench], Any]) -> Any:
@@ -219,10 +220,17 @@ def _why_not(bench: Workbench, method: str) -> str:
 def _cost_key(setting: Setting, method: str) -> str:
     study = setting.study
     about = {"cost": method, "model": setting.subject.model, "weights": setting.weights, "machine": _machine()}
-    return content_key({**about, "batch_size": study.batch_size, "batches": study.cost_batches})
+    effort = {"batch_size": study.batch_size, "batches": study.cost_batches, "rounds": study.cost_rounds}
+    return content_key({**about, **effort})
 
 
-def _cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
+def cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
+    """What is kept of the cost of a method on this machine.
+
+    Args:
+        setting: The subject it was measured for.
+        cost: The fields of a `Cost`.
+    """
     about = {"key": _cost_key(setting, cost["method"]), "kind": "cost", "model": setting.subject.model}
     return {**about, **cost, **surroundings()}
 

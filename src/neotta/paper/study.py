@@ -81,6 +81,7 @@ class Study(BaseModel):
         evaluate: How many of the other samples are scored where a state is held out; -1 for all.
         batch_size: Samples per batch.
         cost_batches: How many batches are timed per method.
+        cost_rounds: How often time and memory are measured, in turns; more than once where the machine is busy.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -94,6 +95,7 @@ class Study(BaseModel):
     evaluate: int = Field(default=-1, ge=-1)
     batch_size: int = Field(default=64, ge=1)
     cost_batches: int = Field(default=5, ge=1)
+    cost_rounds: int = Field(default=1, ge=1)
 
     @classmethod
     def make(cls, given: Mapping[str, Any]) -> Study:

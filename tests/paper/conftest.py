@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from small_studies import made_up_cost, small_study
 
-from neotta.evaluate.costs import Conditions, Cost
 from neotta.evaluate.records import Records
 from neotta.paper.evidence import Evidence, cost_record
-from neotta.paper.study import Study, Subject
-
-METHODS = ["none", "t3a", "lame", "neo"]
+from neotta.paper.study import Subject
 
 
 @pytest.fixture(scope="session")
@@ -24,12 +20,6 @@ def evidence(tmp_path_factory):
     mild = Subject(corruptions=["brightness"], severity=3, name="mild")
     study = small_study(subjects=[Subject(corruptions=["fog", "contrast"]), mild])
     return Evidence(study, folder / "records.jsonl", cache=folder / "cache")
-
-
-def small_study(**changes):
-    """The first of these subjects alone."""
-    given = {"methods": METHODS, "samples": 48, "seeds": [2020, 1234], "batch_size": 16, "cost_batches": 1}
-    return Study(**{"subjects": [Subject(corruptions=["fog", "contrast"])], **given, **changes})
 
 
 @pytest.fixture
@@ -45,23 +35,3 @@ def costed(tmp_path):
         return found
 
     return make
-
-
-def made_up_cost(method, milliseconds, mebibytes, **conditions):
-    """The fields of a `Cost`, as a record has them."""
-    cost = Cost(
-        method,
-        "paper",
-        {},
-        Conditions("digits", batch_size=16, **conditions),
-        threads=1,
-        image_size=(28, 28),
-        seconds_per_image=milliseconds / 1e3,
-        plain_seconds_per_image=1e-3,
-        forward_passes=1.0,
-        backward_passes=0.0,
-        peak_memory=None if mebibytes is None else int(mebibytes * 2**20),
-        memory_above_plain=None if mebibytes is None else 0,
-        flops_per_image=None,
-    )
-    return dataclasses.asdict(cost)

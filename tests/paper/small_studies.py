@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+
+import numpy as np
+from scipy.special import softmax
 
 from neotta.evaluate.costs import Conditions, Cost
+from neotta.evaluate.plan import Run
 from neotta.paper.study import Study, Subject
 
 METHODS = ["none", "t3a", "lame", "neo"]
@@ -34,3 +39,36 @@ def made_up_cost(method, milliseconds, mebibytes, **conditions):
         flops_per_image=None,
     )
     return dataclasses.asdict(cost)
+
+
+def computed(evidence, setting, samples=-1):
+    """Accuracy in percent and calibration error of `none` and `neo`, by domain and seed, from embeddings with numpy."""
+    bench = evidence.bench(setting)
+    weight, bias = (part.detach().numpy().astype(np.float64) for part in (bench.head.weight, bench.head.bias))
+    found = {}
+    for domain, seed in itertools.product(setting.domains, setting.study.seeds):
+        size = setting.study.batch_size
+        run = Run(method="none", domains=(domain,), seed=seed, samples=samples, batch_size=size)
+        embeddings, labels = (part.numpy() for part in evidence.embeddings(bench, run))
+        embeddings = embeddings.astype(np.float64)
+        moved = np.concatenate(
+            [
+                embeddings[start : start + size] - embeddings[: start + size].mean(axis=0)
+                for start in range(0, len(embeddings), size)
+            ]
+        )
+        for method, features in (("none", embeddings), ("neo", moved)):
+            probabilities = softmax(features @ weight.T + bias, axis=1)
+            right = probabilities.argmax(axis=1) == labels
+            found[method, domain, seed] = (100 * right.mean(), calibration_error(probabilities.max(axis=1), right))
+    return found
+
+
+def calibration_error(confidence, right, bins=15):
+    """The expected calibration error, bin by bin."""
+    total = 0.0
+    for number in range(bins):
+        inside = (confidence > number / bins) & (confidence <= (number + 1) / bins)
+        if inside.any():
+            total += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
+    return total

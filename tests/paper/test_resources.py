@@ -89,6 +89,7 @@ def test_the_way_to_add_a_device_is_told(costed):
     assert "neotta paper figure-resources --merge pi.jsonl" in notes
 
 
+@pytest.mark.slow
 def test_costs_are_measured_once_and_kept(tmp_path):
     study = small_study(methods=["neo"], batch_size=2)
     evidence = Evidence(study, tmp_path / "records.jsonl")

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from neotta.errors import DataError
+from neotta.errors import DataError, OptionError
 from neotta.evaluate.compare import compare
 from neotta.evaluate.comparison import METRICS, Block, Comparison, Difference
 from neotta.evaluate.metrics import Interval, interval, verdict
@@ -18,10 +18,10 @@ NOTHING = Interval(math.nan, math.nan, 0)
 
 
 def compared(records: Sequence[Record], metric: str = "top1", baseline: str = "none") -> Comparison | None:
-    """A comparison of runs, or None if none succeeded."""
+    """A comparison of runs, or None if none succeeded or the baseline was not run."""
     try:
         return compare(records, metric, baseline=baseline) if records else None
-    except DataError:
+    except (DataError, OptionError):
         return None
 
 
@@ -43,6 +43,11 @@ def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]
             caption = f"Difference to {block.baseline} on the same samples, with what it says." + _seeds(block)
             found.append(Table(f"{where}: difference to {block.baseline}", differing, gap_rows(block), caption))
     return found
+
+
+def plain_notes(comparison: Comparison) -> list[str]:
+    """The notes of a comparison whose differences are not shown: nothing about verdicts."""
+    return [note for note in comparison.notes() if "verdict" not in note]
 
 
 def _seeds(block: Block) -> str:

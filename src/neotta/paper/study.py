@@ -224,6 +224,15 @@ class Setting:
         plans = [self.plan(*asked, clean=clean, **{**given, **less})]
         return [*([self.plan(*fast, clean=clean, **given)] if fast else []), *plans]
 
+    def full(self, *methods: str) -> Plan:
+        """A plan on all images of every domain.
+
+        Args:
+            *methods: By default all; without the slow ones if the study gives them less than the others.
+        """
+        asked = list(methods) or [m for m in self.methods if not (self.reduced and needs_images(m))]
+        return self.plan(*asked, samples=[-1])
+
 
 def needs_images(method: str) -> bool:
     """Whether a method cannot run from embeddings, and so is slow."""

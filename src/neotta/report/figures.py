@@ -216,21 +216,27 @@ class _Bar(NamedTuple):
     label: str | None
 
     @property
+    def reach(self) -> float:
+        """The half-width, 0 where there is none."""
+        return 0.0 if math.isnan(self.half_width) else self.half_width
+
+    @property
     def end(self) -> float:
         """Where the bar and its interval end."""
-        reach = 0.0 if math.isnan(self.half_width) else self.half_width
-        return self.value + (reach if self.value >= 0 else -reach)
+        return self.value + (self.reach if self.value >= 0 else -self.reach)
 
 
 def _draw_bars(axes: Axes, drawn: Sequence[_Bar], names: Sequence[str], form: str) -> None:
     """Draw what has a value, names beside it, the first on top, a line at zero, and room for the numbers."""
     shown = [bar for bar in drawn if not math.isnan(bar.value)]
     ends = [0.0, *(bar.end for bar in shown)]
+    if form.startswith("+"):  # of a change it has to be seen whether its interval includes zero
+        ends += [2 * bar.value - bar.end for bar in shown]
     span = max(ends) - min(ends) or 1.0
     for bar in shown:
         axes.barh(bar.y, bar.value, height=bar.height, color=bar.color, label=bar.label)
-        if bar.end != bar.value:
-            axes.errorbar(bar.value, bar.y, xerr=bar.half_width, color=INK, capsize=2, linewidth=0.9)
+        if bar.reach:
+            axes.errorbar(bar.value, bar.y, xerr=bar.reach, color=INK, capsize=2, linewidth=0.9)
         side = 1 if bar.value >= 0 else -1
         axes.text(
             bar.end + side * 0.015 * span,
@@ -244,7 +250,7 @@ def _draw_bars(axes: Axes, drawn: Sequence[_Bar], names: Sequence[str], form: st
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    room = 0.17 * span
+    room = 0.21 * span
     axes.set_xlim(min(ends) - (room if min(ends) < 0 else 0), max(ends) + room)
 
 

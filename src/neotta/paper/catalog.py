@@ -9,7 +9,7 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = ("methods", "tradeoff", "corruptions", "gains", "calibration", "full", "resources")
+_FILES = ("methods", "tradeoff", "corruptions", "gains", "calibration", "full", "resources", "cnn")
 
 
 @cache

@@ -43,25 +43,34 @@ def made_up_cost(method, milliseconds, mebibytes, **conditions):
 
 def computed(evidence, setting, samples=-1):
     """Accuracy in percent and calibration error of `none` and `neo`, by domain and seed, from embeddings with numpy."""
-    bench = evidence.bench(setting)
-    weight, bias = (part.detach().numpy().astype(np.float64) for part in (bench.head.weight, bench.head.bias))
     found = {}
-    for domain, seed in itertools.product(setting.domains, setting.study.seeds):
-        size = setting.study.batch_size
-        run = Run(method="none", domains=(domain,), seed=seed, samples=samples, batch_size=size)
-        embeddings, labels = (part.numpy() for part in evidence.embeddings(bench, run))
-        embeddings = embeddings.astype(np.float64)
-        moved = np.concatenate(
-            [
-                embeddings[start : start + size] - embeddings[: start + size].mean(axis=0)
-                for start in range(0, len(embeddings), size)
-            ]
-        )
-        for method, features in (("none", embeddings), ("neo", moved)):
-            probabilities = softmax(features @ weight.T + bias, axis=1)
-            right = probabilities.argmax(axis=1) == labels
-            found[method, domain, seed] = (100 * right.mean(), calibration_error(probabilities.max(axis=1), right))
+    for method, domain, seed, confidence, right in answers(evidence, setting, samples):
+        found[method, domain, seed] = (100 * right.mean(), calibration_error(confidence, right))
     return found
+
+
+def answers(evidence, setting, samples=-1):
+    """The confidence of each answer of `none` and `neo`, and whether it is right, with method, domain and seed."""
+    head = evidence.bench(setting).head
+    weight, bias = (part.detach().numpy().astype(np.float64) for part in (head.weight, head.bias))
+    for domain, seed in itertools.product(setting.domains, setting.study.seeds):
+        embeddings, labels = first_embeddings(evidence, setting, domain, seed, samples)
+        for method, features in (("none", embeddings), ("neo", recentered(embeddings, setting.study.batch_size))):
+            probabilities = softmax(features @ weight.T + bias, axis=1)
+            yield method, domain, seed, probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+
+
+def first_embeddings(evidence, setting, domain, seed, samples=-1):
+    """Embeddings, (N, d) float64, and labels, (N,), in the order in which an online run sees them."""
+    run = Run(method="none", domains=(domain,), seed=seed, samples=samples, batch_size=setting.study.batch_size)
+    embeddings, labels = evidence.embeddings(evidence.bench(setting), run)
+    return embeddings.numpy().astype(np.float64), labels.numpy()
+
+
+def recentered(embeddings, size):
+    """Every batch minus the mean of all samples so far, its own included."""
+    starts = range(0, len(embeddings), size)
+    return np.concatenate([embeddings[at : at + size] - embeddings[: at + size].mean(axis=0) for at in starts])
 
 
 def calibration_error(confidence, right, bins=15):

@@ -108,7 +108,7 @@ def test_the_answer_tells_where_the_others_lose_and_what_neo_does_there(both, fi
     }
     lost = [name for name in setting.domains if max(change[name, "neo-bn"], change[name, "tent"]) < 0]
     kept = [name for name in lost if change[name, "neo"] > 0]
-    expected = f"NEO gains under {len(kept)} of {len(lost)}" if lost else "no domain in which every other method loses"
+    expected = f"that of NEO is above it in {len(kept)} of {len(lost)}" if lost else "no domain where the mean of every"
     assert expected in finding.answer
     assert f"changes by {np.mean([change[name, 'neo'] for name in setting.domains]):+.1f} ±" in finding.answer
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Setting, Study, Subject
 
@@ -48,3 +50,16 @@ def test_what_does_not_work_is_left_out_with_the_reason(tmp_path):
     assert found.methods == ("none", "neo")
     assert list(found.left_out) == ["neo-bn"]
     assert "BatchNorm" in found.left_out["neo-bn"]
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ({}, "digits"),
+        ({"data": "/somewhere/images"}, "digits on images"),
+        ({"model": "timm:resnet50", "data": "imagenet-c=/somewhere"}, "timm:resnet50 on imagenet-c"),
+        ({"data": "/somewhere/images", "name": "mine"}, "mine"),
+    ],
+)
+def test_titles_leave_out_where_data_lies(given, title):
+    assert Subject(**given).title == title

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -64,8 +65,9 @@ class Subject(BaseModel):
 
     @property
     def title(self) -> str:
-        """What to call it."""
-        return self.name or (self.model if self.model == self.data else f"{self.model} on {self.data.split('=')[0]}")
+        """What to call it; where the data lies is left out."""
+        data = Path(self.data.split("=")[0]).name
+        return self.name or (self.model if self.model == self.data else f"{self.model} on {data}")
 
 
 class Study(BaseModel):

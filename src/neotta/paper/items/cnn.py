@@ -78,9 +78,10 @@ def _judge(setting: Setting, block: Block) -> tuple[str, Holds]:
         return f"On {setting.title}, NEO, NEO-BN or the unadapted model could not be measured.", "unclear"
     lost, kept = _lost_and_kept(block)
     there = (
-        f"where every other method loses ({comparing.listed(lost)}), NEO gains under {len(kept)} of {len(lost)}"
+        f"where the mean of every other method is below that of the unadapted model ({comparing.listed(lost)}), "
+        f"that of NEO is above it in {len(kept)} of {len(lost)}"
         if lost
-        else "there is no domain in which every other method loses"
+        else "there is no domain where the mean of every other method is below that of the unadapted model"
     )
     answer = (
         f"On {setting.title}, the mean accuracy changes by {comparing.gain_words(gaps['neo'].interval)} with NEO and "

@@ -102,12 +102,12 @@ def _figure(gains: Sequence[Gain]) -> Figure:
         rows,
         "Difference between NEO and no adaptation on all images, mean over the domains, with its 95 % interval over "
         "seeds. Accuracy: to the right is better. Calibration error: to the left is better.",
-        (7.0, 1.0 + 0.38 * len(gains)),
+        (7.0, 1.0 + 0.42 * len(gains)),
     )
 
 
 def _draw(gains: Sequence[Gain], canvas: Canvas) -> None:
-    titles = [gain.title for gain in gains]
+    titles = [gain.title.replace(" on ", "\non ") for gain in gains]
     left, right = canvas.subplots(1, 2, sharey=True)
     for axes, changes, digits in (
         (left, [gain.accuracy for gain in gains], 1),

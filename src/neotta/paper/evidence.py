@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from neotta.adapters.registry import create, find
-from neotta.errors import DataError, NeottaError
+from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
@@ -23,7 +23,7 @@ from neotta.evaluate.records import Record, Records, content_key
 from neotta.evaluate.sweep import Watcher, sweep
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.item import Item
-from neotta.paper.study import Setting, Study, Subject
+from neotta.paper.study import Setting, Study, Subject, needs_images
 
 Watching = Callable[[str], AbstractContextManager[Watcher]]
 """Makes, for the name of what is carried out, what shows how it goes."""
@@ -89,7 +89,7 @@ class Evidence:
                     self._records.path,
                     cache=self._cache,
                     force=self._force,
-                    jobs=self._jobs,
+                    jobs=self._jobs if _has_slow(plan) else 1,
                     device=self._device,
                     progress=watcher,
                 )
@@ -161,7 +161,7 @@ class Evidence:
         """The model and data of a setting, open; with the clean domain, if there is one."""
         key = setting.title
         if key not in self._benches:
-            self._benches[key] = Workbench(setting.plan(clean=True), cache=self._cache, device=self._device)
+            self._benches[key] = Workbench(setting.plan("none", clean=True), cache=self._cache, device=self._device)
         return self._benches[key]
 
     def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ class Evidence:
 
     def _look_at(self, subject: Subject) -> Setting:
         subject = subject.complete()
-        plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan(clean=True)
+        plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
         bench = Workbench(plan, cache=self._cache, device=self._device)
         why_not = functools.cache(functools.partial(_why_not, bench))
         reasons = {name: why_not(name) for name in self.study.methods}
@@ -205,14 +205,19 @@ class Evidence:
         return setting
 
 
+def _has_slow(plan: Plan) -> bool:
+    """Whether a plan has methods for which a process of their own is worth while."""
+    return any(needs_images(method.method) for method in plan.methods)
+
+
 def _why_not(bench: Workbench, method: str) -> str:
     """Why a method does not work on a model; empty if it does."""
+    plan = MethodPlan.parse(method)
     try:
-        plan = MethodPlan.parse(method)
         needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
         for options in plan.grid():
             create(plan.method, bench.model, preset=plan.preset, **{**needed, **options}).detach()
-    except NeottaError as error:
+    except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
         return str(error)
     return ""
 

@@ -188,7 +188,7 @@ class Setting:
         """A plan on this subject with the study's samples and seeds, unless others are given.
 
         Args:
-            *methods: As `neotta run --methods` takes them; by default those of the study that are not slow.
+            *methods: As `neotta run --methods` takes them.
             clean: Whether to run on the clean images, too.
             **given: Further entries of the plan.
         """
@@ -205,8 +205,9 @@ class Setting:
                 "corruptions": corruptions,
                 "severities": [subject.severity],
                 "corruption_preset": subject.corruption_preset,
-                "methods": list(methods) or [method for method in self.methods if not needs_images(method)],
+                "methods": list(methods),
                 "samples": [self.samples],
+                "evaluate": self.study.evaluate,
                 "seeds": self.study.seeds,
                 "batch_sizes": [self.study.batch_size],
                 **given,

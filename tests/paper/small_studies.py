@@ -10,6 +10,8 @@ from scipy.special import softmax
 
 from neotta.evaluate.costs import Conditions, Cost
 from neotta.evaluate.plan import Run
+from neotta.evaluate.records import Records
+from neotta.paper.evidence import Evidence, cost_record
 from neotta.paper.study import Study, Subject
 
 METHODS = ["none", "t3a", "lame", "neo"]
@@ -19,6 +21,16 @@ def small_study(**changes):
     """The digits in fog and at low contrast, unless told otherwise."""
     given = {"methods": METHODS, "samples": 48, "seeds": [2020, 1234], "batch_size": 16, "cost_batches": 1}
     return Study(**{"subjects": [Subject(corruptions=["fog", "contrast"])], **given, **changes})
+
+
+def costed(folder, costs, **changes):
+    """Evidence of a small study whose costs are given: milliseconds per image and MiB by method."""
+    found = Evidence(small_study(**changes), folder / "records.jsonl", cache=folder / "cache")
+    for method, (milliseconds, mebibytes) in costs.items():
+        for setting in found.settings:
+            cost = made_up_cost(method, milliseconds, mebibytes)
+            Records(folder / "records.jsonl").append(cost_record(setting, cost))
+    return found
 
 
 def made_up_cost(method, milliseconds, mebibytes, **conditions):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from small_studies import made_up_cost, small_study
+from small_studies import costed, made_up_cost, small_study
 
 from neotta.evaluate.records import Records, content_key
 from neotta.paper.catalog import chosen
@@ -30,8 +30,8 @@ def write(path, costs, machine, **conditions):
         Records(path).append({**cost, "key": content_key(cost)})
 
 
-def test_neo_alone_costs_nothing(costed):
-    finding = found(costed(HERE))
+def test_neo_alone_costs_nothing(tmp_path):
+    finding = found(costed(tmp_path, HERE))
     assert finding.holds == "yes"
     assert "1.01 times the time of the unadapted model and +1 MiB, the slowest method (lame) 2.0" in finding.answer
     assert finding.answer.endswith("without extra time and memory: neo.")
@@ -42,8 +42,8 @@ def test_neo_alone_costs_nothing(costed):
     assert figure.png().startswith(b"\x89PNG")
 
 
-def test_the_change_against_the_mean_of_the_others_stands_beside_the_published(costed):
-    (table,) = [part for part in found(costed(HERE)).parts if isinstance(part, Table)]
+def test_the_change_against_the_mean_of_the_others_stands_beside_the_published(tmp_path):
+    (table,) = [part for part in found(costed(tmp_path, HERE)).parts if isinstance(part, Table)]
     time, memory = table.data
     assert (time["published"], memory["published"]) == (-63.0, -9.0)
     assert time["measured_mean"] == pytest.approx(100 * (1.01 / ((1.3 + 2.0) / 2) - 1))
@@ -58,8 +58,8 @@ def test_the_change_against_the_mean_of_the_others_stands_beside_the_published(c
         ({**HERE, "neo": (1.0, 400)}, "no"),
     ],
 )
-def test_it_is_honest(costed, costs, holds):
-    assert found(costed(costs)).holds == holds
+def test_it_is_honest(tmp_path, costs, holds):
+    assert found(costed(tmp_path, costs)).holds == holds
 
 
 def test_devices_are_merged_in_each_with_its_own_figure(tmp_path):
@@ -83,8 +83,8 @@ def test_devices_are_merged_in_each_with_its_own_figure(tmp_path):
     assert all("<svg" in figure.svg() for figure in shown)
 
 
-def test_the_way_to_add_a_device_is_told(costed):
-    notes = " ".join(ITEM.find(costed({})).notes)
+def test_the_way_to_add_a_device_is_told(tmp_path):
+    notes = " ".join(ITEM.find(costed(tmp_path, {})).notes)
     assert "neotta bench --model digits --methods none,t3a,lame,neo --batch-size 8 -o pi.jsonl" in notes
     assert "neotta paper figure-resources --merge pi.jsonl" in notes
 
@@ -105,8 +105,10 @@ def test_costs_are_measured_once_and_kept(tmp_path):
     assert figures(ITEM.find(again))[0].data == figure.data
 
 
-def test_a_model_that_cannot_be_measured_is_a_problem_not_an_end(costed):
-    evidence = costed({}, subjects=[{"corruptions": ["fog"], "model_options": {"dtype": None}}], methods=["neo"])
+def test_a_model_that_cannot_be_measured_is_a_problem_not_an_end(tmp_path):
+    evidence = costed(
+        tmp_path, {}, subjects=[{"corruptions": ["fog"], "model_options": {"dtype": None}}], methods=["neo"]
+    )
     evidence.gather([ITEM])
     assert "dtype is a condition of its own" in next(iter(evidence.problems.values()))
     finding = ITEM.find(evidence)

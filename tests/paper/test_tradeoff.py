@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from small_studies import costed
 
 from neotta.paper.catalog import chosen
 from neotta.report.figures import Figure
@@ -10,8 +11,8 @@ from neotta.report.figures import Figure
 COSTS = {"none": (1.0, 300), "t3a": (1.05, 303), "lame": (2.0, 400), "neo": (1.01, 301)}
 
 
-def test_each_method_is_a_point_with_its_accuracy_and_costs(costed):
-    evidence = costed(COSTS)
+def test_each_method_is_a_point_with_its_accuracy_and_costs(tmp_path):
+    evidence = costed(tmp_path, COSTS)
     evidence.gather([ITEM])
     finding = ITEM.find(evidence)
     (figure,) = finding.parts
@@ -27,8 +28,8 @@ def test_each_method_is_a_point_with_its_accuracy_and_costs(costed):
         assert row["accuracy"] == pytest.approx(np.mean([record["metrics"]["top1"] for record in mine]))
 
 
-def test_it_is_honest_about_what_is_faster_leaner_or_more_accurate(costed):
-    evidence = costed({**COSTS, "t3a": (0.5, 303), "lame": (2.0, 200)})
+def test_it_is_honest_about_what_is_faster_leaner_or_more_accurate(tmp_path):
+    evidence = costed(tmp_path, {**COSTS, "t3a": (0.5, 303), "lame": (2.0, 200)})
     evidence.gather([ITEM])
     finding = ITEM.find(evidence)
     accuracy = {row["method"]: row["accuracy"] for row in finding.parts[0].data}
@@ -39,16 +40,18 @@ def test_it_is_honest_about_what_is_faster_leaner_or_more_accurate(costed):
     assert finding.holds == "partly"
 
 
-def test_small_differences_do_not_count(costed):
-    evidence = costed({**COSTS, "t3a": (0.95, 298), "neo": (1.0, 303)})
+def test_small_differences_do_not_count(tmp_path):
+    evidence = costed(tmp_path, {**COSTS, "t3a": (0.95, 298), "neo": (1.0, 303)})
     evidence.gather([ITEM])
     finding = ITEM.find(evidence)
     assert "more accurate: none; faster: none; leaner: none." in finding.answer
     assert finding.holds == "yes"
 
 
-def test_memory_may_be_unknown_and_methods_may_be_missing(costed):
-    evidence = costed({name: (ms, None) for name, (ms, _) in COSTS.items()}, methods=["none", "neo"], seeds=[1])
+def test_memory_may_be_unknown_and_methods_may_be_missing(tmp_path):
+    evidence = costed(
+        tmp_path, {name: (ms, None) for name, (ms, _) in COSTS.items()}, methods=["none", "neo"], seeds=[1]
+    )
     evidence.gather([ITEM])
     finding = ITEM.find(evidence)
     assert finding.holds == "unclear"
@@ -59,7 +62,7 @@ def test_memory_may_be_unknown_and_methods_may_be_missing(costed):
     assert figure.png().startswith(b"\x89PNG")
 
 
-def test_nothing_measured_is_said(costed):
-    finding = ITEM.find(costed({}))
+def test_nothing_measured_is_said(tmp_path):
+    finding = ITEM.find(costed(tmp_path, {}))
     assert finding.answer == "Nothing could be measured."
     assert (finding.holds, finding.parts) == ("unclear", [])

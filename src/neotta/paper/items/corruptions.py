@@ -61,11 +61,13 @@ def _beside(setting: Setting, block: Block) -> Table:
 
 
 def _answer(setting: Setting, block: Block) -> str:
-    means = comparing.means(block)
+    means, gaps = comparing.means(block), comparing.mean_gaps(block)
     ranked = sorted(means, key=lambda label: -means[label].mean)
-    if "neo" not in means or "none" not in means:
+    if not ranked:
+        return f"On {setting.title}, no method has a result in every domain."
+    if "neo" not in gaps:
         return f"On {setting.title}, {ranked[0]} is best with {means[ranked[0]].mean:.1f} %."
-    gap = comparing.mean_gaps(block)["neo"]
+    gap = gaps["neo"]
     place = ranked.index("neo")
     rank = "the best" if place == 0 else f"number {place + 1}, after {comparing.listed(ranked[:place])},"
     hurt = [domain for (domain, label), each in block.differences.items() if label == "neo" and each.verdict == "hurts"]

@@ -9,7 +9,18 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = ("corruptions",)
+_FILES = (
+    "methods",
+    "tradeoff",
+    "corruptions",
+    "gains",
+    "calibration",
+    "full",
+    "resources",
+    "cnn",
+    "stacks",
+    "reliability",
+)
 
 
 @cache

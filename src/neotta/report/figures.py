@@ -165,6 +165,25 @@ def lines(axes: Axes, series: Mapping[str, Series], names: Mapping[str, str] | N
     axes.grid(axis="y")
 
 
+_GROUPS = ("#b0603c", "#0b7fab", "#d99a00", "#7a5cc0", "#4f9d4f")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def many_lines(
+    axes: Axes, series: Mapping[str, Series], groups: Mapping[str, str], names: Mapping[str, str] | None = None
+) -> None:
+    """More lines than there are markers: one colour per group, and within it one kind of dashes per line."""
+    known = list(dict.fromkeys(groups.get(name, "") for name in series))
+    drawn: dict[str, int] = {}
+    for name, points in series.items():
+        group = groups.get(name, "")
+        place = drawn[group] = drawn.get(group, -1) + 1
+        color = _GROUPS[(known.index(group) + place // len(_DASHES)) % len(_GROUPS)]
+        label = (names or {}).get(name, name)
+        axes.plot(points.x, points.y, color=color, linestyle=_DASHES[place % len(_DASHES)], linewidth=1.4, label=label)
+    axes.grid(axis="y")
+
+
 @dataclass(frozen=True)
 class Bars:
     """Groups of bars: for each group a value per name, NaN where there is none."""
@@ -180,8 +199,8 @@ def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
 
     names = list(data.values)
     height = 0.8 / max(1, len(names))
-    shown = [value for values in data.values.values() for value in values if not math.isnan(value)]
-    span = max([*shown, 0.0]) - min([*shown, 0.0]) or 1.0
+    low, high = _extent(data)
+    span = high - low or 1.0
     for place, name in enumerate(names):
         look = style(name, names)
         for group, value in enumerate(data.values[name]):
@@ -203,11 +222,35 @@ def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
                 fontsize=7.5,
             )
     axes.set_yticks(range(len(data.groups)), data.groups)
-    axes.invert_yaxis()
+    axes.yaxis.set_inverted(True)  # which a second look at shared axes does not undo
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    low, high = min([*shown, 0.0]), max([*shown, 0.0])
-    axes.set_xlim(low - (0.16 * span if low < 0 else 0), high + 0.16 * span)
+    room = 0.045 * span * max((len(text.get_text()) for text in axes.texts), default=0)
+    axes.set_xlim(low - (room if low < 0 else 0), high + room)
+
+
+def _extent(data: Bars) -> tuple[float, float]:
+    """From the lowest to the highest end of a bar or interval, and zero."""
+    import math
+
+    ends = [0.0]
+    for name, values in data.values.items():
+        halves = data.half_width.get(name, [math.nan] * len(values))
+        for value, half in zip(values, halves, strict=True):
+            reach = 0.0 if math.isnan(half) else half
+            ends += [] if math.isnan(value) else [value - reach, value + reach]
+    return min(ends), max(ends)
+
+
+def method_bars(
+    axes: Axes, values: Mapping[str, float], half_width: Mapping[str, float], *, digits: int = 1, sign: str = ""
+) -> None:
+    """One bar per method in its colour, with its name beside it, the first on top."""
+    data = Bars([""], {name: [value] for name, value in values.items()}, {n: [h] for n, h in half_width.items()})
+    bars(axes, data, digits=digits, sign=sign)
+    height = 0.8 / max(1, len(values))
+    places = [(place - (len(values) - 1) / 2) * height for place in range(len(values))]
+    axes.set_yticks(places, list(values))
 
 
 def heat(
@@ -246,8 +289,10 @@ def heat(
     bar.outline.set_visible(False)
 
 
-def legend(canvas: Canvas, axes: Axes, columns: int = 5) -> None:
-    """The names of what is drawn, above it."""
+def legend(canvas: Canvas, axes: Axes, columns: int = 5, *, beside: bool = False) -> None:
+    """The names of what is drawn, above it, or one under the other beside it."""
     handles, names = axes.get_legend_handles_labels()
-    if handles:
+    if handles and beside:
+        canvas.legend(handles, names, loc="outside right upper", fontsize=8)
+    elif handles:
         canvas.legend(handles, names, loc="outside upper left", ncols=min(columns, len(names)), fontsize=8)

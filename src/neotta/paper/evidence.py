@@ -10,10 +10,12 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neotta.adapters.registry import create, find
+from neotta.data.base import ImageDataset
 from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
@@ -197,6 +199,7 @@ class Evidence:
             shifted,
             images=min(len(bench.data.dataset(name)) for name in (shifted[:1] or (CLEAN,))),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
+            fewest=_fewest(dataset),
             clean=CLEAN in bench.data.names,
             weights=bench.weights,
             why_not=why_not,
@@ -238,6 +241,13 @@ def cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
     """
     about = {"key": _cost_key(setting, cost["method"]), "kind": "cost", "model": setting.subject.model}
     return {**about, **cost, **surroundings()}
+
+
+def _fewest(dataset: ImageDataset) -> int:
+    """How many images the rarest class of a dataset has."""
+    if dataset.labels is None or len(dataset) == 0:
+        return 0
+    return int(np.unique(dataset.labels, return_counts=True)[1].min())
 
 
 def _machine() -> Any:

@@ -129,6 +129,7 @@ class Setting:
         domains: The shifted domains.
         images: How many images the smallest domain has.
         classes: How many classes the data has.
+        fewest: How many images the rarest of them has; 0 where there are no labels.
         clean: Whether there are clean versions of the same images.
         weights: A hash of the weights.
         why_not: Says why a method, also one that is not in the study, does not work on this model; nothing if it does.
@@ -141,6 +142,7 @@ class Setting:
     domains: tuple[str, ...] = ()
     images: int = 0
     classes: int = 0
+    fewest: int = 0
     clean: bool = False
     weights: str = ""
     why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)
@@ -168,6 +170,11 @@ class Setting:
     def samples(self) -> int:
         """How many samples of each domain a run sees: what the study says, or all there are."""
         return min(self.study.samples, self.images)
+
+    @property
+    def held_out_samples(self) -> int:
+        """How many samples are adapted to where others are scored: at least as many are left."""
+        return min(self.study.samples, self.images // 2)
 
     @property
     def slow_samples(self) -> int:

@@ -6,6 +6,7 @@ Colours differ in lightness too, lines have markers and bars have names, so that
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -195,62 +196,81 @@ class Bars:
 
 def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
     """Horizontal bars with their values written beside them, the first group on top."""
-    import math
-
     names = list(data.values)
     height = 0.8 / max(1, len(names))
-    low, high = _extent(data)
-    span = high - low or 1.0
+    drawn = []
     for place, name in enumerate(names):
-        look = style(name, names)
         for group, value in enumerate(data.values[name]):
-            if math.isnan(value):
-                continue
             y = group + (place - (len(names) - 1) / 2) * height
             half = data.half_width.get(name, [math.nan] * len(data.groups))[group]
-            axes.barh(y, value, height=height * 0.9, color=look.color, label=name if group == 0 else None)
-            reach = 0.0 if math.isnan(half) else half
-            if reach:
-                axes.errorbar(value, y, xerr=half, color=INK, capsize=2, linewidth=0.9)
-            side = 1 if value >= 0 else -1
-            axes.text(
-                value + side * (reach + 0.012 * span),
-                y,
-                f"{value:{sign}.{digits}f}",
-                va="center",
-                ha="left" if side > 0 else "right",
-                fontsize=7.5,
-            )
-    axes.set_yticks(range(len(data.groups)), data.groups)
-    axes.yaxis.set_inverted(True)  # which a second look at shared axes does not undo
+            label = name if group == 0 else None
+            drawn.append(_Bar(y, value, half, height * 0.9, style(name, names).color, label))
+    _draw_bars(axes, drawn, data.groups, f"{sign}.{digits}f")
+
+
+def ranking(
+    axes: Axes,
+    values: Mapping[str, float],
+    half_width: Mapping[str, float] | None = None,
+    *,
+    digits: int = 1,
+    sign: str = "",
+) -> None:
+    """One horizontal bar per name in the colour of its method, with its value beside it, the first on top."""
+    names = list(values)
+    halves = half_width or {}
+    drawn = [
+        _Bar(place, value, halves.get(name, math.nan), 0.72, style(name, names).color, None)
+        for place, (name, value) in enumerate(values.items())
+    ]
+    _draw_bars(axes, drawn, names, f"{sign}.{digits}f")
+
+
+class _Bar(NamedTuple):
+    y: float
+    value: float
+    half_width: float
+    height: float
+    color: str
+    label: str | None
+
+    @property
+    def reach(self) -> float:
+        """The half-width, 0 where there is none."""
+        return 0.0 if math.isnan(self.half_width) else self.half_width
+
+    @property
+    def end(self) -> float:
+        """Where the bar and its interval end."""
+        return self.value + (self.reach if self.value >= 0 else -self.reach)
+
+
+def _draw_bars(axes: Axes, drawn: Sequence[_Bar], names: Sequence[str], form: str) -> None:
+    """Draw what has a value, names beside it, the first on top, a line at zero, and room for the numbers."""
+    shown = [bar for bar in drawn if not math.isnan(bar.value)]
+    ends = [0.0, *(bar.end for bar in shown)]
+    if form.startswith("+"):  # of a change it has to be seen whether its interval includes zero
+        ends += [2 * bar.value - bar.end for bar in shown]
+    span = max(ends) - min(ends) or 1.0
+    for bar in shown:
+        axes.barh(bar.y, bar.value, height=bar.height, color=bar.color, label=bar.label)
+        if bar.reach:
+            axes.errorbar(bar.value, bar.y, xerr=bar.reach, color=INK, capsize=2, linewidth=0.9)
+        side = 1 if bar.value >= 0 else -1
+        axes.text(
+            bar.end + side * 0.015 * span,
+            bar.y,
+            f"{bar.value:{form}}",
+            va="center",
+            ha="left" if side > 0 else "right",
+            fontsize=7.5,
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    room = 0.045 * span * max((len(text.get_text()) for text in axes.texts), default=0)
-    axes.set_xlim(low - (room if low < 0 else 0), high + room)
-
-
-def _extent(data: Bars) -> tuple[float, float]:
-    """From the lowest to the highest end of a bar or interval, and zero."""
-    import math
-
-    ends = [0.0]
-    for name, values in data.values.items():
-        halves = data.half_width.get(name, [math.nan] * len(values))
-        for value, half in zip(values, halves, strict=True):
-            reach = 0.0 if math.isnan(half) else half
-            ends += [] if math.isnan(value) else [value - reach, value + reach]
-    return min(ends), max(ends)
-
-
-def method_bars(
-    axes: Axes, values: Mapping[str, float], half_width: Mapping[str, float], *, digits: int = 1, sign: str = ""
-) -> None:
-    """One bar per method in its colour, with its name beside it, the first on top."""
-    data = Bars([""], {name: [value] for name, value in values.items()}, {n: [h] for n, h in half_width.items()})
-    bars(axes, data, digits=digits, sign=sign)
-    height = 0.8 / max(1, len(values))
-    places = [(place - (len(values) - 1) / 2) * height for place in range(len(values))]
-    axes.set_yticks(places, list(values))
+    room = 0.21 * span
+    axes.set_xlim(min(ends) - (room if min(ends) < 0 else 0), max(ends) + room)
 
 
 def heat(

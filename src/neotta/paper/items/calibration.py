@@ -13,7 +13,7 @@ from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Holds, Item
 from neotta.paper.study import Setting
-from neotta.report.figures import Figure, method_bars
+from neotta.report.figures import Figure, ranking
 from neotta.report.grids import number
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _figure(setting: Setting, block: Block) -> Figure:
 def _draw(means: Mapping[str, Interval], canvas: Canvas) -> None:
     axes = canvas.subplots()
     values = {label: mean.mean for label, mean in means.items()}
-    method_bars(axes, values, {label: mean.half_width for label, mean in means.items()}, digits=3)
+    ranking(axes, values, {label: mean.half_width for label, mean in means.items()}, digits=3)
     axes.set_xlabel("expected calibration error")
 
 

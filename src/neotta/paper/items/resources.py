@@ -13,7 +13,7 @@ from neotta.paper import comparing, costing
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Holds, Item, Rows, Table
 from neotta.paper.study import METHODS, Setting
-from neotta.report.figures import Figure, method_bars
+from neotta.report.figures import Figure, ranking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -163,10 +163,10 @@ def _figure(measured: Measured) -> Figure:
 def _draw(times: Mapping[str, float], peaks: Mapping[str, float], canvas: Canvas) -> None:
     known = not all(math.isnan(peak) for peak in peaks.values())
     axes = canvas.subplots(1, 2 if known else 1, sharey=True, squeeze=False)[0]
-    method_bars(axes[0], times, {}, digits=_digits(list(times.values())))
+    ranking(axes[0], times, {}, digits=_digits(list(times.values())))
     axes[0].set_xlabel("time per image in ms")
     if known:
-        method_bars(axes[1], peaks, {}, digits=0)
+        ranking(axes[1], peaks, {}, digits=0)
         axes[1].set_xlabel("peak memory in MiB")
 
 

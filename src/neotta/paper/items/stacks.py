@@ -14,7 +14,7 @@ from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Item, Rows, Table
 from neotta.paper.study import Setting
-from neotta.report.figures import Figure, method_bars
+from neotta.report.figures import Figure, ranking
 from neotta.report.grids import Entry, Grid, number
 
 if TYPE_CHECKING:
@@ -112,5 +112,5 @@ def _figure(setting: Setting, block: Block) -> Figure:
 def _draw(gains: Mapping[str, Interval], canvas: Canvas) -> None:
     axes = canvas.subplots()
     values = {label: gain.mean for label, gain in gains.items()}
-    method_bars(axes, values, {label: gain.half_width for label, gain in gains.items()}, sign="+")
+    ranking(axes, values, {label: gain.half_width for label, gain in gains.items()}, sign="+")
     axes.set_xlabel("change of mean accuracy in points")

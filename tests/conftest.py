@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis
@@ -28,3 +29,17 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("needs the folder shared/ beside the project (or NEOTTA_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, as `playwright.sync_api.Browser`; tests that need it are skipped where it is absent.
+
+    For one module at a time: as long as it is open, `asyncio.run` fails in this process.
+    """
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs a browser (Debian: apt-get install chromium)")
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    with api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=["--disable-gpu"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -29,6 +30,14 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("needs the folder shared/ beside the project (or NEOTTA_SHARED)")
     return folder
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C reaches the processes that the test starts, even if the tests run in the background, where it does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")

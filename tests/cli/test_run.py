@@ -38,7 +38,7 @@ def test_runs_once_and_then_only_what_is_new(run, tmp_path):
     assert len(Records(tmp_path / "results.jsonl").read()) == 6
 
 
-def test_an_interrupted_run_continues(run, tmp_path):
+def test_an_interrupted_run_continues(run, tmp_path, interruptible):
     words = [*SMALL, "--methods", "none,neo,tent", "--seeds", "3"]
     path = tmp_path / "results.jsonl"
     process = subprocess.Popen(

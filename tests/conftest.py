@@ -7,16 +7,16 @@ import shutil
 import signal
 from pathlib import Path
 
-import hypothesis
-import pytest
-import torch
-
-ROOT = Path(__file__).resolve().parent.parent
-
-# Read by libraries when they are first used, and by the processes that tests start.
+# Read by libraries when they are first imported, and by the processes that tests start.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["OMP_NUM_THREADS"] = "1"  # the cores are shared with other tests
+ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)

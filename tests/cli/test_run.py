@@ -11,7 +11,7 @@ import time
 import pytest
 
 from neotta.cli.config import read_config, write_config
-from neotta.cli.run import user_cache
+from neotta.cli.values import user_cache
 from neotta.cli.watch import time_left
 from neotta.data import digits
 from neotta.errors import OptionError
@@ -108,13 +108,14 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     words += ["--model", "timm:vit_tiny_patch16_224", "--checkpoint", "w.safetensors", "--num-classes", "10"]
     words += ["--data", "imagenet-c=some where", "--domains", "fog/5,*/3", "--seeds", "2020,", "--samples", "64,-1"]
     words += ["--protocol", "hold-out", "--stream", "few-classes", "--stream-option", "classes=3", "--evaluate", "100"]
-    words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false"]
+    words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false", "--model-option", "preprocess.resize=256"]
     first = run(*words, "--print-config")
     assert first.returncode == 0, first.stderr
     (tmp_path / "plan.toml").write_text(first.stdout)
     assert run("--config", "plan.toml", "--print-config").stdout == first.stdout
     plan = Plan.make(read_config(tmp_path / "plan.toml"))
-    assert plan.model_options == {"checkpoint": "w.safetensors", "num_classes": 10, "pretrained": False}
+    of_model = {"checkpoint": "w.safetensors", "num_classes": 10, "pretrained": False, "preprocess": {"resize": 256}}
+    assert plan.model_options == of_model
     assert [method.method for method in plan.methods] == ["none", "neo-continual", "tent"]
     assert plan.methods[1].options == {"alpha": [0.05, 0.1], "debias": True}
     assert (plan.methods[2].preset, plan.methods[2].options) == ("original", {"lr": 1e-4})
@@ -122,6 +123,9 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     assert plan.stream_options == {"classes": 3}
     changed = run("--config", "plan.toml", "--seeds", "2", "--print-config")
     assert "seeds = [2020, 1234]" in changed.stdout
+    further = run("--config", "plan.toml", "--model-option", "preprocess.crop=true", "--print-config")
+    (tmp_path / "further.toml").write_text(further.stdout)
+    assert read_config(tmp_path / "further.toml")["model_options"]["preprocess"] == {"resize": 256, "crop": True}
 
 
 @pytest.mark.parametrize(

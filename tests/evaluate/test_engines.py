@@ -19,7 +19,14 @@ from neotta.evaluate.sweep import Watcher, sweep
 from neotta.evaluate.workbench import Workbench
 
 PLAN = Plan.make(
-    {"corruptions": ["contrast"], "severities": [3], "seeds": 2, "samples": [32], "methods": "neo,t3a,none,tent"}
+    {
+        "model": f"py:{Path(__file__).with_name('small_model.py')}:network",
+        "corruptions": ["contrast"],
+        "severities": [3],
+        "seeds": 2,
+        "samples": [32],
+        "methods": "neo,t3a,none,tent",
+    }
 )
 
 

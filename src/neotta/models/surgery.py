@@ -143,8 +143,8 @@ def _make_head(name: str, linear: nn.Linear, asked: Adaptation) -> NEOHead:
     if asked.streams is None:
         return NEOHead.variant(linear, asked.method, asked.options)
     capacity, folder = asked.streams
-    file = None if folder is None else Path(folder) / f"{name}.sqlite"
-    return StreamHead.with_streams(linear, asked.method, asked.options, capacity=capacity, file=file)
+    mine = None if folder is None else Path(folder) / name
+    return StreamHead.with_streams(linear, asked.method, asked.options, capacity=capacity, folder=mine)
 
 
 def check_module(model: Any) -> None:

@@ -316,6 +316,11 @@ def test_models_that_cannot_be_exported(tmp_path, images):
         export(network(), path)
     with pytest.raises(OptionError, match="form"):
         export(network(), path, form="folding", example=images)
+    for opset in (17, 1000, "18"):
+        with pytest.raises(OptionError, match="from 18 to"):
+            export(network(), path, example=images, opset=opset)
+    with pytest.raises(ModelError, match=r"give its \.model"):
+        export(neotta.create("neo", network()), path, example=images)
     with pytest.raises(OptionError, match="3 labels for a model of 5"):
         export(network(), path, example=images, labels="abc")
     with pytest.raises(InputError, match="example"):
@@ -361,6 +366,36 @@ def test_neo_bn_folds_its_moving_statistics(tmp_path, images):
     np.testing.assert_allclose(
         OnnxClassifier(tmp_path / "bn.onnx").predict(images.numpy()), answer(model, images), atol=1e-4
     )
+
+
+@pytest.mark.parametrize("form", ["folded", "adaptive"])
+def test_one_stream_of_many_is_exported_as_a_model_of_its_own_would_be(tmp_path, images, form):
+    many, alone = neotta.adapt(network(), streams=True, shrinkage="james-stein"), network()
+    neotta.adapt(alone, shrinkage="james-stein")
+    with torch.no_grad(), neotta.streams(["gate", "gate", "yard", "yard", "gate", "gate"]):
+        many(images)
+    answer(alone, images[2:4])
+    export(many, tmp_path / "yard.onnx", form=form, example=images, stream="yard", verify=False)
+    classifier = OnnxClassifier(tmp_path / "yard.onnx")
+    assert classifier.count == 2
+    if form == "folded":
+        neotta.head(alone).freeze()
+    for batch in ragged():
+        np.testing.assert_allclose(classifier.predict(batch.numpy()), answer(alone, batch), atol=1e-4)
+    assert neotta.head(many).streams.counts() == {"gate": 4, "yard": 2}
+
+
+def test_streams_that_cannot_be_exported(tmp_path, images):
+    many = neotta.adapt(network(), streams=True)
+    with pytest.raises(InputError, match=r"export\(model, path, stream='gate'\)"):
+        export(many, tmp_path / "x.onnx", example=images)
+    with pytest.raises(InputError, match="no stream 'yard'"):
+        export(many, tmp_path / "x.onnx", example=images, stream="yard")
+    with pytest.raises(InputError, match="keeps no streams apart"):
+        export(neotta.adapt(network()), tmp_path / "x.onnx", example=images, stream="yard")
+    with pytest.raises(NotAdaptedError):
+        export(network(), tmp_path / "x.onnx", example=images, stream="yard")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_bias_is_read_out_of_an_exported_file(files):

@@ -207,6 +207,9 @@ def test_states_that_do_not_fit_change_nothing(files, tmp_path):
     neotta.save(started(timm_vit()), tmp_path / "size")
     neotta.save(started(network(seed=1)), tmp_path / "weights")
     (tmp_path / "damaged").write_bytes(b"damaged")
+    neotta.save(neotta.adapt(network(), streams=True), tmp_path / "streams")
+    with pytest.raises(StateMismatchError, match="many streams"):
+        classifier.load(tmp_path / "streams")
     for name in ("method", "size", "weights"):
         with pytest.raises(StateMismatchError):
             classifier.load(tmp_path / name)
@@ -238,6 +241,7 @@ def test_images_are_prepared_as_torch_would(files):
     wanted = classifier.predict(PREPROCESS.batch(pictures).numpy())
     np.testing.assert_array_equal(classifier.predict(pictures), wanted)
     np.testing.assert_array_equal(classifier.predict(np.stack(pictures)), wanted)
+    np.testing.assert_array_equal(classifier.predict(PREPROCESS.batch(pictures).requires_grad_()), wanted)
     np.testing.assert_array_equal(classifier.predict([Image.fromarray(picture) for picture in pictures]), wanted)
     assert classifier.classify(pictures) == [LABELS[index] for index in wanted.argmax(1)]
     assert classifier.predict([]).shape == (0, 5)
@@ -411,9 +415,13 @@ WITHOUT_TORCH = """
 import sys
 for name in ("torch", "torchvision", "timm", "transformers", "onnx", "onnxscript", "scipy", "pydantic"):
     sys.modules[name] = None  # importing it is an ImportError
+for name in ("PIL", "safetensors"):
+    sys.modules[name] = None
 import numpy as np
 from neotta.deploy import OnnxClassifier
 classifier = OnnxClassifier(sys.argv[1])
+classifier.predict(np.zeros((2, 3, 32, 32)), adapt=False)
+del sys.modules["PIL"], sys.modules["safetensors"]  # pictures need the one, files of states the other
 pictures = np.load(sys.argv[2])
 logits = classifier.predict(pictures)
 classifier.save(sys.argv[3])

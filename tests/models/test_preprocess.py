@@ -32,7 +32,7 @@ def muted(height: int, width: int) -> np.ndarray:
 
 
 def test_the_interpolations_are_those_of_pillow():
-    assert {name.lower(): int(value) for name, value in Image.Resampling.__members__.items()} == INTERPOLATIONS
+    assert {name: int(Image.Resampling[name.upper()]) for name in INTERPOLATIONS} == INTERPOLATIONS
 
 
 @settings(deadline=None, max_examples=60)

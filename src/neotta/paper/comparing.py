@@ -45,6 +45,11 @@ def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]
     return found
 
 
+def plain_notes(comparison: Comparison) -> list[str]:
+    """The notes of a comparison whose differences are not shown: nothing about verdicts."""
+    return [note for note in comparison.notes() if "verdict" not in note]
+
+
 def seeds(block: Block) -> str:
     """A sentence that says what the ± means, or that there is none."""
     if len(block.seeds) < 2:

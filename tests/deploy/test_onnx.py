@@ -402,13 +402,21 @@ def test_streams_that_cannot_be_exported(tmp_path, images):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_bias_is_read_out_of_an_exported_file(files):
-    for name in ("timm vit", "hf vit", "network"):
-        path = files(name, "folded")
-        bias = neotta.head(model_of(name)).folded().bias.detach().numpy()
-        np.testing.assert_allclose(LogitRecenter.from_onnx(path).bias, bias, atol=1e-6)
-    with pytest.raises(AlreadyAdaptedError):
+@pytest.mark.parametrize("build", [timm_vit, hf_vit, network])
+def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, build):
+    path, model = tmp_path / "plain.onnx", build()
+    export(model, path, example=torch.zeros(1, 3, 32, 32), verify=False)
+    plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path)
+    neotta.adapt(model)
+    for images in ragged():
+        np.testing.assert_allclose(recenter.recenter(plain.predict(images.numpy())), answer(model, images), atol=1e-4)
+
+
+def test_what_is_adapted_already_is_not_recentered_again(files):
+    with pytest.raises(AlreadyAdaptedError, match="OnnxClassifier"):
         LogitRecenter.from_onnx(files("network", "adaptive"))
+    with pytest.raises(AlreadyAdaptedError, match="7 samples in its bias"):
+        LogitRecenter.from_onnx(files("network", "folded"))
 
 
 WITHOUT_TORCH = """

@@ -88,6 +88,7 @@ class LogitRecenter(LogitState):
 
         Raises:
             HeadNotFoundError: The logits do not come from a linear layer; the error says from what.
+            AlreadyAdaptedError: The file re-centers its logits itself, or has a centroid folded in.
         """
         from neotta.deploy._onnx_head import read_head
 

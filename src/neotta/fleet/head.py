@@ -71,7 +71,13 @@ class StreamHead(NEOHead):
 
         Raises:
             InputError: There are no stream ids, or not as many as samples.
+            ModelError: The model is traced by `torch.export`.
         """
+        if torch.compiler.is_compiling():  # by torch.export, as torch.compile stays out of here
+            raise ModelError(
+                "a model with many streams cannot be traced: export one of them, neotta.fold(model, stream=...), or "
+                "neotta.save(model, path, stream=...) and load it into an ordinary model"
+            )
         self._check(input)
         ids = current(len(input) if input.dim() > 1 else 1)
         flat = input.reshape(-1, self.in_features)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from neotta.evaluate.sweep import Watcher
-    from neotta.paper.evidence import Evidence, Watching
+    from neotta.paper.evidence import Watching
     from neotta.paper.study import Study
 
 WHAT, BUDGET, HOW = "What is measured", "How much", "How it is done"
@@ -224,7 +224,7 @@ def _make(
     from neotta.cli.outcome import say
     from neotta.paper.catalog import chosen
     from neotta.paper.evidence import Evidence
-    from neotta.report.paper import Section, paper_page, write_files
+    from neotta.report.paper import Section, facts, paper_page, write_files
 
     began, items = time.monotonic(), chosen(names)
     try:
@@ -240,7 +240,7 @@ def _make(
     if "html" in formats:
         page = folder / "report.html"
         with atomic(page) as temporary:
-            temporary.write_text(paper_page(sections, _facts(evidence, time.monotonic() - began), evidence.problems))
+            temporary.write_text(paper_page(sections, facts(evidence, time.monotonic() - began), evidence.problems))
     for section in sections:
         verdict = f" [{section.verdict}]" if section.verdict else ""
         say(console, f"\n{section.item.title}{verdict}\n  {section.finding.answer}")
@@ -272,37 +272,3 @@ def _command(name: str) -> str:
 
     known = {*items(), "all", "paper"}
     return shlex.join([*found, *(word for word in words if word not in known)])
-
-
-def _facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
-    """What was measured on what, for the top of the report."""
-    from neotta.evaluate.machine import surroundings
-
-    about, study = surroundings(), evidence.study
-    machine = about["machine"]
-    facts = []
-    for setting in evidence.settings:
-        shifts = f"{len(setting.domains)} domains"
-        severity = f" at severity {setting.subject.severity}" if setting.subject.corruptions else ""
-        facts.append((setting.title, f"{shifts}{severity}, {setting.images:,} images each, {setting.classes} classes"))
-    less = evidence.settings[0]
-    facts.append(
-        ("Runs", f"{study.samples} samples of each domain, {len(study.seeds)} seeds, batches of {study.batch_size}")
-    )
-    if any(setting.reduced for setting in evidence.settings):
-        facts.append(
-            ("Reduced", f"methods that need images: {less.slow_samples} samples, {len(less.slow_seeds)} seeds")
-        )
-    where = machine["gpu"] or f"{machine['processor']}, {machine['cores']} cores"
-    facts.append(
-        ("Machine", f"{where}; {machine['system']}, Python {machine['python']}, torch {about['packages']['torch']}")
-    )
-    facts.append(
-        (
-            "Made",
-            f"{about['time'][:10]}, in {seconds / 60:.0f} min"
-            if seconds >= 90
-            else f"{about['time'][:10]}, in {seconds:.0f} s",
-        )
-    )
-    return facts

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from neotta._files import atomic
+from neotta._words import counted
+from neotta.evaluate.machine import surroundings
+from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Item, Table
 from neotta.report.figures import Figure
 from neotta.report.formats import latex_table, markdown_table
@@ -34,16 +37,38 @@ class Section:
         return HOLDS[self.finding.holds] if self.finding.holds else ""
 
 
-def paper_page(sections: Sequence[Section], facts: Sequence[tuple[str, str]], problems: dict[str, str]) -> str:
+def paper_page(sections: Sequence[Section], about: Sequence[tuple[str, str]], problems: dict[str, str]) -> str:
     """The report as one HTML page that needs nothing else.
 
     Args:
         sections: Its items.
-        facts: What was measured on what, in words, by heading.
+        about: What was measured on what, in words, by heading: see `facts`.
         problems: What could not be carried out, and why.
     """
     shown = [(section, [_part(part) for part in section.finding.parts]) for section in sections]
-    return render("paper.html", sections=shown, facts=facts, problems=problems)
+    return render("paper.html", sections=shown, facts=about, problems=problems)
+
+
+def facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
+    """What was measured on what, and how long it took, for the top of the page."""
+    about, study = surroundings(), evidence.study
+    machine, found = about["machine"], []
+    for setting in evidence.settings:
+        severity = f" at severity {setting.subject.severity}" if setting.subject.corruptions else ""
+        what = f"{counted(len(setting.domains), 'domain')}{severity}, {counted(setting.images, 'image')} each"
+        found.append((setting.title, f"{what}, {setting.classes} classes"))
+    seeds = counted(len(study.seeds), "seed")
+    found.append(("Runs", f"{study.samples} samples of each domain, {seeds}, batches of {study.batch_size}"))
+    slow = next((setting for setting in evidence.settings if setting.reduced), None)
+    if slow is not None:
+        less = f"{counted(slow.slow_samples, 'sample')}, {counted(len(slow.slow_seeds), 'seed')}"
+        found.append(("Reduced", f"methods that need images: {less}"))
+    where = machine["gpu"] or f"{machine['processor']}, {counted(machine['cores'], 'core')}"
+    found.append(
+        ("Machine", f"{where}; {machine['system']}, Python {machine['python']}, torch {about['packages']['torch']}")
+    )
+    took = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+    return [*found, ("Made", f"{about['time'][:10]}, in {took}")]
 
 
 def _part(part: Table | Figure) -> dict[str, Any]:

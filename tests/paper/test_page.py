@@ -1,0 +1,94 @@
+"""The report as a page: what a browser makes of it."""
+
+import pytest
+
+from neotta.paper.catalog import items
+from neotta.report.paper import Section, facts, paper_page, write_files
+
+NAMES = (
+    "table-methods",
+    "table-corruptions",
+    "figure-dimensions",
+    "figure-samples",
+    "figure-cross-domain",
+    "reliability",
+)
+
+
+@pytest.fixture(scope="module")
+def sections(evidence):
+    chosen = [items()[name] for name in NAMES]
+    evidence.gather(chosen)
+    return [Section(item, item.find(evidence), f"neotta paper {item.name}") for item in chosen]
+
+
+@pytest.fixture(scope="module")
+def address(evidence, sections, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(paper_page(sections, facts(evidence, 100), {"something": "its reason"}), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_a_browser_shows_every_figure_and_table(browser, sections, address, width, scheme):
+    complaints, asked = [], []
+    with browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme, offline=True) as page:
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
+        assert complaints == []
+        assert [url for url in asked if not url.startswith("data:")] == [address]
+        assert page.evaluate("document.documentElement.scrollWidth") == width  # tables and figures scroll by themselves
+        parts = [part for section in sections for part in section.finding.parts]
+        boxes = page.locator("figure > svg").evaluate_all(
+            "all => all.map(svg => [svg.getBoundingClientRect().width, svg.getBoundingClientRect().height])"
+        )
+        assert len(boxes) == sum(hasattr(part, "draw") for part in parts) > 3
+        assert all(wide > 300 and high > 80 for wide, high in boxes)
+        assert page.locator("div.table").count() == sum(hasattr(part, "grid") for part in parts)
+        assert page.get_by_text("something: its reason").is_visible()
+        ink = page.locator("figure > svg text").first.evaluate("text => getComputedStyle(text).fill")
+        assert ink == ("rgb(28, 32, 36)" if scheme == "light" else "rgb(236, 238, 240)")
+
+
+def test_a_click_sorts_and_a_third_one_brings_the_order_back(browser, address):
+    with browser.new_page(offline=True) as page:
+        page.goto(address)
+        table = page.locator("#table-corruptions table").first
+        column = table.locator("thead th").all_inner_texts().index("neo") + 1
+        read = f"rows => rows.map(row => parseFloat(row.cells[{column - 1}].textContent))"
+
+        def values():
+            return table.locator("tbody tr").evaluate_all(read)
+
+        first, button = values(), table.locator("thead th").nth(column - 1).get_by_role("button")
+        button.click()
+        assert values() == sorted(first, reverse=True) != first
+        button.click()
+        assert values() == sorted(first)
+        button.click()
+        assert values() == first
+
+
+def test_a_table_can_be_copied(browser, address):
+    context = browser.new_context(offline=True, permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(address)
+    for kind, beginning in (("Markdown", "| domain |"), ("LaTeX", r"\begin{tabular}")):
+        page.locator("#table-corruptions").get_by_role("button", name=f"Copy as {kind}").first.click()
+        page.get_by_role("button", name="Copied").first.wait_for()
+        assert page.evaluate("navigator.clipboard.readText()").startswith(beginning)
+    context.close()
+
+
+def test_every_item_becomes_files(sections, tmp_path):
+    files = write_files(tmp_path, sections, ["md", "latex", "png", "csv"])
+    assert len(files) == len(set(files))
+    for section in sections:
+        text = (tmp_path / f"{section.item.name}.md").read_text(encoding="utf-8")
+        assert section.finding.answer in text
+        for part in section.finding.parts:
+            if hasattr(part, "draw"):
+                assert (tmp_path / f"{part.name}.png").read_bytes().startswith(b"\x89PNG")
+                assert f"({part.name}.png)" in text

@@ -64,8 +64,42 @@ def test_adapters_and_monitors_can_be_added(tmp_path):
     other = neotta.restore(model())
     neotta.load(other, tmp_path / "monitor.safetensors")
     assert torch.equal(neotta.head(other).centroid.mean, known.centroid)
+    neotta.merge([tmp_path / "monitor.safetensors", net])  # it is a state like any other
     with pytest.raises(OptionError, match="no model"):
         library.add("loose", neotta.Monitor())
+
+
+@pytest.mark.parametrize("kind", ["model", "adapter"])
+def test_the_centroid_of_a_moving_average_is_what_the_model_subtracts(tmp_path, kind):
+    options = {"method": "neo-continual", "alpha": 0.1, "debias": True}
+    net = model(2.0, samples=5, **options)
+    centre = neotta.head(net).centre()
+    if kind == "adapter":
+        adapter = neotta.create(options.pop("method"), neotta.restore(net), head="1", **options)
+        torch.manual_seed(1)
+        adapter.predict_embeddings(2.0 + torch.randn(5, D))
+        net = adapter
+    torch.testing.assert_close(DomainLibrary(tmp_path).add("here", net).centroid, centre)
+
+
+def test_one_stream_of_many_is_a_domain(tmp_path):
+    torch.manual_seed(0)
+    many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), head="1", streams=True)
+    with neotta.streams(["a", "b", "b"]):
+        many(torch.arange(3.0 * D).reshape(3, D))
+    library = DomainLibrary(tmp_path)
+    known = library.add("yard", many, stream="b")
+    assert (known.count, known.centroid.tolist()) == (2, [6.0, 7.0, 8.0, 9.0])
+    with pytest.raises(InputError, match="stream='gate'"):
+        library.add("all", many)
+    with pytest.raises(InputError, match="no stream 'x'"):
+        library.add("x", many, stream="x")
+    assert library.names() == ["yard"]
+    neotta.save(many, tmp_path / "all.safetensors")
+    with pytest.raises(StateMismatchError, match="many streams"):
+        library["all"]
+    with pytest.raises(OptionError, match="a Monitor has one centroid"):
+        library.add("x", neotta.Monitor(many, stream="a"), stream="a")
 
 
 def test_the_nearest_domain_is_found_by_distance(tmp_path):
@@ -105,7 +139,8 @@ def test_files_that_are_no_domains_are_warned_of_and_left_out(tmp_path):
     (tmp_path / "torn.safetensors").write_bytes(whole[:-8])
     write_state(tmp_path / "other.safetensors", {"embeddings": torch.zeros(2, D)}, {"kind": "embeddings"})
     write_state(tmp_path / "empty.safetensors", {}, {"kind": "model", "method": "neo", "heads": {"1": ""}})
-    bad = {"1.mean": torch.tensor([math.nan] * D), "1.count": torch.tensor(3), "1.scatter": torch.tensor(0.0)}
+    bad = {f"1.{part}": torch.tensor(3) for part in ("count", "batches", "rejected", "scatter")}
+    bad["1.mean"] = torch.tensor([math.nan] * D)
     write_state(tmp_path / "nan.safetensors", bad, {"kind": "model", "method": "neo", "heads": {"1": ""}})
     with pytest.warns(RuntimeWarning, match="left out") as warned:
         assert library.names() == ["good"]
@@ -127,7 +162,7 @@ def test_a_model_with_two_heads_is_no_domain(tmp_path):
         DomainLibrary(tmp_path)["both"]
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../up", "a\\b", "nul\0"])
+@pytest.mark.parametrize("name", ["", 3, ".hidden", "a/b", "../up", "a\\b", "nul\0"])
 def test_names_that_are_no_file_names_are_refused(tmp_path, name):
     with pytest.raises(OptionError, match="name of a domain"):
         DomainLibrary(tmp_path).add(name, model())

@@ -211,6 +211,9 @@ def test_generations_follow_each_other_and_memory_stays_bounded():
         ({"false_alarm_rate": 1.0}, "false_alarm_rate"),
         ({"warmup": 1}, "warmup"),
         ({"memory": 10}, "memory"),
+        ({"false_alarm_rate": "rare"}, "false_alarm_rate"),
+        ({"warmup": 64.5}, "warmup"),
+        ({"on_change": 3}, "on_change"),
         ({"action": "nothing"}, "action"),
         ({"action": "nearest"}, "library"),
     ],
@@ -382,6 +385,29 @@ def test_adapters_can_be_watched():
     assert monitor.samples == seen
 
 
+def test_one_stream_of_many_is_watched_and_reset_alone():
+    net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), head="1", streams=True)
+    monitor = neotta.Monitor(net, stream="gate", action="reset")
+    assert monitor.status().model.distance == 0  # before it was ever met
+
+    def run(rows, centre_of_yard=0.0):
+        yard = cloud(len(rows), centre_of_yard, seed=9)
+        for one, other in zip(torch.split(batch(rows), 8), torch.split(batch(yard), 8), strict=True):
+            with neotta.streams(["gate", "yard"] * 8):
+                net(torch.stack([one, other], 1).flatten(0, 1))
+
+    run(cloud(304))
+    run(cloud(96, seed=3), centre_of_yard=6.0)  # a change in another stream
+    assert (monitor.samples, monitor.changes) == (400, [])
+    assert monitor.status().model.distance < 1e-6
+    run(cloud(96, 6.0, seed=1))
+    assert [change.action for change in monitor.changes] == ["reset"]
+    counts = neotta.head(net).streams.counts()
+    assert abs(counts["gate"] - 96) < 5
+    assert counts["yard"] == 496
+    assert float((neotta.head(net).centre_of("gate") - 6.0).abs().max()) < 0.6
+
+
 def test_copies_and_restored_models_do_not_report_to_the_monitor():
     net = model()
     monitor = neotta.Monitor(net)
@@ -397,6 +423,7 @@ def test_bad_rows_are_counted_and_kept_out():
     rows[4, 0] = np.inf
     assert monitor.observe(rows) == []
     assert (monitor.samples, monitor.rejected) == (8, 2)
+    assert repr(monitor) == "<Monitor, action='none': 8 samples, 0 changes>"
     assert bool(torch.isfinite(monitor.centroid.mean).all())
 
 
@@ -418,6 +445,15 @@ def test_what_cannot_be_watched_is_refused():
     with pytest.raises(ModelError, match="name one"):
         neotta.Monitor(two)
     assert neotta.Monitor(two, head="b").head_name == "b"
+    with pytest.raises(InputError, match="keeps no streams apart"):
+        neotta.Monitor(model(), stream="gate")
+    many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)), head="1", streams=True)
+    with pytest.raises(InputError, match=r"Monitor\(model, stream='gate'\)"):
+        neotta.Monitor(many)
+    with pytest.raises(InputError, match="string or a whole number"):
+        neotta.Monitor(many, stream=1.5)
+    with pytest.raises(OptionError, match="an adapter has one head"):
+        neotta.Monitor(neotta.create("neo", nn.Sequential(nn.Linear(D, 3))), stream="gate")
     monitor = neotta.Monitor()
     with pytest.raises(InputError, match="seen no embeddings"):
         monitor.status()
@@ -487,6 +523,23 @@ def test_prometheus_scrapes_the_figures(tmp_path):
     assert found["neotta_origin_distance"] == pytest.approx(status.origin.distance)
     assert found["neotta_nearest_cosine"] == pytest.approx(status.domains[0].cosine)
     assert found['neotta_domain_distance{domain="night"}'] == pytest.approx(status.domains[0].distance)
+
+
+def test_several_monitors_have_a_label_each():
+    prometheus_client = pytest.importorskip("prometheus_client")
+    from neotta.monitoring import prometheus
+
+    monitors = {"gate": neotta.Monitor(), "yard": neotta.Monitor()}
+    registry = prometheus_client.CollectorRegistry(auto_describe=True)
+    prometheus.export(monitors, registry)
+    monitors["roof"] = neotta.Monitor()
+    monitors["yard"].observe(cloud(7))
+    text = prometheus_client.generate_latest(registry).decode()
+    for name, samples in (("gate", 0), ("yard", 7), ("roof", 0)):
+        assert f'neotta_samples_total{{monitor="{name}"}} {samples}.0' in text
+    assert text.count("neotta_origin_distance{") == 1
+    with pytest.raises(OptionError, match="by name"):
+        prometheus.export({3: neotta.Monitor()}, registry)
 
 
 def test_without_prometheus_the_error_names_the_extra(monkeypatch):

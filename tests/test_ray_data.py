@@ -37,6 +37,16 @@ neotta.adapt(model, shrinkage="james-stein"), neotta.adapt(alone, shrinkage="jam
 dataset = ray.data.range(SAMPLES).map_batches(make, batch_size=250)
 on_ray.adapt(dataset, model, batch_size=64, workers=2)
 rows = on_ray.predict(dataset, model).take_all()
+
+# in one pass: batches in an order of their own, so they are told by their ids
+continual, twin = plain(), plain()
+twin.load_state_dict(continual.state_dict())
+neotta.adapt(continual, "neo-continual"), neotta.adapt(twin, "neo-continual")
+few = ray.data.range(96).map_batches(make, batch_size=96)
+one_pass = on_ray.predict(few, continual, adapt=True, batch_size=96).take_all()
+with torch.inference_mode():
+    together = twin(torch.from_numpy(make({"id": [row["id"] for row in one_pass]})["image"]))
+
 with torch.inference_mode():
     for start in range(0, SAMPLES, 500):
         alone(torch.from_numpy(make({"id": np.arange(start, start + 500)})["image"]))
@@ -50,6 +60,8 @@ print(json.dumps({
     "count": int(one["count"]),
     "mean": float((one["mean"] - other["mean"]).abs().max()),
     "scatter": float((one["scatter"] / other["scatter"] - 1).abs()),
+    "one pass": float((torch.tensor(np.stack([row["logits"] for row in one_pass])) - together).abs().max()),
+    "untouched": neotta.head(continual).count,
     "logits": float((torch.tensor(np.stack([row["logits"] for row in few])) - expected).abs().max()),
 }))
 ray.shutdown()
@@ -66,6 +78,8 @@ def test_two_passes_over_a_dataset_give_what_one_machine_would():
     assert found["mean"] < 1e-6
     assert found["scatter"] < 1e-6
     assert found["logits"] < 1e-5
+    assert found["one pass"] < 1e-5
+    assert found["untouched"] == 0
 
 
 def test_what_cannot_be_merged_is_refused():
@@ -73,5 +87,6 @@ def test_what_cannot_be_merged_is_refused():
 
     with pytest.raises(OptionError, match="order of its batches"):
         on_ray.adapt(None, neotta.adapt(nn.Sequential(nn.Linear(3, 2)), "neo-continual"))
-    with pytest.raises(OptionError, match="many streams"):
-        on_ray.adapt(None, neotta.adapt(nn.Sequential(nn.Linear(3, 2)), streams=True))
+    for act in (on_ray.adapt, on_ray.predict):
+        with pytest.raises(OptionError, match="many streams"):
+            act(None, neotta.adapt(nn.Sequential(nn.Linear(3, 2)), streams=True))

@@ -4,13 +4,13 @@ import copy
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_models import CLASSES, FEATURES, alone, answer, batch, many, plain
 from torch import nn
 
 import neotta
@@ -19,11 +19,9 @@ from neotta.errors import (
     InputError,
     ModelError,
     OptionError,
-    StateFileError,
     StateMismatchError,
 )
 
-FEATURES, CLASSES = 6, 4
 VARIANTS = [
     ("neo", {}),
     ("neo", {"weighting": "batch"}),
@@ -33,29 +31,6 @@ VARIANTS = [
     ("neo-continual", {"alpha": 1.0, "debias": True}),
     ("neo-mse", {}),
 ]
-
-
-def plain(classes: int = CLASSES) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(OrderedDict(body=nn.Identity(), classes=nn.Linear(FEATURES, classes)))
-
-
-def many(method: str = "neo", **options) -> nn.Module:
-    return neotta.adapt(plain(), method, head="classes", streams=True, **options)
-
-
-def alone(method: str = "neo", **options) -> nn.Module:
-    return neotta.adapt(plain(), method, head="classes", **options)
-
-
-def batch(rows: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(seed)) * 2 + 3
-
-
-@torch.no_grad()
-def answer(model, data, ids):
-    with neotta.streams(ids):
-        return model(data)
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
@@ -309,121 +284,7 @@ def test_wrong_options(tmp_path):
         neotta.adapt(many(), head="classes")
 
 
-# ---- streams on disk
-
-
-@settings(max_examples=25)
-@given(plan=st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=12))
-def test_evicted_streams_come_back_as_they_went(tmp_path_factory, plan):
-    small, large = many(capacity=5, folder=tmp_path_factory.mktemp("streams")), many()
-    for turn, ids in enumerate(plan):
-        data = batch(len(ids), turn)
-        assert torch.equal(answer(small, data, ids), answer(large, data, ids))
-    assert len(neotta.head(small).streams._rows) <= 5
-    assert len(neotta.head(small).streams.mean) <= 64
-    assert neotta.head(small).streams.counts() == neotta.head(large).streams.counts()
-    for name in neotta.head(large).streams.counts():
-        one, other = (neotta.head(model).streams.centroid(name).state() for model in (small, large))
-        assert all(torch.equal(one[key], other[key]) for key in one)
-
-
-def test_the_least_recently_used_streams_go_first(tmp_path):
-    model = many(capacity=3, folder=tmp_path)
-    for ids in (["a"], ["b"], ["c"], ["a"], ["d"]):
-        answer(model, batch(1), ids)
-    assert list(neotta.head(model).streams._rows) == ["c", "a", "d"]
-    with pytest.raises(InputError, match="batch of 4 streams does not fit into a capacity of 3"):
-        answer(model, batch(4), list("wxyz"))
-    assert neotta.head(model).count == 5
-
-
-def test_a_folder_is_taken_up_again_and_saved_whole(tmp_path):
-    model = many(capacity=2, folder=tmp_path / "folder")
-    answer(model, batch(2), ["a", "b"])
-    answer(model, batch(2), ["c", "d"])
-    with pytest.raises(StateFileError, match="in use"):
-        many(capacity=2, folder=tmp_path / "folder")
-    neotta.save(model, tmp_path / "all")
-    neotta.head(model).streams.flush()
-    expected = neotta.head(model).streams.counts()
-    neotta.restore(model)
-
-    again = many(capacity=2, folder=tmp_path / "folder")
-    assert neotta.head(again).streams.counts() == expected == dict.fromkeys("abcd", 1)
-    neotta.reset(again, stream="a")
-    assert "a" not in neotta.head(again).streams.counts()
-    neotta.load(again, tmp_path / "all")
-    assert neotta.head(again).streams.counts() == expected
-    neotta.reset(again)
-    assert neotta.head(again).streams.counts() == {}
-    unlimited = plain()
-    neotta.load(unlimited, tmp_path / "all")
-    assert neotta.head(unlimited).streams.counts() == expected
-
-
-def test_a_folder_of_another_model_is_refused(tmp_path):
-    many(capacity=2, folder=tmp_path)
-    for model, method in ((plain(classes=3), "neo"), (plain(), "neo-continual")):
-        with pytest.raises(StateMismatchError, match="another model or method"):
-            neotta.adapt(model, method, head="classes", streams=True, capacity=2, folder=tmp_path)
-        assert type(model.classes) is nn.Linear
-
-
-def test_damage_on_disk_is_found_and_loses_nothing_else(tmp_path):
-    import sqlite3
-
-    model = many(capacity=1, folder=tmp_path)
-    for name in "abc":
-        answer(model, batch(1), [name])
-    neotta.restore(model)
-    file = tmp_path / "classes.sqlite"
-    with sqlite3.connect(file) as database:
-        database.execute("UPDATE streams SET mean = zeroblob(24) WHERE id = '\"a\"'")
-    database.close()
-    model = many(capacity=1, folder=tmp_path)
-    with pytest.raises(StateFileError, match=r'stream "a" .* is damaged'):
-        answer(model, batch(1), ["a"])
-    answer(model, batch(1), ["b"])
-    assert neotta.head(model).streams.counts()["b"] == 2
-    neotta.reset(model, stream="a")
-    answer(model, batch(1), ["a"])
-    neotta.restore(model)
-    file.write_bytes(b"no database at all" * 300)
-    with pytest.raises(StateFileError, match="is damaged"):
-        many(capacity=1, folder=tmp_path)
-
-
-KILLED = """
-import sys, torch, neotta
-from torch import nn
-torch.manual_seed(0)
-model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), streams=True, capacity=8, folder=sys.argv[1])
-turn = 0
-while True:
-    ids = [turn * 8 + place for place in range(8)]
-    with neotta.streams(ids), torch.no_grad():
-        model(torch.tensor(ids).float().unsqueeze(1).expand(8, 500))
-    turn += 1
-    if turn == 3:
-        print("evicting", flush=True)
-"""
-
-
-def test_a_process_killed_while_it_evicts_leaves_whole_streams(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        process.kill()
-    torch.manual_seed(0)
-    model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), streams=True, capacity=8, folder=tmp_path)
-    ids, state = neotta.head(model).streams.state()
-    assert len(ids) >= 8
-    assert len(ids) % 8 == 0
-    assert torch.equal(state["mean"], torch.tensor(ids).float().unsqueeze(1).expand(-1, 500))
-
-
-def test_a_model_with_a_folder_is_not_copied(tmp_path):
-    with pytest.raises(OptionError, match="two models would write into one folder"):
-        copy.deepcopy(many(capacity=2, folder=tmp_path))
+# ---- memory
 
 
 MEMORY = """

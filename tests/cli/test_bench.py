@@ -1,30 +1,79 @@
 from __future__ import annotations
 
 import io
-import json
+import sys
 
 import pytest
 from rich.console import Console
 
+import neotta
 from neotta.cli.bench import _table
+from neotta.cli.main import main
+from neotta.evaluate.cost_records import cost_record
 from neotta.evaluate.costs import Conditions, Cost
+from neotta.evaluate.machine import _processor
+from neotta.evaluate.records import Records
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command; returns its exit code, and what it wrote to stdout and stderr."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["neotta", "bench", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
 
 QUICK = ("--batch-size", "4", "--batches", "2", "--threads", "1")
 
 
 @pytest.mark.slow
-def test_costs_as_json(command):
-    done = command("bench", "--methods", "tent,neo-bn,tent", "--model", "timm:test_vit", *QUICK, "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    [cost] = found["costs"]
-    assert (cost["method"], cost["forward_passes"], cost["backward_passes"]) == ("tent", 1, 1)
+def test_costs_are_records(tmp_path, run):
+    file = tmp_path / "costs.jsonl"
+    code, out, said = run(
+        "--methods", "neo,neo,neo-bn", "--model", "timm:test_vit", *QUICK, "--json", "--output", str(file)
+    )
+    assert code == 0, said
+    assert file.read_text() == out  # so that it does not matter which of them is carried to another machine
+    (cost,) = Records(file).read()
+    assert (cost["kind"], cost["method"], cost["model"]) == ("cost", "neo", "timm:test_vit")
+    assert (cost["forward_passes"], cost["backward_passes"]) == (1, 0)
     assert cost["seconds_per_image"] > 0
     assert cost["slowdown"] == pytest.approx(cost["seconds_per_image"] / cost["plain_seconds_per_image"])
     assert cost["conditions"]["batch_size"] == 4
-    assert found["machine"]["cores"]
-    assert "BatchNorm" in found["failed"]["neo-bn"]
-    assert "1 of 3" in done.stderr  # how far the work is, out of the way of the result
+    assert cost["peak_memory"] > cost["memory_above_plain"] >= 0
+    assert cost["machine"]["cores"]
+    said = " ".join(said.split())
+    assert "left out: neo-bn" in said
+    assert "BatchNorm" in said
+    assert "1 of 3" in said  # how far the work is, out of the way of the result
+    assert "1 records added" in said
+    (row,) = neotta.results(file).to_dict("records")
+    assert (row["method"], row["conditions.batch_size"]) == ("neo", 4)
+
+
+def test_measured_again_a_cost_takes_the_place_of_the_old_one(tmp_path):
+    records = Records(tmp_path / "costs.jsonl")
+    for found in (cost("neo"), cost("neo", seconds_per_image=0.5), cost("tent")):
+        records.append(cost_record(found))
+    assert [(record["method"], record["seconds_per_image"]) for record in records.read()] == [
+        ("neo", 0.5),
+        ("tent", 0.02),
+    ]
+
+
+def test_a_board_is_named_where_the_processor_has_no_name(tmp_path):
+    (tmp_path / "proc" / "device-tree").mkdir(parents=True)
+    (tmp_path / "proc" / "cpuinfo").write_text("processor\t: 0\nCPU part\t: 0xd0b\n")
+    assert _processor(tmp_path)  # some name there always is
+    (tmp_path / "proc" / "device-tree" / "model").write_text("Raspberry Pi 5 Model B Rev 1.0\0")
+    assert _processor(tmp_path) == "Raspberry Pi 5 Model B Rev 1.0"
+    (tmp_path / "proc" / "cpuinfo").write_text("model name\t: A processor: fast\n")
+    assert _processor(tmp_path) == "A processor: fast"
 
 
 def cost(method, **changes):
@@ -58,11 +107,12 @@ def test_the_table_lists_the_cheapest_first():
         (("--methods", "tnet"), "unknown method 'tnet': did you mean 'tent'?"),
         (("--methods", ","), "--methods names no method"),
         (("--device", "abacus"), "got device 'abacus'"),
+        (("--output", "."), "'.' is a folder"),
     ],
 )
-def test_errors_are_one_line(command, words, message):
-    done = command("bench", *words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("neotta: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_errors_are_one_line(words, message, run):
+    code, _, said = run(*words)
+    assert code == 2
+    assert said.startswith("neotta: ")
+    assert message in said
+    assert said.count("\n") == 1

@@ -14,7 +14,7 @@ import neotta
 from neotta.cli.main import app
 from neotta.data import digits
 from neotta.deploy import OnnxClassifier
-from neotta.errors import NeottaError, OptionError
+from neotta.errors import InputError, NeottaError, OptionError
 
 
 def run(*words):
@@ -59,6 +59,22 @@ def test_a_saved_state_is_folded_in(tmp_path):
     np.testing.assert_allclose(classifier.predict(images.numpy()), logits, atol=1e-4)
 
 
+def test_one_stream_of_a_state_of_many(tmp_path):
+    loaded = neotta.load_model("digits")
+    many, images = neotta.adapt(loaded.model, streams=True), loaded.preprocess.batch(foggy()[0][:8])
+    with torch.no_grad(), neotta.streams(["gate", 7, 7, 7] * 2):
+        logits = many(images)
+    neotta.save(many, tmp_path / "all.safetensors")
+    done = run("digits", tmp_path / "x.onnx", "--state", tmp_path / "all.safetensors", "--stream", "7", "--no-verify")
+    assert done.exit_code == 0
+    classifier = OnnxClassifier(tmp_path / "x.onnx")
+    assert classifier.count == 6
+    np.testing.assert_allclose(classifier.predict(images.numpy())[1], logits[1].numpy(), atol=1e-4)
+    for words, message in (([], "name one of them"), (["--stream", "yard"], "no stream 'yard'")):
+        with pytest.raises(InputError, match=message):
+            run("digits", tmp_path / "y.onnx", "--state", tmp_path / "all.safetensors", *words)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -66,6 +82,8 @@ def test_a_saved_state_is_folded_in(tmp_path):
         (["digits", "{}/x.onnx", "--method", "neo"], "--form adaptive"),
         (["digits", "{}/x.onnx", "--state", "{}/nothing", "--option", "alpha=1"], "leave out"),
         (["digits", "{}/x.onnx", "--state", "{}/nothing"], "no state file"),
+        (["digits", "{}/x.onnx", "--stream", "gate"], "give both"),
+        (["digits", "{}/x.onnx", "--opset", "3"], "from 18 to"),
         (["digits", "{}", "--form", "adaptive"], "is a folder"),
         (["digits", "{}/x.onnx", "--form", "adaptive", "--option", "alpha"], "NAME=VALUE"),
         (["digits", "{}/x.onnx", "--form", "adaptive", "--option", "weighting=none"], "weighting"),

@@ -134,6 +134,10 @@ def test_merging_what_does_not_fit():
         one.merge(LogitRecenter().fit(np.ones((2, 4))))
     with pytest.raises(StateMismatchError):
         one.merge(LogitRecenter(np.ones(3)).fit(np.ones((2, 3))))
+    new = LogitRecenter(np.ones(4))
+    with pytest.raises(StateMismatchError):
+        new.merge(LogitRecenter().fit(np.ones((2, 4))))
+    assert not hasattr(new, "mean_")  # it is as it was
     with pytest.raises(OptionError, match="moving average"):
         one.merge(LogitRecenter(alpha=0.1).fit(np.ones((2, 3))))
 
@@ -155,6 +159,14 @@ def test_the_dtype_stays_and_the_mean_is_kept_in_float64():
     assert ours.recenter(np.empty((0, 3), np.float32)).shape == (0, 3)
 
 
+def test_tensors_and_parameters_of_torch_do_too():
+    head, embeddings = layer(), torch.randn(5, FEATURES, dtype=torch.float64)
+    ours = LogitRecenter(head.bias, weight=head.weight, shrinkage="james-stein")
+    logits = torch.nn.functional.linear(embeddings, head.weight, head.bias)
+    wanted = layer(shrinkage="james-stein")(embeddings).detach().numpy()
+    np.testing.assert_allclose(ours.recenter(logits), wanted, atol=1e-12)
+
+
 def test_wrong_input_and_options():
     for bad in (np.ones(3), np.ones((2, 2, 2)), np.ones((2, 0)), np.ones((2, 2), complex), [["a", "b"]]):
         with pytest.raises(InputError):
@@ -164,6 +176,7 @@ def test_wrong_input_and_options():
     with pytest.raises(InputError, match="expecting 3 features"):
         LogitRecenter().fit(np.ones((2, 3))).transform(np.ones((2, 4)))
     wrong = [
+        {"alpha": "x"}, {"alpha": True}, {"bias": "abc"},
         {"alpha": 2}, {"debias": True}, {"weighting": "x"}, {"shrinkage": "x"}, {"bias": [1.0]}, {"bias": [np.nan] * 3},
         {"alpha": 0.1, "shrinkage": "james-stein-logits"}, {"shrinkage": "james-stein", "weight": np.ones((2, 2))},
     ]  # fmt: skip
@@ -174,6 +187,10 @@ def test_wrong_input_and_options():
         LogitRecenter().transform(np.ones((2, 3)))
     with pytest.raises(OptionError, match="'alhpa'"):
         LogitRecenter().set_params(alhpa=1)
+    with pytest.raises(StateError, match="not fitted"):
+        LogitRecenter().centre()
+    with pytest.raises(InputError, match="got int"):
+        LogitRecenter().merge(3)
     ours = LogitRecenter().fit(np.ones((2, 3))).set_params(shrinkage="james-stein-logits")
     with pytest.raises(OptionError, match="reset"):
         ours.partial_fit(np.ones((2, 3)))
@@ -193,7 +210,7 @@ def test_saving_and_going_on(tmp_path):
         with pytest.raises(StateMismatchError):
             wrong.load(tmp_path / "state.safetensors")
         assert not hasattr(wrong, "mean_")
-    with pytest.raises(StateError, match="no state"):
+    with pytest.raises(StateError, match="not fitted"):
         LogitRecenter().save(tmp_path / "other")
     with pytest.raises(StateFileError):
         ours.load(tmp_path / "nothing")

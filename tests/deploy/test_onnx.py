@@ -207,6 +207,9 @@ def test_states_that_do_not_fit_change_nothing(files, tmp_path):
     neotta.save(started(timm_vit()), tmp_path / "size")
     neotta.save(started(network(seed=1)), tmp_path / "weights")
     (tmp_path / "damaged").write_bytes(b"damaged")
+    neotta.save(neotta.adapt(network(), streams=True), tmp_path / "streams")
+    with pytest.raises(StateMismatchError, match="many streams"):
+        classifier.load(tmp_path / "streams")
     for name in ("method", "size", "weights"):
         with pytest.raises(StateMismatchError):
             classifier.load(tmp_path / name)
@@ -238,6 +241,7 @@ def test_images_are_prepared_as_torch_would(files):
     wanted = classifier.predict(PREPROCESS.batch(pictures).numpy())
     np.testing.assert_array_equal(classifier.predict(pictures), wanted)
     np.testing.assert_array_equal(classifier.predict(np.stack(pictures)), wanted)
+    np.testing.assert_array_equal(classifier.predict(PREPROCESS.batch(pictures).requires_grad_()), wanted)
     np.testing.assert_array_equal(classifier.predict([Image.fromarray(picture) for picture in pictures]), wanted)
     assert classifier.classify(pictures) == [LABELS[index] for index in wanted.argmax(1)]
     assert classifier.predict([]).shape == (0, 5)
@@ -316,6 +320,11 @@ def test_models_that_cannot_be_exported(tmp_path, images):
         export(network(), path)
     with pytest.raises(OptionError, match="form"):
         export(network(), path, form="folding", example=images)
+    for opset in (17, 1000, "18"):
+        with pytest.raises(OptionError, match="from 18 to"):
+            export(network(), path, example=images, opset=opset)
+    with pytest.raises(ModelError, match=r"give its \.model"):
+        export(neotta.create("neo", network()), path, example=images)
     with pytest.raises(OptionError, match="3 labels for a model of 5"):
         export(network(), path, example=images, labels="abc")
     with pytest.raises(InputError, match="example"):
@@ -363,22 +372,64 @@ def test_neo_bn_folds_its_moving_statistics(tmp_path, images):
     )
 
 
-def test_the_bias_is_read_out_of_an_exported_file(files):
-    for name in ("timm vit", "hf vit", "network"):
-        path = files(name, "folded")
-        bias = neotta.head(model_of(name)).folded().bias.detach().numpy()
-        np.testing.assert_allclose(LogitRecenter.from_onnx(path).bias, bias, atol=1e-6)
-    with pytest.raises(AlreadyAdaptedError):
+@pytest.mark.parametrize("form", ["folded", "adaptive"])
+def test_one_stream_of_many_is_exported_as_a_model_of_its_own_would_be(tmp_path, images, form):
+    many, alone = neotta.adapt(network(), streams=True, shrinkage="james-stein"), network()
+    neotta.adapt(alone, shrinkage="james-stein")
+    with torch.no_grad(), neotta.streams(["gate", "gate", "yard", "yard", "gate", "gate"]):
+        many(images)
+    answer(alone, images[2:4])
+    export(many, tmp_path / "yard.onnx", form=form, example=images, stream="yard", verify=False)
+    classifier = OnnxClassifier(tmp_path / "yard.onnx")
+    assert classifier.count == 2
+    if form == "folded":
+        neotta.head(alone).freeze()
+    for batch in ragged():
+        np.testing.assert_allclose(classifier.predict(batch.numpy()), answer(alone, batch), atol=1e-4)
+    assert neotta.head(many).streams.counts() == {"gate": 4, "yard": 2}
+
+
+def test_streams_that_cannot_be_exported(tmp_path, images):
+    many = neotta.adapt(network(), streams=True)
+    with pytest.raises(InputError, match=r"export\(model, path, stream='gate'\)"):
+        export(many, tmp_path / "x.onnx", example=images)
+    with pytest.raises(InputError, match="no stream 'yard'"):
+        export(many, tmp_path / "x.onnx", example=images, stream="yard")
+    with pytest.raises(InputError, match="keeps no streams apart"):
+        export(neotta.adapt(network()), tmp_path / "x.onnx", example=images, stream="yard")
+    with pytest.raises(NotAdaptedError):
+        export(network(), tmp_path / "x.onnx", example=images, stream="yard")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("build", [timm_vit, hf_vit, network])
+def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, build):
+    path, model = tmp_path / "plain.onnx", build()
+    export(model, path, example=torch.zeros(1, 3, 32, 32), verify=False)
+    plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path)
+    neotta.adapt(model)
+    for images in ragged():
+        np.testing.assert_allclose(recenter.recenter(plain.predict(images.numpy())), answer(model, images), atol=1e-4)
+
+
+def test_what_is_adapted_already_is_not_recentered_again(files):
+    with pytest.raises(AlreadyAdaptedError, match="OnnxClassifier"):
         LogitRecenter.from_onnx(files("network", "adaptive"))
+    with pytest.raises(AlreadyAdaptedError, match="7 samples in its bias"):
+        LogitRecenter.from_onnx(files("network", "folded"))
 
 
 WITHOUT_TORCH = """
 import sys
 for name in ("torch", "torchvision", "timm", "transformers", "onnx", "onnxscript", "scipy", "pydantic"):
     sys.modules[name] = None  # importing it is an ImportError
+for name in ("PIL", "safetensors"):
+    sys.modules[name] = None
 import numpy as np
 from neotta.deploy import OnnxClassifier
 classifier = OnnxClassifier(sys.argv[1])
+classifier.predict(np.zeros((2, 3, 32, 32)), adapt=False)
+del sys.modules["PIL"], sys.modules["safetensors"]  # pictures need the one, files of states the other
 pictures = np.load(sys.argv[2])
 logits = classifier.predict(pictures)
 classifier.save(sys.argv[3])

@@ -64,6 +64,25 @@ def test_saved_weights_load_without_neotta(tmp_path, pictures, processor):
     assert len(classify(pictures)) == 4
 
 
+def test_weights_and_adaptation_are_saved_side_by_side(tmp_path, pictures, processor):
+    from transformers import AutoModelForImageClassification, pipeline
+
+    hf_vit().save_pretrained(tmp_path / "plain")
+    processor.save_pretrained(tmp_path / "plain")
+    classify = pipeline("image-classification", str(tmp_path / "plain"), device="cpu")
+    model = neotta.adapt(classify.model)
+    classify(pictures, batch_size=2)
+    model.save_pretrained(tmp_path / "gate")
+    neotta.save(model, tmp_path / "gate" / "adaptation.safetensors")
+
+    again = AutoModelForImageClassification.from_pretrained(tmp_path / "gate")
+    neotta.load(again, tmp_path / "gate" / "adaptation.safetensors")
+    assert neotta.head(again).count == 4
+    goes_on = pipeline("image-classification", model=again, image_processor=processor, device="cpu")
+    assert goes_on(pictures[:2]) == classify(pictures[:2])
+    assert neotta.head(again).count == 6
+
+
 def test_a_folded_model_is_saved_with_its_adapted_bias(tmp_path, pictures, processor):
     from transformers import AutoModelForImageClassification
 

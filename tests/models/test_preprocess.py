@@ -31,6 +31,10 @@ def muted(height: int, width: int) -> np.ndarray:
     return 96 + noise(height, width) // 4
 
 
+def test_the_interpolations_are_those_of_pillow():
+    assert {name: int(Image.Resampling[name.upper()]) for name in INTERPOLATIONS} == INTERPOLATIONS
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     sides,

@@ -4,13 +4,14 @@ import pytest
 
 from neotta.errors import OptionError
 from neotta.paper import published
+from neotta.paper.evidence import Evidence
 from neotta.paper.study import Setting, Study, Subject
 
 
 def setting(**given):
     study = Study(samples=512, **given)
     subject = Subject().complete()
-    return Setting(study, subject, ("none", "neo", "tent"), frozenset({"tent"}), images=600, classes=10, clean=True)
+    return Setting(study, subject, ("none", "neo", "tent"), images=600, classes=10, clean=True)
 
 
 def test_clean_data_is_corrupted_in_all_ways():
@@ -52,7 +53,7 @@ def test_one_plan_where_nothing_is_reduced():
 
 def test_no_more_samples_than_there_are_images():
     study = Study(samples=1000)
-    assert Setting(study, Subject(), ("none",), frozenset(), images=600).samples == 600
+    assert Setting(study, Subject(), ("none",), images=600).samples == 600
 
 
 @pytest.mark.parametrize(
@@ -94,3 +95,46 @@ def test_published_numbers_are_those_of_the_paper():
 )
 def test_the_papers_own_models_are_recognised(model, data, found):
     assert published.match(model, data) == found
+
+
+def test_methods_beyond_the_study_are_slow_by_their_kind():
+    less = setting(slow_samples=256, seeds=[1])
+    assert less.slow == {"tent"}
+    assert [plan.samples for plan in less.online("neo", "neo-bn")] == [[512], [256]]
+    assert [plan.samples for plan in less.online("neo", "neo+lame")] == [[512]]
+
+
+def test_names_leave_options_out():
+    study = Study()
+    several = Setting(study, Subject(), ("none", "neo-continual:alpha=0.1|0.5", "sar@original", "sar"))
+    assert several.names == ["none", "neo-continual", "sar"]
+
+
+def test_any_method_can_be_asked_about(evidence):
+    digits = evidence.settings[0]
+    assert digits.can("neo+lame")
+    assert digits.can("neo-continual:alpha=0.1|0.5")
+    assert "BatchNorm" in digits.why_not("neo-bn")
+    with pytest.raises(OptionError, match="cannot be stacked"):
+        digits.can("lame+neo")
+
+
+def test_what_does_not_work_is_left_out_with_the_reason(tmp_path):
+    study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none", "neo", "neo-bn"], samples=8)
+    (found,) = Evidence(study, tmp_path / "records.jsonl").settings
+    assert found.methods == ("none", "neo")
+    assert list(found.left_out) == ["neo-bn"]
+    assert "BatchNorm" in found.left_out["neo-bn"]
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ({}, "digits"),
+        ({"data": "/somewhere/images"}, "digits on images"),
+        ({"model": "timm:resnet50", "data": "imagenet-c=/somewhere"}, "timm:resnet50 on imagenet-c"),
+        ({"data": "/somewhere/images", "name": "mine"}, "mine"),
+    ],
+)
+def test_titles_leave_out_where_data_lies(given, title):
+    assert Subject(**given).title == title

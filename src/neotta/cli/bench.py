@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,14 +26,19 @@ def bench(
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice by default.")] = None,
     image_size: Annotated[int | None, typer.Option(min=1, help="Height and width; the model's own by default.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch the published weights of the model.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Add the figures to this .jsonl file, one record per method.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print these records, one per line, not a table.")] = False,
 ) -> None:
     """Measure what methods cost on this device: time per image, memory, passes and operations."""
     from rich.console import Console
 
+    from neotta.evaluate.cost_records import cost_record
     from neotta.evaluate.costs import measure_costs
-    from neotta.evaluate.machine import surroundings
+    from neotta.evaluate.records import Records, as_line
 
+    file = None if output is None else Records(output)  # what is wrong with it is said before the work begins
     console, progress = Console(highlight=False), Console(stderr=True, highlight=False)
     failed: dict[str, str] = {}
     random = not pretrained and model.startswith(("timm:", "hf:"))
@@ -52,17 +56,20 @@ def bench(
         threads=threads,
         image_size=image_size,
     )
-    about = surroundings()
+    records = [cost_record(cost) for cost in costs.values()]
     if as_json:
-        rows = [{**dataclasses.asdict(cost), "slowdown": cost.slowdown} for cost in costs.values()]
-        typer.echo(json.dumps({**about, "costs": rows, "failed": failed}, indent=1))
-        return
-    if costs:
-        console.print(_title(model, next(iter(costs.values())), about["machine"]))
+        for record in records:
+            typer.echo(as_line(record))
+    elif costs:
+        console.print(_title(model, next(iter(costs.values())), records[0]["machine"]))
         console.print(_table(costs))
         console.print("\n+MiB: peak memory above the plain model's. Passes per batch, GFLOP per image.")
     for name, reason in failed.items():
-        console.print(f"left out: {name} ({reason})", markup=False)
+        (progress if as_json else console).print(f"left out: {name} ({reason})", markup=False)
+    if file is not None:
+        for record in records:
+            file.append(record)
+        progress.print(f"{len(records)} records added to {output}", markup=False)
 
 
 def _names(methods: str) -> list[str]:

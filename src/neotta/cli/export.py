@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neotta.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from neotta.fleet.ids import StreamId
 
 
 def export(
@@ -18,6 +23,9 @@ def export(
         str, typer.Option(help="folded: an ordinary model with the adapted bias; adaptive: goes on adapting.")
     ] = "folded",
     state: Annotated[Path | None, typer.Option(help="What the model has learnt: a file of neotta.save.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="Which stream, if the state holds many: see neotta.streams.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="neo, neo-continual or neo-mse, for the adaptive form without --state.")
     ] = None,
@@ -28,7 +36,7 @@ def export(
     num_classes: Annotated[int | None, typer.Option(help="If it is not the architecture's own.")] = None,
     norm_eps: Annotated[float | None, typer.Option(help="Of every LayerNorm, if it is not the architecture's.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Names of the classes, one per line.")] = None,
-    opset: Annotated[int, typer.Option(help="Version of the ONNX operators.")] = 18,
+    opset: Annotated[int, typer.Option(help="Version of the ONNX operators, 18 or later.")] = 18,
     verify: Annotated[bool, typer.Option(help="Compare with torch to 1e-4 before the file is written.")] = True,
 ) -> None:
     """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs."""
@@ -36,6 +44,8 @@ def export(
         raise OptionError("--state says how the model is adapted: leave out --method and --option")
     if form == "folded" and (method is not None or option):
         raise OptionError("--method and --option are for --form adaptive: a folded file has what --state says")
+    if stream is not None and state is None:
+        raise OptionError("--stream names one of the streams that --state holds: give both")
     if out.is_dir():
         raise OptionError(f"{out} is a folder: name the file to write, such as {out / 'model.onnx'}")
     names = None if labels is None else _lines(labels)
@@ -50,7 +60,8 @@ def export(
         load(loaded.model, state)
     elif form == "adaptive":
         adapt(loaded.model, method or "neo", **dict(_option(text) for text in option or ()))
-    write(loaded, out, form=form, opset=opset, verify=verify)  # type: ignore[arg-type]  # checked there
+    chosen = None if stream is None else _stream(loaded.model, stream)
+    write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)  # type: ignore[arg-type]  # checked there
     checked = "checked against torch" if verify else "not checked"
     typer.echo(f"{out}: {form}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
 
@@ -63,6 +74,15 @@ def _option(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, value
+
+
+def _stream(model: nn.Module, text: str) -> StreamId:
+    """The id that is meant: ids are strings or whole numbers."""
+    from neotta.models.surgery import stream_heads
+
+    known = next(iter(stream_heads(model).values())).streams.counts()
+    number = int(text) if text.removeprefix("-").isdecimal() else None
+    return number if number in known and text not in known else text
 
 
 def _lines(path: Path) -> list[str]:

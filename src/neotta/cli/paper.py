@@ -152,7 +152,7 @@ def paper(
         "evaluate": evaluate,
     }
     study = _study(config, subject, of_model, budget)
-    settings = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
+    settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
     settings["jobs"] = jobs or usable_cores()
     page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
     if open_page and page is not None:

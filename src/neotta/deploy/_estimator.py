@@ -64,7 +64,7 @@ def matrix(values: Any, name: str, columns: int | None = None) -> Array:
     """
     if hasattr(values, "toarray"):
         raise InputError(f"{name} takes a dense array, got a sparse {type(values).__name__}: call its toarray()")
-    table = np.asarray(values)
+    table = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     if np.iscomplexobj(table):
         raise InputError(f"Complex data not supported: {name} takes real numbers")
     if not np.issubdtype(table.dtype, np.floating):

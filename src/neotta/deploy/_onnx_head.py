@@ -30,7 +30,7 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
     Raises:
         ModelLoadError: The file is missing or damaged.
         HeadNotFoundError: The logits do not come from a linear layer.
-        AlreadyAdaptedError: The file re-centers its logits itself.
+        AlreadyAdaptedError: The file re-centers its logits itself, or has a centroid folded in.
     """
     onnx = need("onnx", "reading the head of an ONNX file")
     if not Path(path).is_file():
@@ -43,6 +43,11 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
     if card is not None and card.form == "adaptive":
         raise AlreadyAdaptedError(
             f"{os.fspath(path)!r} is adaptive, it re-centers its logits: run it as OnnxClassifier"
+        )
+    if card is not None and card.samples:
+        raise AlreadyAdaptedError(
+            f"{os.fspath(path)!r} has the centroid of {card.samples} samples in its bias, which would be subtracted a "
+            "second time: export the model before it is adapted, or in the adaptive form"
         )
     outputs = [port.name for port in model.graph.output]
     if not outputs or (output is not None and output not in outputs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -16,21 +15,22 @@ from neotta.batchnorm import AdaptiveNorm
 from neotta.deploy._card import KEY, Card, Form
 from neotta.deploy._extras import need
 from neotta.deploy._graph import AdaptiveGraph
+from neotta.deploy._program import BATCH, OPSET, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
 from neotta.errors import InputError, ModelError, OptionError, UnsupportedModelError
+from neotta.fleet.ids import StreamId
 from neotta.models.heads import logits_of
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
 from neotta.models.split import evaluating
-from neotta.models.surgery import adaptation, folded, heads
+from neotta.models.surgery import adaptation, alone, check_module, folded, heads, need_stream
 from neotta.neo import NEOHead
 from neotta.statefile import fingerprint
 from neotta.swap import Swap
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import ModelProto
 
-OPSET = 18  # the lowest that torch's exporter speaks natively: the most runtimes know it
 _LARGEST = 2**31 - 2**20  # bytes of one ONNX file, less what is not weights
 
 
@@ -43,6 +43,7 @@ def export(
     labels: Sequence[str] | None = None,
     name: str | None = None,
     example: Tensor | None = None,
+    stream: StreamId | None = None,
     opset: int = OPSET,
     verify: bool = True,
 ) -> None:
@@ -69,13 +70,15 @@ def export(
         labels: Name of each class.
         name: Name of the classifier.
         example: Images of the size the model takes, (B, 3, H, W); not needed with `preprocess`.
-        opset: Version of the ONNX operators.
+        stream: Whose centroid is exported, if the model keeps one for each stream.
+        opset: Version of the ONNX operators, at least 18.
         verify: Run the file in ONNX Runtime beside the model, over batches of several sizes, and write nothing
             unless they agree to 1e-4.
 
     Raises:
         MissingExtraError: The extra `onnx` is not installed.
         NotAdaptedError: The adaptive form of a model that is not adapted was asked for.
+        InputError: No stream is named of a model that keeps many, or one that is not there.
         UnsupportedModelError: The model cannot be exported in this form.
         ModelError: What was exported does not answer as the model does.
     """
@@ -83,11 +86,20 @@ def export(
         need(package, "exporting to ONNX")
     if form not in get_args(Form):
         raise OptionError(f"form is 'folded' or 'adaptive', got {form!r}")
+    check_opset(opset)
     if isinstance(model, LoadedModel):
         preprocess, labels, name = preprocess or model.preprocess, labels or model.labels, name or model.name
         model = model.model
-    images = _images(model, preprocess, example)
+    check_module(model)
     adapted = any(isinstance(module, NEOHead) for module in model.modules())
+    if adapted or stream is not None:
+        need_stream(model, stream, "neotta.deploy.export(model, path, stream='gate')")
+    if stream is not None:
+        rest: dict[str, Any] = {"preprocess": preprocess, "labels": labels, "name": name, "example": example}
+        with Swap(model, alone(model, stream)):
+            export(model, path, form=form, **rest, opset=opset, verify=verify)
+        return
+    images = _images(model, preprocess, example)
     found = heads(model) if adapted or form == "adaptive" else {}
     card = _card(model, found, form, name, preprocess, labels)
     with torch.no_grad(), evaluating(list(model.modules())):
@@ -97,12 +109,8 @@ def export(
         else:
             with Swap(model, folded(model) if adapted else {}):
                 _check_labels(card, logits_of(model(images)))
-                proto = _program(model, (images,), ({0: _BATCH},), ["images"], ["logits"], opset)
+                proto = program(model, (images,), ({0: BATCH},), ["images"], ["logits"], opset)
         _write(proto, card, path, model, images, verify)
-
-
-_BATCH = torch.export.Dim("batch")
-_MARK = "neotta."
 
 
 def _images(model: nn.Module, preprocess: Preprocess | None, example: Tensor | None) -> Tensor:
@@ -137,11 +145,6 @@ def _card(
     )
     if not found:
         return card
-    for name, neo in found.items():
-        if type(neo) is not NEOHead:
-            raise UnsupportedModelError(
-                f"head {name!r} is a {type(neo).__name__}, which keeps more than one centroid: fold it first"
-            )
     asked = adaptation(model)
     entries: dict[str, Any] = {"method": asked.method, "options": asked.options.model_dump(mode="json")}
     entries["samples"] = max(neo.count for neo in found.values())
@@ -174,10 +177,10 @@ def _adaptive(model: nn.Module, found: dict[str, NEOHead], card: Card, images: T
     buffers = [getattr(found[name].centroid, entry) for name, entry in graph.carried]
     state = [buffer.float() if buffer.is_floating_point() else buffer for buffer in buffers]
     adapt = torch.tensor(True, device=images.device)
-    shapes = ({0: _BATCH}, None, [None] * len(state))
+    shapes = ({0: BATCH}, None, [None] * len(state))
     with graph.within:
         _check_labels(card, graph(images, adapt, state)[0])
-        proto = _program(
+        proto = program(
             graph,
             (images, adapt, state),
             shapes,
@@ -188,58 +191,6 @@ def _adaptive(model: nn.Module, found: dict[str, NEOHead], card: Card, images: T
     # An input with an initializer of its name has that as its default.
     proto.graph.initializer.append(numpy_helper.from_array(adapt.cpu().numpy(), "adapt"))
     return proto
-
-
-def _program(
-    module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], ins: list[str], outs: list[str], opset: int
-) -> ModelProto:
-    """The graph of a module in ONNX."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are about the insides of torch and onnxscript
-            traced = torch.export.export(_Logits(module), inputs, dynamic_shapes=(shapes,), strict=False)
-            program = torch.onnx.export(
-                traced,
-                dynamo=True,
-                input_names=[_MARK + name for name in ins],
-                output_names=[_MARK + name for name in outs],
-                opset_version=opset,
-                verbose=False,
-            )
-    except Exception as error:  # whatever torch's exporter raises: it cannot take this model
-        reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
-        raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX: {reason[0]}") from error
-    if program is None:  # pragma: no cover - only the old exporter returns nothing
-        raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX")
-    proto = program.model_proto
-    # The exporter does not see to it that no value inside is called as an input or output; a mean may be.
-    _rename(proto.graph, {name: f"{name}_inside" for name in (*ins, *outs)})
-    _rename(proto.graph, {_MARK + name: name for name in (*ins, *outs)})
-    return proto
-
-
-def _rename(graph: GraphProto, names: dict[str, str]) -> None:
-    """Give values of a graph other names, in the graphs inside of it too."""
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = names.get(value.name, value.name)
-    for node in graph.node:
-        for ends in (node.input, node.output):
-            ends[:] = [names.get(name, name) for name in ends]
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _rename(inner, names)
-
-
-class _Logits(nn.Module):
-    """A module that returns tensors alone, whatever output object the model returns."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs: Any) -> Any:
-        output = self.module(*inputs)
-        return output if isinstance(self.module, AdaptiveGraph) else logits_of(output)
 
 
 def _write(

@@ -1,4 +1,7 @@
-"""Run an exported classifier with ONNX Runtime and NumPy alone: neither torch nor timm is needed."""
+"""Run an exported classifier with ONNX Runtime and NumPy alone: neither torch nor timm is needed.
+
+Pictures that have to be prepared need Pillow as well, and saving and loading a state needs safetensors.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,8 @@ class OnnxClassifier:
 
         Args:
             images: Images of any size, as a list of Pillow images or uint8 arrays (H, W, 3), or as one uint8 array
-                (B, H, W, 3); or a batch that is preprocessed already, floating point of (B, 3, H, W).
+                (B, H, W, 3); or a batch that is preprocessed already, an array (or tensor) of floating point numbers,
+                (B, 3, H, W).
             adapt: Whether the state may change.
 
         Returns:
@@ -139,6 +143,8 @@ class OnnxClassifier:
 
     def _ready(self, images: Images) -> Array:
         """Make the input of the graph, (B, 3, H, W) float32."""
+        if hasattr(images, "detach"):  # a tensor of torch
+            images = images.detach().cpu().numpy()
         if isinstance(images, np.ndarray) and np.issubdtype(images.dtype, np.floating):
             wanted = tuple(self._shape[1:])
             if images.ndim != 4 or images.shape[1:] != wanted:
@@ -212,6 +218,10 @@ class OnnxClassifier:
             raise StateMismatchError(
                 f"{os.fspath(path)!r} holds the state of {about.get('method')!r} ({about.get('options')}), "
                 f"this classifier is {kind[0]!r} ({kind[1]})"
+            )
+        if about.get("streams"):
+            raise StateMismatchError(
+                f"{os.fspath(path)!r} holds many streams: save one alone, neotta.save(model, path, stream=...)"
             )
         if shapes != {name: array.shape for name, array in mine.items()}:
             raise StateMismatchError(f"{os.fspath(path)!r} belongs to another model: it holds {shapes}")

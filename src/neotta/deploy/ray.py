@@ -1,10 +1,12 @@
-"""Adapting over a dataset larger than the memory of one machine, with Ray Data, in two passes.
+"""Adapting over a dataset larger than the memory of one machine, with Ray Data, in two passes or in one.
 
 ```python
 from neotta.deploy import ray as on_ray
 
 on_ray.adapt(dataset, model)                # every worker makes partial centroids; they are merged exactly
 logits = on_ray.predict(dataset, model)     # a dataset again, computed as it is read
+
+logits = on_ray.predict(dataset, model, adapt=True)     # or in one pass, adapting on the way
 ```
 
 The first pass brings one small row per batch to the driver, whatever the size of the dataset.
@@ -58,8 +60,7 @@ def adapt(
     given = options.given()
     if "alpha" in given or given.get("statistics") == "ema":
         raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' on Ray")
-    if any(isinstance(neo, StreamHead) for neo in heads(model).values()):
-        raise OptionError("a model with many streams cannot be adapted on Ray: adapt one model per stream")
+    _refuse_streams(model)
     totals = {name: copied(neo.centroid) for name, neo in heads(model).items()}
     for row in _mapped(dataset, _Summarise, (model, images), batch_size, workers, resources).iter_rows():
         for name, state in Record.decode(row["record"]).own.items():
@@ -73,16 +74,19 @@ def predict(
     model: nn.Module,
     images: Images = "image",
     *,
+    adapt: bool = False,
     batch_size: int = 64,
     workers: int = 1,
     **resources: Any,
 ) -> Any:
-    """Answer for a whole dataset with the centroid as it is.
+    """Answer for a whole dataset, with the centroid as it is or adapting on the way.
 
     Args:
         dataset: A `ray.data.Dataset`.
-        model: An adapted model, or any other.
+        model: An adapted model, or any other. It stays as it is.
         images: See `adapt`.
+        adapt: Adapt on the way, in one pass. Each worker starts from the state of the model and goes on by itself, with
+            the batches that come to it, which works for moving averages too.
         batch_size: See `adapt`.
         workers: See `adapt`.
         **resources: See `adapt`.
@@ -91,9 +95,16 @@ def predict(
         A `ray.data.Dataset` with a column `logits`, (C,) each, in the place of the column of images.
 
     Raises:
+        OptionError: The model keeps many streams.
         MissingExtraError: Ray is not installed.
     """
-    return _mapped(dataset, _Predict, (model, images), batch_size, workers, resources)
+    _refuse_streams(model)
+    return _mapped(dataset, _Adapting if adapt else _Predict, (model, images), batch_size, workers, resources)
+
+
+def _refuse_streams(model: nn.Module) -> None:
+    if any(isinstance(module, StreamHead) for module in model.modules()):
+        raise OptionError("a model with many streams cannot be run on Ray: use one model, and one dataset, per stream")
 
 
 def _mapped(
@@ -155,7 +166,15 @@ class _Summarise(_Worker):
         return {"record": [Record("", "", 0, 0, False, own).encode()]}
 
 
-class _Predict(_Worker):
+class _Adapting(_Worker):
+    """Answers, and adapts unless the model is frozen."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        logits = self.run(batch).float().cpu().numpy()
+        return {**{name: column for name, column in batch.items() if name != self.images}, "logits": logits}
+
+
+class _Predict(_Adapting):
     """Answers without adapting."""
 
     def __init__(self, model: Any, images: Images) -> None:
@@ -163,7 +182,3 @@ class _Predict(_Worker):
         for module in self.model.modules():
             if isinstance(module, NEOHead):
                 module.freeze()
-
-    def __call__(self, batch: Batch) -> Batch:
-        logits = self.run(batch).float().cpu().numpy()
-        return {**{name: column for name, column in batch.items() if name != self.images}, "logits": logits}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import os
 import platform
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from neotta._version import __version__
@@ -33,9 +35,11 @@ def surroundings() -> dict[str, Any]:
     return {**_fixed(), "time": now.isoformat(timespec="seconds")}
 
 
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:  # noqa: PTH123
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+def _processor(root: Path = Path("/")) -> str:
+    """The processor by its name; small boards have none, but tell what board they are."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    with contextlib.suppress(OSError):
+        return (root / "proc/device-tree/model").read_text().strip("\0\n ")
+    return platform.processor() or platform.machine()

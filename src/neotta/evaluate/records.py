@@ -79,7 +79,7 @@ class Records:
         Raises:
             StorageError: It cannot be written, as when the disk is full; what was there stays as it was.
         """
-        line = (_canonical(_with_checksum(record)) + "\n").encode()
+        line = f"{as_line(record)}\n".encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b", buffering=0) as file, _locked(file.fileno()):
@@ -107,7 +107,12 @@ class Records:
         )
         aside.write_bytes(self.path.read_bytes())
         with atomic(self.path) as temporary:
-            temporary.write_text("".join(_canonical(_with_checksum(record)) + "\n" for record in good))
+            temporary.write_text("".join(f"{as_line(record)}\n" for record in good))
+
+
+def as_line(record: Mapping[str, Any]) -> str:
+    """A record as it stands in a file, with its checksum."""
+    return _canonical(_with_checksum(record))
 
 
 def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> pandas.DataFrame:

@@ -31,9 +31,9 @@ from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Record, content_key
 from neotta.evaluate.scores import score
 from neotta.evaluate.trail import Trail, full_batches
+from neotta.models.identity import identity
 from neotta.models.load import load_model
 from neotta.models.split import split
-from neotta.statefile import fingerprint
 
 Progress = Callable[[str, int], None]
 
@@ -75,8 +75,8 @@ class Workbench:
 
     @cached_property
     def weights(self) -> str:
-        """A hash of the model's weights."""
-        return fingerprint(self.model.state_dict())[:32]
+        """A hash of the model: its weights, and how it is built."""
+        return identity(self.model)
 
     @cached_property
     def _preprocess(self) -> dict[str, Any]:

@@ -112,4 +112,13 @@ def membership(group: Any, store: Any, rank: int | None, world_size: int | None)
     members = dist.get_process_group_ranks(group)
     if dist.get_rank() not in members:
         raise OptionError(f"this process (rank {dist.get_rank()}) is not in the group of {members}")
-    return store or dist.distributed_c10d._get_default_store(), dist.get_rank(), members
+    return store or _store_of(dist.group.WORLD if group is None else group), dist.get_rank(), members
+
+
+def _store_of(group: Any) -> Any:
+    """The store that a group of processes was made with."""
+    import torch.distributed as dist
+
+    if hasattr(group, "get_group_store"):
+        return group.get_group_store()
+    return dist.distributed_c10d._get_default_store()  # older versions of torch have no public name for it

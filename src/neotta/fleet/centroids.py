@@ -175,9 +175,13 @@ class StreamCentroids(StreamTable):
         state = self.read(stream)
         if state is None:
             raise InputError(f"there is no stream {stream!r}: it has not been met")
-        centroid = Centroid(self.features, **self.rule, device=self.mean.device)
+        centroid = self.blank()
         centroid.load_state({name: tensor[0] for name, tensor in state.items()})
         return centroid
+
+    def blank(self) -> Centroid:
+        """An empty centroid of the kind that each stream has."""
+        return Centroid(self.features, **self.rule, device=self.mean.device)
 
     def put(self, stream: StreamId, centroid: Centroid) -> None:
         """Set one stream's centroid."""

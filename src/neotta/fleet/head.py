@@ -39,7 +39,7 @@ class StreamHead(NEOHead):
         options: Options,
         *,
         capacity: int | None = None,
-        file: str | os.PathLike[str] | None = None,
+        folder: str | os.PathLike[str] | None = None,
     ) -> StreamHead:
         """Make the head that a method of the NEO family needs, with a centroid for each stream.
 
@@ -48,11 +48,11 @@ class StreamHead(NEOHead):
             method: `"neo"`, `"neo-continual"` or `"neo-mse"`.
             options: The method's options.
             capacity: How many streams are held in memory at most.
-            file: Where the others are.
+            folder: Where the others are.
         """
         head = cls.variant(linear, method, options)
         owner = fingerprint(dict(linear.named_parameters())) + f" {method} {options}"
-        store = StreamStore(file, linear.in_features, owner) if file is not None else None
+        store = StreamStore(folder, linear.in_features, owner) if folder is not None else None
         head._remember(head.streams.rule, capacity=capacity, store=store)
         return head
 
@@ -71,7 +71,13 @@ class StreamHead(NEOHead):
 
         Raises:
             InputError: There are no stream ids, or not as many as samples.
+            ModelError: The model is traced by `torch.export`.
         """
+        if torch.compiler.is_compiling():  # by torch.export, as torch.compile stays out of here
+            raise ModelError(
+                "a model with many streams cannot be traced: export one of them, neotta.fold(model, stream=...), or "
+                "neotta.save(model, path, stream=...) and load it into an ordinary model"
+            )
         self._check(input)
         ids = current(len(input) if input.dim() > 1 else 1)
         flat = input.reshape(-1, self.in_features)

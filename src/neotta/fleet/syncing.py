@@ -52,8 +52,8 @@ def sync(
         timeout: For how many seconds a replica is waited for. One that has published nothing new for so long is left
             out of the waiting until it does. Choose more than `every` batches take on the slowest machine.
         group: A group of torch.distributed; all processes by default.
-        store: A store of torch.distributed (`TCPStore`) to exchange through, in the place of that of the default
-            group. With `rank` and `world_size`, no group is needed.
+        store: A store of torch.distributed (`TCPStore`) to exchange through, in the place of that of the group. With
+            `rank` and `world_size`, no group is needed.
         rank: Which replica this is, if there is no group.
         world_size: How many replicas there are, if there is no group.
         name: Tells several exchanges in one store apart.

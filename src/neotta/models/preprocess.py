@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
-from PIL import Image
 
 from neotta.errors import InputError, OptionError
 
-if TYPE_CHECKING:  # `pixels` and `array` work where torch is not installed
+if TYPE_CHECKING:  # `pixels` and `array` work where torch is not installed, all else where Pillow is not
+    from PIL import Image
     from torch import Tensor
 
-INTERPOLATIONS = {name.lower(): value for name, value in Image.Resampling.__members__.items()}
+INTERPOLATIONS = {"nearest": 0, "box": 4, "bilinear": 2, "hamming": 5, "bicubic": 3, "lanczos": 1}
+"""The numbers that Pillow has for them (`Image.Resampling`), and Hugging Face."""
 ImageLike: TypeAlias = "Image.Image | np.ndarray[Any, Any] | Tensor"
 
 
@@ -160,6 +161,7 @@ class Preprocess:
     def _fit_float(self, x: Tensor) -> Tensor:
         """Resize and crop a floating tensor (3, H, W) without rounding its values to 8 bits."""
         import torch
+        from PIL import Image
 
         if tuple(x.shape[1:]) == self.size == self._resized(*x.shape[1:]):
             return x
@@ -185,6 +187,8 @@ class Preprocess:
 
 
 def _pillow(image: ImageLike) -> Image.Image:
+    from PIL import Image
+
     if isinstance(image, Image.Image):
         return image.convert("RGB")
     if _is_tensor(image) and str(image.dtype) == "torch.uint8" and image.ndim == 3 and image.shape[0] == 3:

@@ -143,8 +143,8 @@ def _make_head(name: str, linear: nn.Linear, asked: Adaptation) -> NEOHead:
     if asked.streams is None:
         return NEOHead.variant(linear, asked.method, asked.options)
     capacity, folder = asked.streams
-    file = None if folder is None else Path(folder) / f"{name}.sqlite"
-    return StreamHead.with_streams(linear, asked.method, asked.options, capacity=capacity, file=file)
+    mine = None if folder is None else Path(folder) / name
+    return StreamHead.with_streams(linear, asked.method, asked.options, capacity=capacity, folder=mine)
 
 
 def check_module(model: Any) -> None:
@@ -218,6 +218,36 @@ def stream_heads(model: nn.Module) -> dict[str, StreamHead]:
     if not found:
         raise InputError("this model keeps no streams apart: adapt it with streams=True, or name no stream")
     return found
+
+
+def need_stream(model: nn.Module, stream: StreamId | None, example: str) -> None:
+    """Refuse a model of many streams where one centroid is needed and no stream is named, and a name without streams.
+
+    Args:
+        model: The adapted model.
+        stream: The stream, if one is named.
+        example: What the caller should write.
+    """
+    many = any(isinstance(neo, StreamHead) for neo in heads(model).values())
+    if many and stream is None:
+        raise InputError(f"this model keeps one centroid per stream: name one of them, as in {example}")
+    if stream is not None:
+        stream_heads(model)
+
+
+def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
+    """Ordinary heads with the centroid of one stream, by the heads they can stand in for; the model stays as it is.
+
+    Raises:
+        InputError: The model keeps no streams apart, or there is none of this name.
+    """
+    asked = adaptation(model)._replace(streams=None)
+    pairs: dict[nn.Module, nn.Module] = {}
+    for streaming in stream_heads(model).values():
+        pairs[streaming] = neo = NEOHead.variant(streaming, asked.method, asked.options)
+        neo.centroid.load_state(streaming.streams.centroid(one(stream)).state())
+        neo.__dict__["_adaptation"] = asked
+    return pairs
 
 
 def fold(model: Model, *, stream: StreamId | None = None) -> Model:

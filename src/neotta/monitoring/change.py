@@ -32,12 +32,12 @@ class ChangeDetector:
     """
 
     def __init__(self, features: int, *, false_alarm_rate: float = 1e-6, warmup: int = 128, memory: int = 1024) -> None:
-        if not 0.0 < false_alarm_rate < 1.0:
+        if not isinstance(false_alarm_rate, float) or not 0.0 < false_alarm_rate < 1.0:
             raise OptionError(f"false_alarm_rate is {false_alarm_rate!r}: it lies between 0 and 1, such as 1e-6")
-        if warmup < 2:
+        if not isinstance(warmup, int) or warmup < 2:
             raise OptionError(f"warmup is {warmup!r}: at least 2 samples are needed, and 64 or more are better")
-        if memory < warmup:
-            raise OptionError(f"memory is {memory!r}: it must be at least warmup, {warmup}")
+        if not isinstance(memory, int) or memory < warmup:
+            raise OptionError(f"memory is {memory!r}: it is a whole number, and at least warmup, {warmup}")
         self.features = features
         self.false_alarm_rate = false_alarm_rate
         self.warmup = warmup

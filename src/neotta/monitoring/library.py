@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from neotta.adapters.neo import Recentering
 from neotta.centroid import Centroid
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
+from neotta.fleet.ids import StreamId
 from neotta.models.state import save
-from neotta.models.surgery import head
+from neotta.models.surgery import head, need_stream
+from neotta.neo import VARIANTS
 from neotta.statefile import read_state, write_state
 
 if TYPE_CHECKING:
@@ -84,23 +86,27 @@ class DomainLibrary:
             raise OptionError(f"a library is a folder, and {os.fspath(folder)!r} is a file")
         self._read: dict[Path, tuple[tuple[int, int], Domain | StateError]] = {}
 
-    def add(self, name: str, source: nn.Module | Recentering | Monitor) -> Domain:
+    def add(self, name: str, source: nn.Module | Recentering | Monitor, *, stream: StreamId | None = None) -> Domain:
         """Save what a model has learnt as a domain of this name; an older one is replaced.
 
         Args:
             name: The name of the domain, which becomes the name of the file.
             source: An adapted model, a NEO adapter, or a monitor: its centroid since the last change.
+            stream: Which stream of the model, if it keeps one centroid for each.
         """
         from neotta.monitoring.monitor import Monitor
 
         path = self._path(name)
+        if stream is not None and not isinstance(source, nn.Module):
+            raise OptionError(f"stream is for a model with many: a {type(source).__name__} has one centroid")
         if isinstance(source, Monitor):
             write_state(path, *_monitored(source))
         elif isinstance(source, Recentering):
             source.save(path)
         else:
             head(source)  # a domain has one centroid
-            save(source, path)
+            need_stream(source, stream, "library.add(name, model, stream='gate')")
+            save(source, path, stream=stream)
         return self[name]
 
     def remove(self, name: str) -> None:
@@ -165,7 +171,8 @@ class DomainLibrary:
         return sorted(path.stem for path in self.folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))
 
     def _path(self, name: str) -> Path:
-        if not name or name.startswith(".") or name != Path(name).name or "\\" in name or "\0" in name:
+        usable = isinstance(name, str) and name and not name.startswith(".") and not {"\\", "\0"} & set(name)
+        if not usable or name != Path(name).name:
             raise OptionError(f"{name!r} cannot be the name of a domain: it becomes the name of a file")
         return self.folder / f"{name}{SUFFIX}"
 
@@ -195,7 +202,7 @@ def rank(centroid: Tensor, domains: Iterable[Domain], count: int = 0, variance: 
         count: See above; 0 where it is not known.
         variance: See above; also stands in for a domain whose own is not known.
     """
-    mine = centroid.detach().double().cpu()
+    mine = torch.as_tensor(centroid).detach().double().cpu()
     found = []
     for domain in domains:
         if domain.centroid.shape != mine.shape:
@@ -221,13 +228,27 @@ def _domain(path: Path) -> Domain:
         raise StateMismatchError(f"{os.fspath(path)!r} has {len(heads)} heads: a domain has one centroid")
     (prefix, fingerprint), *_ = heads.items()
     try:
-        mean, count, scatter = (tensors[f"{prefix}{part}"] for part in ("mean", "count", "scatter"))
+        state = {part: tensors[f"{prefix}{part}"] for part in ("mean", "count", "batches", "rejected", "scatter")}
     except KeyError as error:
         raise StateMismatchError(f"{os.fspath(path)!r} holds no centroid: {error} is missing") from error
-    if mean.dim() != 1 or not bool(torch.isfinite(mean).all()):
+    if about.get("streams"):
+        raise StateMismatchError(
+            f"{os.fspath(path)!r} holds many streams, and a domain has one centroid: save one of them, "
+            "neotta.save(model, path, stream=...)"
+        )
+    if state["mean"].dim() != 1 or not bool(torch.isfinite(state["mean"]).all()):
         raise StateMismatchError(f"the centroid of {os.fspath(path)!r} is not a vector of finite numbers")
-    variance = float(scatter) / (int(count) - 1) if int(count) > 1 and float(scatter) > 0 else None
-    return Domain(path.stem, mean.double(), int(count), variance, fingerprint)
+    count, scatter = int(state["count"]), float(state["scatter"])
+    variance = scatter / (count - 1) if count > 1 and scatter > 0 else None
+    return Domain(path.stem, _centroid(state, about.get("options", {})), count, variance, fingerprint)
+
+
+def _centroid(state: dict[str, Tensor], options: Mapping[str, Any]) -> Tensor:
+    """What a model with this state subtracts, before any shrinkage, (d,) float64."""
+    debias = str(options.get("debias")) == "True"  # an adapter's options are saved as text
+    centroid = Centroid(len(state["mean"]), alpha=float(options["alpha"]) if debias else None, debias=debias)
+    centroid.load_state(state)
+    return centroid.value()
 
 
 def _monitored(monitor: Monitor) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -236,5 +257,6 @@ def _monitored(monitor: Monitor) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise OptionError("this monitor belongs to no model: a domain needs to know which head it is for")
     centroid: Centroid = monitor.centroid
     tensors = {f"{monitor.head_name}.{name}": tensor for name, tensor in centroid.state().items()}
-    about = {"kind": "model", "method": "neo", "options": {}, "heads": {monitor.head_name: monitor.fingerprint}}
+    options = VARIANTS["neo"]().model_dump(mode="json")
+    about = {"kind": "model", "method": "neo", "options": options, "heads": {monitor.head_name: monitor.fingerprint}}
     return tensors, about

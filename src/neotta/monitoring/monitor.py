@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from neotta.adapters.neo import Recentering
 from neotta.centroid import Centroid
 from neotta.errors import InputError, OptionError
-from neotta.monitoring.attach import Target
+from neotta.fleet.ids import StreamId
+from neotta.monitoring.attach import find_target
 from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.library import Domain, DomainLibrary, rank
 from neotta.monitoring.ranks import Alarm, Floats
@@ -47,6 +48,7 @@ class Monitor:
         warmup: How many samples are taken as usual before the test for changes begins.
         memory: How many samples pass, in the long run, before that test is fitted anew.
         head: The name of the head, for a model that has several.
+        stream: Which stream to watch, of a model adapted with `streams=True`; the others need monitors of their own.
         attach: Whether to watch the model's calls. If not, give the embeddings to `observe` before the model sees them.
     """
 
@@ -61,6 +63,7 @@ class Monitor:
         warmup: int = 128,
         memory: int = 1024,
         head: str | None = None,
+        stream: StreamId | None = None,
         attach: bool = True,
     ) -> None:
         if action not in get_args(Action):
@@ -69,6 +72,8 @@ class Monitor:
             raise OptionError("action 'nearest' needs a library of known domains")
         if action != "none" and model is None:
             raise OptionError(f"action {action!r} needs a model to act on")
+        if on_change is not None and not callable(on_change):
+            raise OptionError(f"on_change is called with every change, and {on_change!r} cannot be called")
         self.library = library if isinstance(library, DomainLibrary | None) else DomainLibrary(library)
         self.action: Action = action
         self.on_change = on_change
@@ -80,7 +85,7 @@ class Monitor:
         self._lock = threading.RLock()
         self._detector: ChangeDetector | None = None
         self._centroid: Centroid | None = None
-        self._target = None if model is None else Target(model, head)
+        self._target = None if model is None else find_target(model, head, stream)
         if self._target is not None:
             self._begin(self._target.neo.in_features)
         self._end = self._target.watch(self.observe) if self._target is not None and attach else None
@@ -108,8 +113,7 @@ class Monitor:
             zero = Domain("origin", torch.zeros_like(mean), 0, 0.0, "")
             model = None
             if self._target is not None:
-                neo = self._target.neo
-                model = Domain("model", neo.centre(torch.float64).cpu(), neo.count, 0.0, "")
+                model = Domain("model", self._target.centre(), self._target.count, 0.0, "")
             moving, noise = speed(detector.recent(REFERENCE)) if detector is not None else (math.nan, math.nan)
             return Status(
                 samples=self.samples,
@@ -153,6 +157,9 @@ class Monitor:
         if self._end is not None:
             self._end()
             self._end = None
+
+    def __repr__(self) -> str:
+        return f"<Monitor, action={self.action!r}: {self.samples} samples, {len(self.changes)} changes>"
 
     def __enter__(self) -> Monitor:
         return self

@@ -1,4 +1,4 @@
-"""A monitor's figures as Prometheus metrics (the extra `prometheus`).
+"""Monitors' figures as Prometheus metrics (the extra `prometheus`).
 
 ```python
 from neotta.monitoring import prometheus
@@ -10,92 +10,101 @@ prometheus_client.start_http_server(9100)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from neotta.errors import MissingExtraError
+from neotta.errors import MissingExtraError, OptionError
 from neotta.monitoring.monitor import Monitor
-from neotta.monitoring.status import Status
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
+COUNTERS = {
+    "samples": "Samples seen.",
+    "rejected": "Samples with NaN or Inf, which did not count.",
+    "alarms": "Sudden changes.",
+}
+GAUGES = {
+    "current_samples": "Samples since the last change.",
+    "evidence": "How near the next alarm is, 0 to 1.",
+    "origin_distance": "Distance of the centroid from zero.",
+    "origin_distance_ratio": "The same in units of sampling noise.",
+    "model_distance": "Distance of the current centroid from the one that the model subtracts.",
+    "speed": "How far the short-window centroid moves in 100 samples.",
+    "speed_noise": "What the speed would be if nothing moved.",
+    "nearest_cosine": "Cosine of the centroid with that of the nearest domain.",
+}
+BY_DOMAIN = {
+    "domain_distance": "Distance from a known domain.",
+    "domain_distance_ratio": "The same in units of sampling noise.",
+    "domain_cosine": "Cosine with a known domain's centroid.",
+}
+
 
 class Metrics:
-    """Makes metrics of a monitor's status when it is asked for them, and costs nothing between.
+    """Makes metrics of monitors when it is asked for them, and costs nothing between.
 
     Args:
-        monitor: The monitor.
+        monitors: The monitors by their label; the label "" is left out.
         prefix: Of the metrics' names.
     """
 
-    def __init__(self, monitor: Monitor, prefix: str = "neotta") -> None:
-        self._monitor, self._prefix = monitor, prefix
+    def __init__(self, monitors: Mapping[str, Monitor], prefix: str = "neotta") -> None:
+        self._monitors, self._prefix = monitors, prefix
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
-        monitor = self._monitor
-        yield self._counter("samples", "Samples seen.", monitor.samples)
-        yield self._counter("rejected", "Samples with NaN or Inf, which did not count.", monitor.rejected)
-        yield self._counter("alarms", "Sudden changes.", len(monitor.changes))
-        if monitor.samples:
-            yield from self._gauges(monitor.status())
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    def _gauges(self, status: Status) -> Iterator[Metric]:
-        gauges = {
-            "current_samples": ("Samples since the last change.", status.current),
-            "evidence": ("How near the next alarm is, 0 to 1.", status.evidence),
-            "origin_distance": ("Distance of the centroid from zero.", status.origin.distance),
-            "origin_distance_ratio": ("The same in units of sampling noise.", status.origin.ratio),
-            "speed": ("How far the short-window centroid moves in 100 samples.", status.speed),
-            "speed_noise": ("What the speed would be if nothing moved.", status.speed_noise),
-        }
-        if status.model is not None:
-            what = "Distance of the current centroid from the one that the model subtracts."
-            gauges["model_distance"] = (what, status.model.distance)
-        if status.domains:
-            near = status.domains[0]
-            gauges["nearest_cosine"] = ("Cosine of the centroid with that of the nearest domain.", near.cosine)
-        for name, (what, value) in gauges.items():
-            yield self._gauge(name, what, {None: value})
-        domains = status.domains
-        yield self._gauge(
-            "domain_distance", "Distance from a known domain.", {near.domain: near.distance for near in domains}
-        )
-        yield self._gauge(
-            "domain_distance_ratio",
-            "The same in units of sampling noise.",
-            {near.domain: near.ratio for near in domains},
-        )
-        yield self._gauge(
-            "domain_cosine", "Cosine with a known domain's centroid.", {near.domain: near.cosine for near in domains}
-        )
-
-    def _counter(self, name: str, what: str, value: int) -> Metric:
-        from prometheus_client.core import CounterMetricFamily
-
-        return CounterMetricFamily(f"{self._prefix}_{name}", what, value=value)
-
-    def _gauge(self, name: str, what: str, values: dict[Any, float]) -> Metric:
-        """One gauge: a single value under None, or one value for each domain."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        if None in values:
-            return GaugeMetricFamily(f"{self._prefix}_{name}", what, value=values[None])
-        family = GaugeMetricFamily(f"{self._prefix}_{name}", what, labels=["domain"])
-        for domain, value in values.items():
-            family.add_metric([domain], value)
-        return family
+        labels = ["monitor"] if any(self._monitors) else []
+        families: dict[str, Metric] = {}
+        for name, what in COUNTERS.items():
+            families[name] = CounterMetricFamily(f"{self._prefix}_{name}", what, labels=labels)
+        for name, what in {**GAUGES, **BY_DOMAIN}.items():
+            more = ["domain"] if name in BY_DOMAIN else []
+            families[name] = GaugeMetricFamily(f"{self._prefix}_{name}", what, labels=[*labels, *more])
+        for label, monitor in self._monitors.items():
+            for name, domain, value in _figures(monitor):
+                values = [label] * bool(labels) + [domain] * (name in BY_DOMAIN)
+                families[name].add_metric(values, value)  # type: ignore[attr-defined]
+        yield from families.values()
 
 
-def export(monitor: Monitor, registry: CollectorRegistry | None = None, *, prefix: str = "neotta") -> Metrics:
-    """Show a monitor's figures in a Prometheus registry.
+def _figures(monitor: Monitor) -> Iterator[tuple[str, str, float]]:
+    """What a monitor has to tell: the name of a metric, the domain it is about if it is about one, and its value."""
+    yield "samples", "", monitor.samples
+    yield "rejected", "", monitor.rejected
+    yield "alarms", "", len(monitor.changes)
+    if not monitor.samples:
+        return
+    status = monitor.status()
+    yield "current_samples", "", status.current
+    yield "evidence", "", status.evidence
+    yield "origin_distance", "", status.origin.distance
+    yield "origin_distance_ratio", "", status.origin.ratio
+    yield "speed", "", status.speed
+    yield "speed_noise", "", status.speed_noise
+    if status.model is not None:
+        yield "model_distance", "", status.model.distance
+    if status.domains:
+        yield "nearest_cosine", "", status.domains[0].cosine
+    for near in status.domains:
+        yield "domain_distance", near.domain, near.distance
+        yield "domain_distance_ratio", near.domain, near.ratio
+        yield "domain_cosine", near.domain, near.cosine
+
+
+def export(
+    monitor: Monitor | Mapping[str, Monitor], registry: CollectorRegistry | None = None, *, prefix: str = "neotta"
+) -> Metrics:
+    """Show the figures of a monitor, or of several, in a Prometheus registry.
 
     Args:
-        monitor: The monitor.
+        monitor: The monitor, or several by name: every metric then has a label `monitor`. A dictionary may be added to
+            afterwards.
         registry: None for the default one. `registry.unregister` what comes back to end it.
-        prefix: Of the metrics' names; a registry that shows several monitors needs one for each.
+        prefix: Of the metrics' names.
 
     Raises:
         MissingExtraError: prometheus_client is not installed.
@@ -104,6 +113,10 @@ def export(monitor: Monitor, registry: CollectorRegistry | None = None, *, prefi
         from prometheus_client import REGISTRY
     except ImportError as error:
         raise MissingExtraError("prometheus_client", "prometheus", "exporting metrics") from error
-    metrics = Metrics(monitor, prefix)
+    monitors = monitor if isinstance(monitor, Mapping) else {"": monitor}
+    for name, each in monitors.items():
+        if not isinstance(each, Monitor) or not isinstance(name, str):
+            raise OptionError(f"metrics are made of a monitor, or of several by name, got {monitor!r}")
+    metrics = Metrics(monitors, prefix)
     (REGISTRY if registry is None else registry).register(metrics)
     return metrics

@@ -28,10 +28,11 @@ def place(target: Target, mean: Tensor, worth: int, seen: Floats, variance: floa
     count = int(start.count)
     if count == 0:
         return
-    centroid = target.neo.centroid
+    centroid = target.blank()
     centroid.set(start.mean, count)
     if centroid.variance:
         centroid.scatter.fill_(variance * (count - 1))
+    target.put(centroid)
 
 
 def worth(distance: float, variance: float, count: int, domain: Domain) -> int:

@@ -9,7 +9,29 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = ("corruptions",)
+_FILES = (
+    "methods",
+    "tradeoff",
+    "dimensions",
+    "alignment",
+    "corruptions",
+    "gains",
+    "calibration",
+    "full",
+    "samples",
+    "classes",
+    "continual",
+    "cross_domain",
+    "resources",
+    "cnn",
+    "batch_size",
+    "alpha",
+    "collapse",
+    "few_samples",
+    "continual_start",
+    "stacks",
+    "reliability",
+)
 
 
 @cache

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
-from neotta.errors import DataError
+from neotta.errors import DataError, OptionError
 from neotta.evaluate.compare import compare
-from neotta.evaluate.comparison import METRICS, Block, Comparison
+from neotta.evaluate.comparison import METRICS, Block, Comparison, Difference
 from neotta.evaluate.metrics import Interval, interval, verdict
 from neotta.evaluate.records import Record
 from neotta.paper.item import Holds, Rows, Table
@@ -16,12 +17,17 @@ from neotta.report.grids import Entry, Grid, differences, number, values
 NOTHING = Interval(math.nan, math.nan, 0)
 
 
-def compared(records: Sequence[Record], metric: str = "top1") -> Comparison | None:
-    """A comparison of runs, or None if none succeeded."""
+def compared(records: Sequence[Record], metric: str = "top1", baseline: str = "none") -> Comparison | None:
+    """A comparison of runs, or None if none succeeded or the baseline was not run."""
     try:
-        return compare(records, metric) if records else None
-    except DataError:
+        return compare(records, metric, baseline=baseline) if records else None
+    except (DataError, OptionError):
         return None
+
+
+def fullest(comparison: Comparison | None) -> Block | None:
+    """The block with the most methods, if there is any."""
+    return max(comparison.blocks, key=lambda block: len(block.methods)) if comparison else None
 
 
 def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]:
@@ -30,17 +36,22 @@ def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]
     for block in comparison.blocks:
         where = f"{title}, {block.title}" if block.title else title
         shown = values(block, comparison.metric)
-        caption = f"{sentence(comparison.metric.title)}. Best in bold, second best underlined." + _seeds(block)
+        caption = f"{sentence(comparison.metric.title)}. Best in bold, second best underlined." + seeds(block)
         found.append(Table(where, shown, rows(block), caption))
         differing = differences(block, comparison.metric) if gaps else None
         if differing is not None:
-            caption = f"Difference to {block.baseline} on the same samples, with what it says." + _seeds(block)
+            caption = f"Difference to {block.baseline} on the same samples, with what it says." + seeds(block)
             found.append(Table(f"{where}: difference to {block.baseline}", differing, gap_rows(block), caption))
     return found
 
 
-def _seeds(block: Block) -> str:
-    """What the ± means, or that there is none."""
+def plain_notes(comparison: Comparison) -> list[str]:
+    """The notes of a comparison whose differences are not shown: nothing about verdicts."""
+    return [note for note in comparison.notes() if "verdict" not in note]
+
+
+def seeds(block: Block) -> str:
+    """A sentence that says what the ± means, or that there is none."""
     if len(block.seeds) < 2:
         return " One seed: no interval can be given."
     return f" ±: 95 % interval over {len(block.seeds)} seeds."
@@ -82,6 +93,7 @@ def beside(
     *,
     corner: str = "method",
     unit: str = "top1",
+    digits: int | None = None,
     sign: str = "",
     caption: str = "",
 ) -> Table:
@@ -93,10 +105,11 @@ def beside(
         measured: Measured ones by name; a name needs not be in both.
         corner: What the names are.
         unit: The metric, which says how many digits are shown.
+        digits: Another number of digits.
         sign: `"+"` for numbers that are changes.
         caption: How to read it.
     """
-    metric = METRICS[unit]
+    metric = METRICS[unit] if digits is None else METRICS[unit]._replace(digits=digits)
     shown, data = [], []
     for name in dict.fromkeys([*published, *measured]):
         printed, mine = published.get(name, math.nan), measured.get(name, NOTHING)
@@ -156,6 +169,16 @@ def claim_of_gain(gap: Interval) -> Holds:
     return {"helps": "yes", "hurts": "no"}.get(said, "unclear")  # type: ignore[return-value]
 
 
+def some(count: float, what: str) -> str:
+    """`1 sample`, `2 samples`."""
+    return f"{count:g} {what if count == 1 else plural(what)}"
+
+
+def plural(word: str) -> str:
+    """`samples`, `classes`."""
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
 def sentence(text: str) -> str:
     """With a capital letter."""
     return text[:1].upper() + text[1:]
@@ -167,10 +190,39 @@ def listed(names: Sequence[str]) -> str:
 
 
 def means(block: Block) -> dict[str, Interval]:
-    """The mean of each method over the domains; with a single domain, that of the domain."""
+    """The mean of each method over the shifted domains; with a single domain, that of the domain."""
     if block.average:
         return block.average
-    return {label: cell.interval for (_, label), cell in block.cells.items() if cell.values}
+    alone = _alone(block)
+    return {label: cell.interval for (domain, label), cell in block.cells.items() if domain in alone and cell.values}
+
+
+def mean_gaps(block: Block) -> dict[str, Difference]:
+    """The differences to the baseline over the shifted domains; with a single domain, those on it."""
+    if block.average_differences:
+        return block.average_differences
+    alone = _alone(block)
+    return {label: gap for (domain, label), gap in block.differences.items() if domain in alone}
+
+
+def _alone(block: Block) -> tuple[str, ...]:
+    """The domain of a block that has one shifted domain, or only the clean one; none where domains are incomplete."""
+    names = block.averaged or block.domains
+    return names if len(names) == 1 else ()
+
+
+def doubt(gap: Interval) -> str:
+    """What has to be added to a difference that may be none."""
+    if math.isnan(gap.half_width):
+        return " (one seed: no interval)"
+    return " (which may be chance)" if verdict(gap) == "can't tell" else ""
+
+
+def together(parts: Sequence[Holds]) -> Holds:
+    """One verdict for a claim of several parts: what is refuted outweighs what is unclear."""
+    if len(set(parts)) == 1:
+        return parts[0]
+    return "partly" if "yes" in parts else "no" if "no" in parts else "unclear"
 
 
 def all_hold(found: Sequence[Holds]) -> Holds:
@@ -178,3 +230,8 @@ def all_hold(found: Sequence[Holds]) -> Holds:
     if not found:
         return "unclear"
     return found[0] if len(set(found)) == 1 else "partly"
+
+
+def file_name(*parts: str) -> str:
+    """A name for a file: words in lower case, with hyphens between."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")

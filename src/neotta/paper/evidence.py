@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
+from neotta.data.base import ImageDataset
 from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
@@ -23,7 +25,7 @@ from neotta.evaluate.records import Record, Records, content_key
 from neotta.evaluate.sweep import Watcher, sweep
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.item import Item
-from neotta.paper.study import Setting, Study, Subject
+from neotta.paper.study import Setting, Study, Subject, needs_images
 
 Watching = Callable[[str], AbstractContextManager[Watcher]]
 """Makes, for the name of what is carried out, what shows how it goes."""
@@ -104,18 +106,24 @@ class Evidence:
         missing = [name for name in item.costs(setting) if self._force or self._cost(setting, name) is None]
         if not missing:
             return
-        with self._watching(f"{item.name}, time and memory: {setting.title}"):
-            costs = measure_costs(
-                missing,
-                subject.model,
-                on_failure=lambda name, error: self.problems.update({f"the cost of {name}": str(error)}),
-                model_options=subject.model_options,
-                batch_size=self.study.batch_size,
-                batches=self.study.cost_batches,
-                device=self._device or "cpu",
-            )
+        title = f"{item.name}, time and memory: {setting.title}"
+        try:
+            with self._watching(title):
+                costs = measure_costs(
+                    missing,
+                    subject.model,
+                    on_failure=lambda name, error: self.problems.update({f"{title}, {name}": str(error)}),
+                    model_options=subject.model_options,
+                    batch_size=self.study.batch_size,
+                    batches=self.study.cost_batches,
+                    rounds=self.study.cost_rounds,
+                    device=self._device or "cpu",
+                )
+        except NeottaError as error:
+            self.problems[title] = str(error)
+            return
         for cost in costs.values():
-            self._records.append(_cost_record(setting, dataclasses.asdict(cost)))
+            self._records.append(cost_record(setting, dataclasses.asdict(cost)))
         self._reload()
 
     def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Workbench], Any]) -> Any:
@@ -148,8 +156,8 @@ class Evidence:
         return {name: record for name in methods if (record := self._cost(setting, name)) is not None}
 
     def other_costs(self) -> list[Record]:
-        """Costs in merged files: of other devices."""
-        return [record for record in self._merged if record.get("kind") == "cost"]
+        """Costs in merged files, as `neotta bench` writes them: of other devices."""
+        return [record for record in self._merged if "seconds_per_image" in record and "method" in record]
 
     def bench(self, setting: Setting) -> Workbench:
         """The model and data of a setting, open; with the clean domain, if there is one."""
@@ -177,51 +185,41 @@ class Evidence:
 
     def _look_at(self, subject: Subject) -> Setting:
         subject = subject.complete()
-        plan = Setting(self.study, subject, ("none",), frozenset(), clean=bool(subject.corruptions)).plan(
-            "none", clean=True
-        )
+        plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
         bench = Workbench(plan, cache=self._cache, device=self._device)
-        usable: list[str] = []
-        left_out: dict[str, str] = {}
-        for name in self.study.methods:
-            reason = _why_not(bench, name)
-            usable += [] if reason else [name]
-            left_out |= {name: reason} if reason else {}
+        why_not = functools.cache(functools.partial(_why_not, bench))
+        reasons = {name: why_not(name) for name in self.study.methods}
         shifted = tuple(name for name in bench.data.names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        slow = frozenset(name for name in usable if _is_slow(MethodPlan.parse(name).method))
         setting = Setting(
             self.study,
             subject,
-            tuple(usable),
-            slow,
-            left_out,
+            tuple(name for name, reason in reasons.items() if not reason),
+            {name: reason for name, reason in reasons.items() if reason},
             shifted,
             images=min(len(bench.data.dataset(name)) for name in (shifted[:1] or (CLEAN,))),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
+            fewest=_fewest(dataset),
             clean=CLEAN in bench.data.names,
             weights=bench.weights,
+            why_not=why_not,
         )
         self._benches[setting.title] = bench
         return setting
 
 
-def _is_slow(method: str) -> bool:
-    """Whether a method needs images, so that a process of its own is worth while."""
-    return not issubclass(find(method), EmbeddingAdapter)
-
-
 def _has_slow(plan: Plan) -> bool:
-    return any(_is_slow(method.method) for method in plan.methods)
+    """Whether a plan has methods for which a process of their own is worth while."""
+    return any(needs_images(method.method) for method in plan.methods)
 
 
 def _why_not(bench: Workbench, method: str) -> str:
     """Why a method does not work on a model; empty if it does."""
     plan = MethodPlan.parse(method)
-    run = Run(method=plan.method, preset=plan.preset, options=plan.options, domains=(bench.data.names[0],))
     try:
         needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
-        create(plan.method, bench.model, preset=plan.preset, **{**needed, **run.options}).detach()
+        for options in plan.grid():
+            create(plan.method, bench.model, preset=plan.preset, **{**needed, **options}).detach()
     except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
         return str(error)
     return ""
@@ -230,12 +228,26 @@ def _why_not(bench: Workbench, method: str) -> str:
 def _cost_key(setting: Setting, method: str) -> str:
     study = setting.study
     about = {"cost": method, "model": setting.subject.model, "weights": setting.weights, "machine": _machine()}
-    return content_key({**about, "batch_size": study.batch_size, "batches": study.cost_batches})
+    effort = {"batch_size": study.batch_size, "batches": study.cost_batches, "rounds": study.cost_rounds}
+    return content_key({**about, **effort})
 
 
-def _cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
+def cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
+    """What is kept of the cost of a method on this machine.
+
+    Args:
+        setting: The subject it was measured for.
+        cost: The fields of a `Cost`.
+    """
     about = {"key": _cost_key(setting, cost["method"]), "kind": "cost", "model": setting.subject.model}
     return {**about, **cost, **surroundings()}
+
+
+def _fewest(dataset: ImageDataset) -> int:
+    """How many images the rarest class of a dataset has."""
+    if dataset.labels is None or len(dataset) == 0:
+        return 0
+    return int(np.unique(dataset.labels, return_counts=True)[1].min())
 
 
 def _machine() -> Any:

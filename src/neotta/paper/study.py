@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.registry import find
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.plan import SEEDS, Plan
+from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
 
 METHODS = ("none", "t3a", "sar", "lame", "tent", "cotta", "foa", "surgeon", "neo")
 """The methods that the paper compares, in its order."""
@@ -62,8 +65,9 @@ class Subject(BaseModel):
 
     @property
     def title(self) -> str:
-        """What to call it."""
-        return self.name or (self.model if self.model == self.data else f"{self.model} on {self.data.split('=')[0]}")
+        """What to call it; where the data lies is left out."""
+        data = Path(self.data.split("=")[0]).name
+        return self.name or (self.model if self.model == self.data else f"{self.model} on {data}")
 
 
 class Study(BaseModel):
@@ -79,6 +83,7 @@ class Study(BaseModel):
         evaluate: How many of the other samples are scored where a state is held out; -1 for all.
         batch_size: Samples per batch.
         cost_batches: How many batches are timed per method.
+        cost_rounds: How often time and memory are measured, in turns; more than once where the machine is busy.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -92,6 +97,7 @@ class Study(BaseModel):
     evaluate: int = Field(default=-1, ge=-1)
     batch_size: int = Field(default=64, ge=1)
     cost_batches: int = Field(default=5, ge=1)
+    cost_rounds: int = Field(default=1, ge=1)
 
     @classmethod
     def make(cls, given: Mapping[str, Any]) -> Study:
@@ -119,25 +125,41 @@ class Setting:
         study: What it belongs to.
         subject: The model and data.
         methods: The methods of the study that work on this model.
-        slow: Those of them that need images.
         left_out: Methods that do not work on it, and why.
         domains: The shifted domains.
         images: How many images the smallest domain has.
         classes: How many classes the data has.
+        fewest: How many images the rarest of them has; 0 where there are no labels.
         clean: Whether there are clean versions of the same images.
         weights: A hash of the weights.
+        why_not: Says why a method, also one that is not in the study, does not work on this model; nothing if it does.
     """
 
     study: Study
     subject: Subject
     methods: tuple[str, ...]
-    slow: frozenset[str]
     left_out: Mapping[str, str] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
     images: int = 0
     classes: int = 0
+    fewest: int = 0
     clean: bool = False
     weights: str = ""
+    why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)
+
+    def can(self, method: str) -> bool:
+        """Whether a method works on this model."""
+        return not self.why_not(method)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the methods, each once, without options."""
+        return list(dict.fromkeys(MethodPlan.parse(method).method for method in self.methods))
+
+    @property
+    def slow(self) -> frozenset[str]:
+        """Those of the methods that need images."""
+        return frozenset(method for method in self.methods if needs_images(method))
 
     @property
     def title(self) -> str:
@@ -148,6 +170,11 @@ class Setting:
     def samples(self) -> int:
         """How many samples of each domain a run sees: what the study says, or all there are."""
         return min(self.study.samples, self.images)
+
+    @property
+    def held_out_samples(self) -> int:
+        """How many samples are adapted to where others are scored: at least as many are left."""
+        return min(self.study.samples, self.images // 2)
 
     @property
     def slow_samples(self) -> int:
@@ -200,9 +227,23 @@ class Setting:
         If slow methods get fewer samples, the others are run on these, too: only the same samples compare.
         """
         asked = list(methods) or list(self.methods)
-        fast = [method for method in asked if method not in self.slow]
+        fast = [method for method in asked if not needs_images(method)]
         if len(fast) == len(asked) or not self.reduced:
             return [self.plan(*asked, clean=clean, **given)]
         less = {"samples": [self.slow_samples], "seeds": self.slow_seeds}
         plans = [self.plan(*asked, clean=clean, **{**given, **less})]
         return [*([self.plan(*fast, clean=clean, **given)] if fast else []), *plans]
+
+    def full(self, *methods: str) -> Plan:
+        """A plan on all images of every domain.
+
+        Args:
+            *methods: By default all; without the slow ones if the study gives them less than the others.
+        """
+        asked = list(methods) or [m for m in self.methods if not (self.reduced and needs_images(m))]
+        return self.plan(*asked, samples=[-1])
+
+
+def needs_images(method: str) -> bool:
+    """Whether a method cannot run from embeddings, and so is slow."""
+    return not issubclass(find(MethodPlan.parse(method).method), EmbeddingAdapter)

@@ -6,6 +6,7 @@ Colours differ in lightness too, lines have markers and bars have names, so that
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,6 +166,25 @@ def lines(axes: Axes, series: Mapping[str, Series], names: Mapping[str, str] | N
     axes.grid(axis="y")
 
 
+_GROUPS = ("#b0603c", "#0b7fab", "#d99a00", "#7a5cc0", "#4f9d4f")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def many_lines(
+    axes: Axes, series: Mapping[str, Series], groups: Mapping[str, str], names: Mapping[str, str] | None = None
+) -> None:
+    """More lines than there are markers: one colour per group, and within it one kind of dashes per line."""
+    known = list(dict.fromkeys(groups.get(name, "") for name in series))
+    drawn: dict[str, int] = {}
+    for name, points in series.items():
+        group = groups.get(name, "")
+        place = drawn[group] = drawn.get(group, -1) + 1
+        color = _GROUPS[(known.index(group) + place // len(_DASHES)) % len(_GROUPS)]
+        label = (names or {}).get(name, name)
+        axes.plot(points.x, points.y, color=color, linestyle=_DASHES[place % len(_DASHES)], linewidth=1.4, label=label)
+    axes.grid(axis="y")
+
+
 @dataclass(frozen=True)
 class Bars:
     """Groups of bars: for each group a value per name, NaN where there is none."""
@@ -176,38 +196,81 @@ class Bars:
 
 def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
     """Horizontal bars with their values written beside them, the first group on top."""
-    import math
-
     names = list(data.values)
     height = 0.8 / max(1, len(names))
-    shown = [value for values in data.values.values() for value in values if not math.isnan(value)]
-    span = max([*shown, 0.0]) - min([*shown, 0.0]) or 1.0
+    drawn = []
     for place, name in enumerate(names):
-        look = style(name, names)
         for group, value in enumerate(data.values[name]):
-            if math.isnan(value):
-                continue
             y = group + (place - (len(names) - 1) / 2) * height
             half = data.half_width.get(name, [math.nan] * len(data.groups))[group]
-            axes.barh(y, value, height=height * 0.9, color=look.color, label=name if group == 0 else None)
-            reach = 0.0 if math.isnan(half) else half
-            if reach:
-                axes.errorbar(value, y, xerr=half, color=INK, capsize=2, linewidth=0.9)
-            side = 1 if value >= 0 else -1
-            axes.text(
-                value + side * (reach + 0.012 * span),
-                y,
-                f"{value:{sign}.{digits}f}",
-                va="center",
-                ha="left" if side > 0 else "right",
-                fontsize=7.5,
-            )
-    axes.set_yticks(range(len(data.groups)), data.groups)
-    axes.invert_yaxis()
+            label = name if group == 0 else None
+            drawn.append(_Bar(y, value, half, height * 0.9, style(name, names).color, label))
+    _draw_bars(axes, drawn, data.groups, f"{sign}.{digits}f")
+
+
+def ranking(
+    axes: Axes,
+    values: Mapping[str, float],
+    half_width: Mapping[str, float] | None = None,
+    *,
+    digits: int = 1,
+    sign: str = "",
+) -> None:
+    """One horizontal bar per name in the colour of its method, with its value beside it, the first on top."""
+    names = list(values)
+    halves = half_width or {}
+    drawn = [
+        _Bar(place, value, halves.get(name, math.nan), 0.72, style(name, names).color, None)
+        for place, (name, value) in enumerate(values.items())
+    ]
+    _draw_bars(axes, drawn, names, f"{sign}.{digits}f")
+
+
+class _Bar(NamedTuple):
+    y: float
+    value: float
+    half_width: float
+    height: float
+    color: str
+    label: str | None
+
+    @property
+    def reach(self) -> float:
+        """The half-width, 0 where there is none."""
+        return 0.0 if math.isnan(self.half_width) else self.half_width
+
+    @property
+    def end(self) -> float:
+        """Where the bar and its interval end."""
+        return self.value + (self.reach if self.value >= 0 else -self.reach)
+
+
+def _draw_bars(axes: Axes, drawn: Sequence[_Bar], names: Sequence[str], form: str) -> None:
+    """Draw what has a value, names beside it, the first on top, a line at zero, and room for the numbers."""
+    shown = [bar for bar in drawn if not math.isnan(bar.value)]
+    ends = [0.0, *(bar.end for bar in shown)]
+    if form.startswith("+"):  # of a change it has to be seen whether its interval includes zero
+        ends += [2 * bar.value - bar.end for bar in shown]
+    span = max(ends) - min(ends) or 1.0
+    for bar in shown:
+        axes.barh(bar.y, bar.value, height=bar.height, color=bar.color, label=bar.label)
+        if bar.reach:
+            axes.errorbar(bar.value, bar.y, xerr=bar.reach, color=INK, capsize=2, linewidth=0.9)
+        side = 1 if bar.value >= 0 else -1
+        axes.text(
+            bar.end + side * 0.015 * span,
+            bar.y,
+            f"{bar.value:{form}}",
+            va="center",
+            ha="left" if side > 0 else "right",
+            fontsize=7.5,
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
-    low, high = min([*shown, 0.0]), max([*shown, 0.0])
-    axes.set_xlim(low - (0.16 * span if low < 0 else 0), high + 0.16 * span)
+    room = 0.21 * span
+    axes.set_xlim(min(ends) - (room if min(ends) < 0 else 0), max(ends) + room)
 
 
 def heat(
@@ -246,8 +309,10 @@ def heat(
     bar.outline.set_visible(False)
 
 
-def legend(canvas: Canvas, axes: Axes, columns: int = 5) -> None:
-    """The names of what is drawn, above it."""
+def legend(canvas: Canvas, axes: Axes, columns: int = 5, *, beside: bool = False) -> None:
+    """The names of what is drawn, above it, or one under the other beside it."""
     handles, names = axes.get_legend_handles_labels()
-    if handles:
+    if handles and beside:
+        canvas.legend(handles, names, loc="outside right upper", fontsize=8)
+    elif handles:
         canvas.legend(handles, names, loc="outside upper left", ncols=min(columns, len(names)), fontsize=8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neotta.evaluate.comparison import Block, Difference
+from neotta.evaluate.comparison import Block
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing, published
 from neotta.paper.evidence import Evidence
@@ -28,10 +28,10 @@ class Corruptions(Item):
         finding, answers, holds = Finding(""), [], []
         for setting in evidence.settings:
             comparison = comparing.compared(evidence.records(*self.plans(setting)))
-            if comparison is None:
+            block = comparing.fullest(comparison)
+            if comparison is None or block is None:
                 continue
             finding.parts += comparing.tables(comparison, setting.title)
-            block = max(comparison.blocks, key=lambda block: len(block.methods))
             finding.parts.append(_beside(setting, block))
             answers.append(_answer(setting, block))
             holds.append(_holds(block))
@@ -49,7 +49,7 @@ def _beside(setting: Setting, block: Block) -> Table:
     table = published.accuracies()[model, data]
     printed = table.get(published.AVERAGE) or table["all"]
     gains = {name: value.mean - printed["none"].mean for name, value in printed.items() if name != "none"}
-    measured = {name: gap.interval for name, gap in _gaps(block).items()}
+    measured = {name: gap.interval for name, gap in comparing.mean_gaps(block).items()}
     what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"
     return comparing.beside(
         f"{setting.title}: gain over no adaptation, published and measured",
@@ -60,19 +60,14 @@ def _beside(setting: Setting, block: Block) -> Table:
     )
 
 
-def _gaps(block: Block) -> dict[str, Difference]:
-    """Differences to the baseline on average; with a single domain, those on it."""
-    if block.average_differences:
-        return block.average_differences
-    return {label: gap for (_, label), gap in block.differences.items()}
-
-
 def _answer(setting: Setting, block: Block) -> str:
-    means = comparing.means(block)
+    means, gaps = comparing.means(block), comparing.mean_gaps(block)
     ranked = sorted(means, key=lambda label: -means[label].mean)
-    if "neo" not in means or "none" not in means:
+    if not ranked:
+        return f"On {setting.title}, no method has a result in every domain."
+    if "neo" not in gaps:
         return f"On {setting.title}, {ranked[0]} is best with {means[ranked[0]].mean:.1f} %."
-    gap = _gaps(block)["neo"]
+    gap = gaps["neo"]
     place = ranked.index("neo")
     rank = "the best" if place == 0 else f"number {place + 1}, after {comparing.listed(ranked[:place])},"
     hurt = [domain for (domain, label), each in block.differences.items() if label == "neo" and each.verdict == "hurts"]
@@ -84,7 +79,7 @@ def _answer(setting: Setting, block: Block) -> str:
 
 
 def _holds(block: Block) -> Holds:
-    means, gaps = comparing.means(block), _gaps(block)
+    means, gaps = comparing.means(block), comparing.mean_gaps(block)
     if "neo" not in gaps:
         return "unclear"
     gained = comparing.claim_of_gain(gaps["neo"].interval)

@@ -1,0 +1,96 @@
+"""The graph of a torch module in ONNX, as torch's exporter makes it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from neotta.deploy._graph import AdaptiveGraph
+from neotta.errors import OptionError, UnsupportedModelError
+from neotta.models.heads import logits_of
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto
+
+OPSET = 18  # the lowest that torch's exporter speaks natively: the most runtimes know it
+BATCH = torch.export.Dim("batch")
+_MARK = "neotta."
+
+
+def check_opset(opset: int) -> None:
+    """Refuse a version of the operators that cannot be written."""
+    from onnx.defs import onnx_opset_version
+
+    newest = onnx_opset_version()
+    if not isinstance(opset, int) or not OPSET <= opset <= newest:
+        raise OptionError(f"opset takes a version of the ONNX operators from {OPSET} to {newest}, got {opset!r}")
+
+
+def program(
+    module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], ins: list[str], outs: list[str], opset: int
+) -> ModelProto:
+    """The graph of a module in ONNX.
+
+    Args:
+        module: A model, or an `AdaptiveGraph`.
+        inputs: What to call it with.
+        shapes: Which sizes are free, as of `torch.export`.
+        ins: Names of the inputs.
+        outs: Names of the outputs.
+        opset: Version of the operators.
+
+    Raises:
+        UnsupportedModelError: torch's exporter cannot take this model, or not in this version.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are about the insides of torch and onnxscript
+            traced = torch.export.export(_Logits(module), inputs, dynamic_shapes=(shapes,), strict=False)
+            made = torch.onnx.export(
+                traced,
+                dynamo=True,
+                input_names=[_MARK + name for name in ins],
+                output_names=[_MARK + name for name in outs],
+                opset_version=opset,
+                verbose=False,
+            )
+    except Exception as error:  # whatever torch's exporter raises: it cannot take this model
+        reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
+        raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX: {reason[0]}") from error
+    if made is None:  # pragma: no cover - only the old exporter returns nothing
+        raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX")
+    proto = made.model_proto
+    written = {entry.version for entry in proto.opset_import if entry.domain == ""}
+    if written != {opset}:  # torch says so in its log, and goes on
+        raise UnsupportedModelError(f"this model cannot be written in opset {opset}: try opset={OPSET}")
+    # The exporter does not see to it that no value inside is called as an input or output; a mean may be.
+    _rename(proto.graph, {name: f"{name}_inside" for name in (*ins, *outs)})
+    _rename(proto.graph, {_MARK + name: name for name in (*ins, *outs)})
+    return proto
+
+
+def _rename(graph: GraphProto, names: dict[str, str]) -> None:
+    """Give values of a graph other names, in the graphs inside of it too."""
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for ends in (node.input, node.output):
+            ends[:] = [names.get(name, name) for name in ends]
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, names)
+
+
+class _Logits(nn.Module):
+    """A module that returns tensors alone, whatever output object the model returns."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        output = self.module(*inputs)
+        return output if isinstance(self.module, AdaptiveGraph) else logits_of(output)

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import io
-import sys
 
 import pytest
 from rich.console import Console
 
 import neotta
 from neotta.cli.bench import _table
-from neotta.cli.main import main
 from neotta.evaluate.cost_records import cost_record
 from neotta.evaluate.costs import Conditions, Cost
 from neotta.evaluate.machine import _processor
@@ -16,14 +14,12 @@ from neotta.evaluate.records import Records
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(command):
     """Run the command; returns its exit code, and what it wrote to stdout and stderr."""
 
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["neotta", "bench", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
+        done = command("bench", *words)
+        return done.returncode, done.stdout, done.stderr
 
     return run
 

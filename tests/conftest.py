@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 from pathlib import Path
 
-import hypothesis
-import pytest
-import torch
-
-ROOT = Path(__file__).resolve().parent.parent
-
-# Read by libraries when they are first used, and by the processes that tests start.
+# Read by libraries when they are first imported, and by the processes that tests start.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["OMP_NUM_THREADS"] = "1"  # the cores are shared with other tests
+ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
@@ -28,3 +30,25 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("needs the folder shared/ beside the project (or NEOTTA_SHARED)")
     return folder
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C reaches the processes that the test starts, even if the tests run in the background, where it does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, as `playwright.sync_api.Browser`; tests that need it are skipped where it is absent.
+
+    For one module at a time: as long as it is open, `asyncio.run` fails in this process.
+    """
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs a browser (Debian: apt-get install chromium)")
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    with api.sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=["--disable-gpu"])

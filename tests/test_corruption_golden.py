@@ -1,7 +1,7 @@
 """Our corruptions against recorded outputs of the public scripts.
 
-The recordings (corruptions.npz and corruptions.json) stay outside the project: in shared/golden beside it, or
-in the folder that NEOTTA_CORRUPTIONS_GOLDEN names. Which images and severities there are is read there.
+The recordings (corruptions.npz and corruptions.json) stay outside the project: in golden/ of the folder shared/ beside
+it, or of the folder that NEOTTA_SHARED names. Which images and severities there are is read there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ from neotta.data.corruptions.size import prepare
 from neotta.data.corruptions.weather import frost_over
 from neotta.data.decode import decode
 
-FOLDER = Path(
-    os.environ.get("NEOTTA_CORRUPTIONS_GOLDEN") or Path(__file__).resolve().parent.parent.parent / "shared" / "golden"
-)
+FOLDER = Path(os.environ.get("NEOTTA_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "golden"
 NAMES = CORRUPTIONS + EXTRA_CORRUPTIONS
-SEEDS = 20
+SEEDS = 10
 SLACK = {"mean": 0.3, "std": 0.3, "psnr": 0.15, "hgrad": 0.3}
 """What truncation may do to a statistic: levels, and decibels for psnr."""
 
@@ -52,7 +50,7 @@ REPLAYED = (
 
 pytestmark = pytest.mark.skipif(
     not (FOLDER / "corruptions.npz").exists() or not (FOLDER / "corruptions.json").exists(),
-    reason=f"no recordings: {FOLDER} (or NEOTTA_CORRUPTIONS_GOLDEN) holds no corruptions.npz and .json",
+    reason=f"no recordings: {FOLDER} holds no corruptions.npz and .json",
 )
 
 

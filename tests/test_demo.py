@@ -188,6 +188,25 @@ def test_the_page_says_where_neo_hurts():
     assert "Fixed by NEO" not in page
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_the_whole_page(browser, page, tmp_path, width, scheme):
+    (tmp_path / "demo.html").write_text(page, encoding="utf-8")
+    complaints, asked = [], []
+    with browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme, offline=True) as shown:
+        shown.on("console", lambda message: complaints.append(message.text))
+        shown.on("pageerror", lambda error: complaints.append(str(error)))
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto((tmp_path / "demo.html").as_uri())
+        assert complaints == []
+        assert [url for url in asked if not url.startswith("data:")] == [(tmp_path / "demo.html").as_uri()]
+        assert shown.evaluate("document.documentElement.scrollWidth") == width  # nothing to scroll to, sideways
+        pictures = shown.locator("img")
+        assert pictures.count() > 0
+        assert pictures.evaluate_all("all => all.every(image => image.complete && image.naturalWidth > 0)")
+        assert shown.locator("h1").is_visible()
+
+
 # ---- the terminal
 
 

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,27 +216,39 @@ IN_A_NEW_PROCESS = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 torch.set_num_threads(1)
-from test_every_adapter import build, images, make
+from test_every_adapter import LAST_KIND, build, images, make
 from safetensors.torch import save_file
-method, kind, folder = sys.argv[2:]
-adapter = make(method, build(kind))
-adapter.load(folder + "/state")
-save_file({"answer": adapter(images(5, seed=7))}, folder + "/answer")
+folder, answers = sys.argv[2], {}
+for method, kind in LAST_KIND.items():
+    adapter = make(method, build(kind))
+    adapter.load(f"{folder}/{method}")
+    answers[method] = adapter(images(5, seed=7))
+save_file(answers, folder + "/answers")
 """
+LAST_KIND = dict(PAIRS)
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    """What every method answers here and, its state loaded, in a new process: one for all, as it takes seconds."""
+    from safetensors.torch import load_file
+
+    folder, here = tmp_path_factory.mktemp("states"), {}
+    for method, kind in LAST_KIND.items():
+        adapter = make(method, build(kind))
+        for seed in range(2):
+            adapter(images(6, seed))
+        adapter.save(folder / method)
+        here[method] = adapter(images(5, seed=7))
+    tests = Path(__file__).parent
+    subprocess.run([sys.executable, "-W", "error", "-c", IN_A_NEW_PROCESS, tests, folder], check=True)
+    return here, load_file(folder / "answers")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_state_continues_exactly_in_a_new_process(method, request, tmp_path):
-    from safetensors.torch import load_file
-
-    kind = next(kind for kind in reversed(KINDS) if (method, kind) not in CANNOT)
-    adapter = make(method, build(kind))
-    for seed in range(2):
-        adapter(images(6, seed))
-    adapter.save(tmp_path / "state")
-    folder = str(request.path.parent)
-    subprocess.run([sys.executable, "-W", "error", "-c", IN_A_NEW_PROCESS, folder, method, kind, tmp_path], check=True)
-    assert torch.equal(load_file(tmp_path / "answer")["answer"], adapter(images(5, seed=7)))
+def test_a_state_continues_exactly_in_a_new_process(method, continued):
+    here, there = continued
+    assert torch.equal(here[method], there[method])
 
 
 def test_states_of_others_are_refused_and_nothing_is_lost(pair, tmp_path):

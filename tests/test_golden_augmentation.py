@@ -21,11 +21,11 @@ def test_augmentation(trace, kind):
     whole = ops.Parameters(**{**given, "translate": translate}, flip=True)
     pad = images.shape[3] // 2
     made = {
-        "brightness": ops.brightness(images, given["brightness"]),
-        "contrast": ops.contrast(images, given["contrast"]),
-        "saturation": ops.saturation(images, given["saturation"]),
-        "hue": ops.hue(images, given["hue"]),
-        "gamma": ops.gamma(images, given["gamma"]),
+        "brightness": ops.brightness(images.clone(), given["brightness"]),
+        "contrast": ops.contrast(images.clone(), given["contrast"]),
+        "saturation": ops.saturation(images.clone(), given["saturation"]),
+        "hue": ops.hue(images.clone(), given["hue"]),
+        "gamma": ops.gamma(images.clone(), given["gamma"]),
         "flip": images.flip(3),
         "pad_affine_crop": ops.affine(images, given["angle"], translate, given["scale"], pad=(pad, pad)),
         "blur": ops.blur(images, given["sigma"]),

@@ -92,7 +92,8 @@ class Centroid(nn.Module):
         """A copy of the centroid to subtract, (d,): the mean, without the zero start if `debias` is set."""
         with self._guard():
             if not self.debias or self.alpha is None:
-                return self.mean.to(dtype or self.mean.dtype, copy=True)
+                mean = self.mean
+                return mean.to(dtype or mean.dtype, copy=True)
             # 1 - (1 - alpha)^t, written so that it is right for the smallest alpha too
             rate = math.log1p(-self.alpha) if self.alpha < 1.0 else -math.inf
             weight = -torch.expm1(self.batches.clamp(min=1).to(self.mean.dtype) * rate)
@@ -118,7 +119,6 @@ class Centroid(nn.Module):
 
     # ---- changing
 
-    @torch.no_grad()
     def update(self, embeddings: Tensor) -> None:
         """Take in a batch of embeddings, (B, d); B may be 0.
 
@@ -127,8 +127,28 @@ class Centroid(nn.Module):
         """
         if embeddings.dim() != 2 or embeddings.shape[1] != self.features:
             raise InputError(f"this centroid takes in (B, {self.features}), got a tensor of {tuple(embeddings.shape)}")
+        if embeddings.requires_grad:  # not `no_grad` round it all: on a CPU that would take as long as the rest
+            embeddings = embeddings.detach()
         with self._guard():
-            self._update(embeddings)
+            if not self._update_quickly(embeddings):
+                self._update(embeddings)
+
+    def _update_quickly(self, embeddings: Tensor) -> bool:
+        """The usual case on a CPU, in as few operations as can be; False, with nothing done, in any other."""
+        size = embeddings.shape[0]
+        if self.variance or size == 0 or not embeddings.is_cpu or torch.compiler.is_compiling():
+            return False
+        batch = embeddings.mean(0, dtype=None if embeddings.dtype.itemsize >= 4 else torch.float32)
+        # The mean of a batch is finite only if all its rows are. If it is not, sums may have overflowed, too.
+        if not math.isfinite(batch.sum().item()):
+            return False
+        count, batches, mean = self.count, self.batches, self.mean
+        seen, turn = count.item() + size, batches.item() + 1
+        count.fill_(seen)
+        batches.fill_(turn)
+        share = self.alpha if self.alpha is not None else size / seen if self.weighting == "sample" else 1 / turn
+        mean.lerp_(batch.to(mean.dtype), share)
+        return True
 
     def _update(self, embeddings: Tensor) -> None:
         size = embeddings.shape[0]
@@ -136,7 +156,7 @@ class Centroid(nn.Module):
             return
         # On the CPU the counts are read as numbers: that is fast there. Elsewhere it would wait for the device,
         # and in a compiled graph it would break the graph, so they stay tensors.
-        on_host = embeddings.device.type == "cpu" and not torch.compiler.is_compiling()
+        on_host = embeddings.is_cpu and not torch.compiler.is_compiling()
         batch, scatter, count = self._summarise(embeddings, on_host)
         if on_host and count != size:
             warn(f"{size - int(count)} of {size} embeddings hold NaN or Inf: predicted, but kept out of the centroid")

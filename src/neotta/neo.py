@@ -172,8 +172,9 @@ class NEOHead(nn.Linear):
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
-        wide = torch.promote_types(embeddings.dtype, torch.float32)
-        return (embeddings.to(wide) - self.centre(wide)).to(embeddings.dtype)
+        if embeddings.dtype.itemsize >= 4:
+            return embeddings - self.centre(embeddings.dtype)
+        return (embeddings.float() - self.centre(torch.float32)).to(embeddings.dtype)
 
     def centre(self, dtype: torch.dtype | None = None) -> Tensor:
         """A copy of the vector that is subtracted, (d,)."""
@@ -186,16 +187,17 @@ class NEOHead(nn.Linear):
         return F.linear(embeddings, self.weight) + 1.0 / self.out_features
 
     def _check(self, input: Tensor) -> None:
+        weight = self.weight
+        if input.dtype == weight.dtype and input.dim() and input.shape[-1] == self.in_features:
+            return
         if input.shape[-1:] != (self.in_features,):
             raise InputError(
                 f"this head takes embeddings of {self.in_features} numbers, got a tensor of {tuple(input.shape)}"
             )
         if not input.is_floating_point():
             raise InputError(f"embeddings are floating point numbers, got {input.dtype}: convert them first")
-        if input.dtype != self.weight.dtype and not torch.is_autocast_enabled(input.device.type):
-            raise InputError(
-                f"this head is of {self.weight.dtype}, got embeddings of {input.dtype}: convert them first"
-            )
+        if not torch.is_autocast_enabled(input.device.type):
+            raise InputError(f"this head is of {weight.dtype}, got embeddings of {input.dtype}: convert them first")
 
     # ---- the state
 

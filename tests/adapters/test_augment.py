@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import colorsys
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -107,12 +110,40 @@ def test_window_is_what_padding_and_cropping_give():
 
 def test_hue_goes_round_the_circle():
     images = pixels(2, 3, 6, 6, dtype=torch.float64)
-    third = ops.hue(images, 1 / 3)
+    third = ops.hue(images.clone(), 1 / 3)
     torch.testing.assert_close(third, images[:, [2, 0, 1]])
     for shift in (-1.0, 0.0, 1.0, 2.0):
-        torch.testing.assert_close(ops.hue(images, shift), images)
+        torch.testing.assert_close(ops.hue(images.clone(), shift), images)
     gray = images[:, :1].expand(-1, 3, -1, -1)
-    torch.testing.assert_close(ops.hue(gray, 0.3), gray)
+    torch.testing.assert_close(ops.hue(gray.clone(), 0.3), gray)
+
+
+@pytest.mark.parametrize("shift", [-0.4, -0.06, 0.0, 0.1, 0.5])
+def test_hue_of_every_kind_of_colour(shift):
+    """Whichever channel is the largest or the smallest, and where two or all of them are equal."""
+    colours = torch.tensor(list(itertools.product([0.0, 0.2, 0.5, 0.9, 1.0], repeat=3)), dtype=torch.float64)
+    images = colours.T.reshape(1, 3, 5, 25)
+    hsv = [colorsys.rgb_to_hsv(*colour) for colour in colours.tolist()]
+    wanted = [colorsys.hsv_to_rgb((hue + shift) % 1, saturation, value) for hue, saturation, value in hsv]
+    turned = ops.hue(images.clone(), shift).reshape(3, -1).T
+    torch.testing.assert_close(turned, torch.tensor(wanted, dtype=images.dtype))
+
+
+def test_normalisation_is_undone_and_done_again():
+    images, mean, std = pixels(2, 3, 9, 9, dtype=torch.float64), pixels(3, 1, 1), pixels(3, 1, 1, seed=2) + 0.1
+    normalised = Augmentation(torch.Generator().manual_seed(3), mean=mean, std=std)((images - mean) / std)
+    torch.testing.assert_close(normalised, (seeded(3)(images) - mean) / std)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sigma", [0.001, 0.1, 0.2, 0.3, 0.5, 2.0])
+def test_blur_leaves_out_nothing_that_can_be_seen(sigma, dtype):
+    images = pixels(1, 3, 8, 8, dtype=dtype)
+    weights = torch.exp(-0.5 * (torch.arange(-2, 3, dtype=torch.float64) / sigma) ** 2)
+    kernel = torch.outer(weights, weights) / weights.sum() ** 2
+    spread = functional.pad(images.double(), (2, 2, 2, 2), mode="reflect").transpose(0, 1)
+    wanted = functional.conv2d(spread, kernel[None, None]).transpose(0, 1)
+    torch.testing.assert_close(ops.blur(images, sigma).double(), wanted, atol=4 * torch.finfo(dtype).eps, rtol=0)
 
 
 def test_two_channels_are_refused():

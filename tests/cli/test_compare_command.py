@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import subprocess
-import sys
 
 import pytest
 from rich.console import Console
@@ -17,14 +14,7 @@ from neotta.evaluate.compare import compare
 from neotta.evaluate.records import Records, content_key
 
 
-def process(*words, width=120):
-    environment = {**os.environ, "COLUMNS": str(width), "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "neotta", "compare", *map(str, words)]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
-
-
 def run(*words, width=120):
-    """The same without a process of its own, which takes seconds to start."""
     return CliRunner().invoke(app, ["compare", *map(str, words)], env={"COLUMNS": str(width)})
 
 
@@ -50,8 +40,8 @@ def results(tmp_path_factory):
     return path
 
 
-def test_the_table(results):
-    done = process(results)
+def test_the_table(command, results):
+    done = command("compare", results, width=120)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("top-1 accuracy in % (model m, data d, online")
@@ -132,7 +122,7 @@ def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):
     assert lines[3].split()[:4] == ["clean", "0.500", "±", "0.000"]
 
 
-def test_wrong_questions(results, tmp_path):
+def test_wrong_questions(command, results, tmp_path):
     for words, message in (
         ([tmp_path / "nothing.jsonl"], "there is no file of records"),
         ([tmp_path], "is a folder"),
@@ -141,7 +131,7 @@ def test_wrong_questions(results, tmp_path):
     ):
         with pytest.raises(NeottaError, match=message):
             raise run(*words).exception
-    done = process(results, "--baseline", "sar")
+    done = command("compare", results, "--baseline", "sar")
     assert done.returncode == 2
     assert done.stderr == "neotta: the baseline 'sar' was not run: there are 'none', 'neo', 'neo-bn', 'tent'\n"
 

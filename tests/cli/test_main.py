@@ -12,68 +12,71 @@ from neotta.cli.methods import methods
 from neotta.cli.option_help import meanings, takes
 
 
-def run(*words):
-    narrow = {**os.environ, "COLUMNS": "80"}
-    return subprocess.run([sys.executable, "-m", "neotta", *words], capture_output=True, text=True, env=narrow)
+@pytest.mark.parametrize(
+    ("word", "ending"),
+    [
+        ("--version", (0, f"neotta {neotta.__version__}\n", "")),
+        ("demmo", (2, "", "neotta: no such command 'demmo': did you mean 'demo'?\n")),
+    ],
+)
+def test_a_process_of_its_own_does_the_same(command, word, ending):
+    process = subprocess.run([sys.executable, "-m", "neotta", word], capture_output=True, text=True)
+    for done in (process, command(word)):
+        assert (done.returncode, done.stdout, done.stderr) == ending
 
 
-def test_version():
-    assert run("--version").stdout == f"neotta {neotta.__version__}\n"
+def test_help_names_the_commands(command):
+    text = command("--help").stdout
+    for name in ("methods", "models", "demo"):
+        assert name in text
 
 
-def test_help_names_the_commands():
-    text = run("--help").stdout
-    for command in ("methods", "models", "demo"):
-        assert command in text
-
-
-def test_methods():
-    text = run("methods").stdout
+def test_methods(command):
+    text = command("methods").stdout
     for name in neotta.methods():
         assert name in text
 
 
-def test_the_comparison_table():
-    rows = {line.split("  ")[0]: line for line in run("methods", "--table").stdout.splitlines()}
+def test_the_comparison_table(command):
+    rows = {line.split("  ")[0]: line for line in command("methods", "--table").stdout.splitlines()}
     assert rows["NEO"].count("✓") == 5
     assert rows["TENT"].count("✗") == 4
 
 
-def test_options_of_a_method():
-    text = run("methods", "tent").stdout
+def test_options_of_a_method(command):
+    text = command("methods", "tent").stdout
     assert "0.00025" in text
     assert "episodic" in text
 
 
-def test_errors_are_one_line():
-    done = run("methods", "tnet")
-    assert done.returncode == 2
+def test_errors_are_one_line(command):
+    done = command("methods", "tnet")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "neotta: unknown method 'tnet': did you mean 'tent'?\n"
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["demmo"], "no such command 'demmo': did you mean 'demo'?"),
         (["data", "infoo"], "no such command 'infoo': did you mean 'info'?"),
         (["methods", "--tabel"], "no such option: --tabel: did you mean '--table'?"),
     ],
 )
-def test_mistyped_words_are_one_line(words, line):
-    done = run(*words)
+def test_mistyped_words_are_one_line(command, words, line):
+    done = command(*words)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"neotta: {line}\n")
 
 
-def test_other_mistakes_are_one_line():
+def test_other_mistakes_are_one_line(command):
     for words in (["methods", "neo", "more"], ["xyz"], ["corrupt"]):
-        done = run(*words)
+        done = command(*words)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("neotta: ")
         assert done.stderr.count("\n") == 1
 
 
-def test_no_words_show_the_help():
-    done = run()
+def test_no_words_show_the_help(command):
+    done = command()
     assert "demo" in done.stdout + done.stderr
     assert "neotta: " not in done.stderr
 
@@ -122,11 +125,11 @@ def test_square_brackets_are_shown(monkeypatch, capsys):
     assert "in [0, 1]. And more." in words
 
 
-def test_the_table_of_one_method_and_its_footnotes():
-    text = run("methods", "--table").stdout
+def test_the_table_of_one_method_and_its_footnotes(command):
+    text = command("methods", "--table").stdout
     assert "* CoTTA: 34 is what is counted; the paper prints 35." in text
     assert "* FOA: 3 is what is counted; the paper prints 2." in text
-    lines = run("methods", "foa", "--table").stdout.splitlines()
+    lines = command("methods", "foa", "--table").stdout.splitlines()
     assert lines[1].split()[0] == "FOA"
     assert lines[1].split()[-1] == "3*"
     assert not any(line.startswith("TENT") for line in lines)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from neotta.cli.config import read_config, write_config
-from neotta.cli.run import user_cache
+from neotta.cli.values import user_cache
 from neotta.cli.watch import time_left
 from neotta.data import digits
 from neotta.errors import OptionError
@@ -22,25 +22,28 @@ COMMAND = [sys.executable, "-m", "neotta", "run"]
 SMALL = ["--corruptions", "fog,contrast", "--samples", "40", "--seeds", "1", "--workers", "0", "--no-cache"]
 
 
-def run(*words, folder):
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, cwd=folder)
+@pytest.fixture
+def run(command, tmp_path):
+    return lambda *words: command("run", *words, folder=tmp_path)
 
 
-def test_runs_once_and_then_only_what_is_new(tmp_path):
-    first = run(*SMALL, folder=tmp_path)
+def test_runs_once_and_then_only_what_is_new(run, tmp_path):
+    first = run(*SMALL)
     assert first.returncode == 0, first.stderr
     assert "4 runs to do, 0 recorded before; 80 images to encode" in first.stdout
     assert "4 runs done, 0 recorded before, 0 failed: results.jsonl" in first.stdout
     assert "Difference to none" in first.stdout
-    again = run(*SMALL, "--methods", "none,neo,lame", folder=tmp_path)
+    again = run(*SMALL, "--methods", "none,neo,lame")
     assert "2 runs done, 4 recorded before, 0 failed" in again.stdout
     assert len(Records(tmp_path / "results.jsonl").read()) == 6
 
 
-def test_an_interrupted_run_continues(tmp_path):
-    words = [*COMMAND, *SMALL, "--methods", "none,neo,tent", "--seeds", "3"]
+def test_an_interrupted_run_continues(run, tmp_path, interruptible):
+    words = [*SMALL, "--methods", "none,neo,tent", "--seeds", "3"]
     path = tmp_path / "results.jsonl"
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    process = subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
     deadline = time.monotonic() + 120
     while not (path.exists() and path.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -50,13 +53,12 @@ def test_an_interrupted_run_continues(tmp_path):
     assert "interrupted: what is done is in results.jsonl, and the same command continues" in out
     done = len(Records(path).read())
     assert 0 < done < 18
-    rest = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert f"{18 - done} runs done, {done} recorded before, 0 failed" in rest.stdout
+    assert f"{18 - done} runs done, {done} recorded before, 0 failed" in run(*words).stdout
     assert len(path.read_text().splitlines()) == len(Records(path).read()) == 18
 
 
-def test_a_failed_run_gives_exit_code_1(tmp_path):
-    done = run(*SMALL, "--methods", "neo,neo-bn", folder=tmp_path)
+def test_a_failed_run_gives_exit_code_1(run, tmp_path):
+    done = run(*SMALL, "--methods", "neo,neo-bn")
     assert done.returncode == 1
     assert "4 runs done, 0 recorded before, 2 failed" in done.stdout
     assert "failed: neo-bn: UnsupportedModelError" in done.stdout
@@ -85,7 +87,7 @@ def test_a_terminal_shows_a_table(tmp_path):
     assert "2/2 runs" in text
 
 
-def test_unlabelled_images_get_a_report_and_predictions(tmp_path):
+def test_unlabelled_images_get_a_report_and_predictions(run, tmp_path):
     from PIL import Image
 
     folder = tmp_path / "mine"
@@ -93,7 +95,7 @@ def test_unlabelled_images_get_a_report_and_predictions(tmp_path):
     for index in range(12):
         Image.fromarray(digits("test").read(index)).save(folder / f"{index}.png")
     words = ["--data", "mine", "--seeds", "1", "--workers", "0", "--no-cache", "--predictions", "answers.csv"]
-    done = run(*words, folder=tmp_path)
+    done = run(*words)
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
     lines = (tmp_path / "answers.csv").read_text().splitlines()
@@ -101,25 +103,29 @@ def test_unlabelled_images_get_a_report_and_predictions(tmp_path):
     assert len(lines) == 13
 
 
-def test_the_printed_configuration_gives_the_same_plan_back(tmp_path):
+def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     words = ["--methods", "none,neo-continual:alpha=0.05|0.1,debias=true", "--methods", "tent@original:lr=1e-4"]
     words += ["--model", "timm:vit_tiny_patch16_224", "--checkpoint", "w.safetensors", "--num-classes", "10"]
     words += ["--data", "imagenet-c=some where", "--domains", "fog/5,*/3", "--seeds", "2020,", "--samples", "64,-1"]
     words += ["--protocol", "hold-out", "--stream", "few-classes", "--stream-option", "classes=3", "--evaluate", "100"]
-    words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false"]
-    first = run(*words, "--print-config", folder=tmp_path)
+    words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false", "--model-option", "preprocess.resize=256"]
+    first = run(*words, "--print-config")
     assert first.returncode == 0, first.stderr
     (tmp_path / "plan.toml").write_text(first.stdout)
-    assert run("--config", "plan.toml", "--print-config", folder=tmp_path).stdout == first.stdout
+    assert run("--config", "plan.toml", "--print-config").stdout == first.stdout
     plan = Plan.make(read_config(tmp_path / "plan.toml"))
-    assert plan.model_options == {"checkpoint": "w.safetensors", "num_classes": 10, "pretrained": False}
+    of_model = {"checkpoint": "w.safetensors", "num_classes": 10, "pretrained": False, "preprocess": {"resize": 256}}
+    assert plan.model_options == of_model
     assert [method.method for method in plan.methods] == ["none", "neo-continual", "tent"]
     assert plan.methods[1].options == {"alpha": [0.05, 0.1], "debias": True}
     assert (plan.methods[2].preset, plan.methods[2].options) == ("original", {"lr": 1e-4})
     assert (plan.seeds, plan.samples, plan.evaluate) == ([2020], [64, -1], 100)
     assert plan.stream_options == {"classes": 3}
-    changed = run("--config", "plan.toml", "--seeds", "2", "--print-config", folder=tmp_path)
+    changed = run("--config", "plan.toml", "--seeds", "2", "--print-config")
     assert "seeds = [2020, 1234]" in changed.stdout
+    further = run("--config", "plan.toml", "--model-option", "preprocess.crop=true", "--print-config")
+    (tmp_path / "further.toml").write_text(further.stdout)
+    assert read_config(tmp_path / "further.toml")["model_options"]["preprocess"] == {"resize": 256, "crop": True}
 
 
 @pytest.mark.parametrize(
@@ -158,9 +164,9 @@ def test_yaml_says_the_same_as_toml(tmp_path):
         ("other.toml", "", "the configuration 'plan.toml' cannot be read: No such file"),
     ],
 )
-def test_mistakes_in_a_configuration_are_one_line(tmp_path, name, text, message):
+def test_mistakes_in_a_configuration_are_one_line(run, tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    done = run("--config", "plan.toml" if name == "other.toml" else name, folder=tmp_path)
+    done = run("--config", "plan.toml" if name == "other.toml" else name)
     assert done.returncode == 2
     assert done.stderr.startswith(f"neotta: {message}")
     assert done.stderr.count("\n") == 1
@@ -176,8 +182,8 @@ def test_mistakes_in_a_configuration_are_one_line(tmp_path, name, text, message)
         (["--methods", "tnet"], "unknown method 'tnet': did you mean 'tent'?"),
     ],
 )
-def test_mistakes_in_options_are_one_line(tmp_path, words, message):
-    done = run(*words, folder=tmp_path)
+def test_mistakes_in_options_are_one_line(run, tmp_path, words, message):
+    done = run(*words)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

@@ -322,7 +322,7 @@ def running(pid):
     [(os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)],
     ids=["Ctrl-C", "SIGTERM"],
 )
-def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_path, send, number, code):
+def test_after_an_interruption_the_same_command_completes_the_folder(src, tmp_path, interruptible, send, number, code):
     process = started(src, tmp_path / "dst")
     send(process.pid, number)
     output, _ = process.communicate(timeout=60)  # the pipe ends when the workers have ended too

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.wordnet import imagenet_wnids
 from neotta.errors import DataError
 from neotta.evaluate.domains import Domains
@@ -46,3 +47,9 @@ def test_other_names_of_the_same_number_are_warned_of(tmp_path):
 def test_names_that_are_shared_in_part_are_refused(tmp_path):
     with pytest.raises(DataError, match="2 classes that the model does not know: Katze, Vogel"):
         opened(tmp_path, ["dog", "Katze", "Vogel"], ["cat", "dog", "bird"])
+
+
+def test_clean_images_stand_beside_all_corruptions():
+    plan = Plan(corruptions=["clean", "all", "fog"], severities=[3])
+    names = Domains(plan, None, Preprocess(size=(8, 8))).names
+    assert names == ("clean", *(f"{name}/3" for name in CORRUPTIONS))

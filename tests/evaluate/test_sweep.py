@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+import resource
 
 import pytest
 import torch
@@ -143,16 +141,13 @@ def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
     path = tmp_path / "results.jsonl"
     sweep(plan(seeds=1), path, workers=0)
     before = path.read_bytes()
-    script = f"""
-        import resource
-        from neotta.evaluate.plan import Plan
-        from neotta.evaluate.sweep import sweep
-        resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before)} + 100, {len(before)} + 100))
-        sweep(Plan.make({SMALL!r}), {str(path)!r}, workers=0)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
-    assert "StorageError: the results cannot be written" in done.stderr
-    assert "what was recorded before is safe" in done.stderr
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
+    try:
+        with pytest.raises(StorageError, match=r"the results cannot be written.*what was recorded before is safe"):
+            sweep(plan(), path, workers=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
     assert sweep(plan(), path, workers=0).done == 4
 

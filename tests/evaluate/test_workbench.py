@@ -117,6 +117,18 @@ def test_hold_out_scores_the_rest_with_a_frozen_state():
     torch.testing.assert_close(outputs.tensor(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_few_classes_adapts_to_them_and_scores_the_rest():
+    given = {"protocol": "hold-out", "stream": "few-classes", "stream_options": {"classes": 2}, "samples": [10]}
+    workbench = bench(corruptions=["fog"], methods="neo", **given)
+    (run,) = workbench.runs()
+    adapt, scored = (phase.stream for phase in workbench.phases(run))
+    dataset = workbench.data.dataset("fog/3")
+    assert sorted(np.unique(dataset.labels[adapt.index], return_counts=True)[1]) == [5, 5]
+    assert sorted([*adapt.index, *scored.index]) == list(range(len(dataset)))
+    (fewer,) = bench(corruptions=["fog"], methods="neo", evaluate=7, **given).runs()
+    assert list(workbench.phases(fewer)[1].stream.index) == list(scored.index[:7])
+
+
 def test_continual_runs_do_not_reset():
     workbench = bench(methods="neo-continual", protocol="continual", samples=[40])
     (run,) = workbench.runs()
@@ -185,6 +197,18 @@ def test_images_are_sized_as_the_published_protocol_does(tmp_path):
     assert fog.data.dataset("clean").read(0).shape == fog.data.dataset("fog/5").read(0).shape == (224, 224, 3)
     assert fog.data.preprocess.resize is None
     assert fog.loaded.preprocess.resize is not None
+
+
+def test_methods_that_augment_are_told_the_normalisation():
+    values = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}
+    methods = ["surgeon", {"method": "cotta", "mean": 0.1}]
+    workbench = bench(methods=methods, corruptions=["fog"], model_options={"preprocess": values})
+    surgeon, cotta = workbench.runs()
+    told = workbench.adapter(surgeon).options
+    assert (told.mean, told.std) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    assert {"mean", "std"}.isdisjoint(workbench.execute(surgeon)["options"])
+    told = workbench.adapter(cotta).options
+    assert (told.mean, told.std) == (0.1, (0.2, 0.3, 0.4))
 
 
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():

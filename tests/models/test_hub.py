@@ -23,6 +23,9 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 
 @pytest.mark.parametrize("name", ["timm:vit_tiny_patch16_224", "hf:nateraw/vit-base-patch16-224-cifar10"])
 def test_offline_the_error_says_what_was_wanted_and_what_to_do(name, tmp_path, monkeypatch):
+    import timm  # noqa: F401  # here, as it takes a while
+    from transformers import AutoModelForImageClassification  # noqa: F401
+
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     start = time.perf_counter()
     with pytest.raises(ModelLoadError) as raised:

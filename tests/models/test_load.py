@@ -20,6 +20,9 @@ from neotta.models.preprocess import Preprocess
 
 guard()
 
+ALL_FORMS = (
+    "known: <path>.safetensors, digits, hf:<repository or folder>, py:<module or file.py>:<function>, timm:<name>"
+)
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -141,9 +144,9 @@ def test_norm_eps_needs_a_layer_norm():
         ("vit_tiny_patch16_224", "did you mean 'timm:vit_tiny_patch16_224'"),
         ("digts", "did you mean 'digits'"),
         ("nateraw/vit-base", "did you mean 'hf:nateraw/vit-base'"),
-        ("onnx:0", "known: <path>.safetensors, digits, hf:<repository or folder>, timm:<name>"),
+        ("onnx:0", ALL_FORMS),
         ("timm:", "did you mean 'timm:<name>'"),
-        ("", "known: <path>.safetensors, digits, hf:<repository or folder>, timm:<name>"),
+        ("", ALL_FORMS),
     ],
 )
 def test_unknown_names(name, answer):

@@ -162,29 +162,39 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
 
 
 ENDLESS = """
-import sys, torch, neotta
+import os, sys, torch, neotta
 from torch import nn
 model = neotta.adapt(nn.Sequential(nn.Linear(2000, 2)))
-step = 0
-while True:
-    step += 1
-    neotta.head(model).centroid.set(torch.full((2000,), float(step)), count=step)
-    neotta.save(model, sys.argv[1])
-    if step == 1:
-        print("saving", flush=True)
+for line in sys.stdin:  # each asks for a process that saves until it is killed; a fork takes no time to start
+    if process := os.fork():
+        os.waitpid(process, 0)
+        print("gone", flush=True)
+        continue
+    step = 0
+    while True:
+        step += 1
+        neotta.head(model).centroid.set(torch.full((2000,), float(step)), count=step)
+        neotta.save(model, sys.argv[1])
+        if step == 1:
+            print(os.getpid(), flush=True)
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_save_killed_at_any_point_leaves_a_whole_file(tmp_path):
     path = tmp_path / "s"
-    for attempt in range(4):
-        process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)], stdout=subprocess.PIPE, env=os.environ)
-        process.stdout.readline()
-        time.sleep(0.02 * (attempt + 1))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        model = nn.Sequential(nn.Linear(2000, 2))
-        neotta.load(model, path, strict=False)
-        head = neotta.head(model)
-        assert torch.equal(head.centroid.mean, torch.full((2000,), float(head.count), dtype=torch.float64))
+    parent = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    with parent:
+        for attempt in range(8):
+            parent.stdin.write("\n")
+            saving = int(parent.stdout.readline())
+            time.sleep(0.01 * (attempt + 1))
+            os.kill(saving, signal.SIGKILL)
+            assert parent.stdout.readline() == "gone\n"
+            model = nn.Sequential(nn.Linear(2000, 2))
+            neotta.load(model, path, strict=False)
+            head = neotta.head(model)
+            assert torch.equal(head.centroid.mean, torch.full((2000,), float(head.count), dtype=torch.float64))
+    assert parent.returncode == 0

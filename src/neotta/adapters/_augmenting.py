@@ -65,11 +65,13 @@ class AugmentingAdapter(GradientAdapter[A]):
     @torch.no_grad()
     def view(self, images: Tensor) -> Tensor:
         """An augmented view of normalised images, (B, 3, H, W) to the same."""
-        augmentation = self.options.augmentation or Augmentation(self.generator)
+        given = self.options.augmentation
         if self.options.augment_domain == "normalised":
-            return augmentation(images)
+            return (given or Augmentation(self.generator))(images)
         mean, std = (self._per_channel(name, images) for name in ("mean", "std"))
-        return (augmentation(images * std + mean) - mean) / std
+        if given is None:
+            return Augmentation(self.generator, mean=mean, std=std)(images)
+        return (given(images * std + mean) - mean) / std
 
     def _check_channels(self) -> None:
         """Refuse now, rather than at the first view, what no layer of the model could read."""

@@ -1,7 +1,8 @@
 """The random augmentation of CoTTA and Surgeon: colours, a small rotation, shift and zoom, blur, mirror image, noise.
 
 Images are pixels in [0, 1], (B, 3, H, W), or (B, 1, H, W) in grey; float32 or float64. Each operation is a function;
-`augment` is all of them with given parameters, and `Augmentation` draws the parameters.
+`augment` is all of them with given parameters, and `Augmentation` draws the parameters. The operations on colours
+change the images they are given: what is written over is still in the cache of a CPU, what is made anew is not.
 """
 
 from __future__ import annotations
@@ -73,18 +74,32 @@ class Augmentation:
     Args:
         generator: Where all randomness comes from; on the CPU, whatever device the images are on.
         ranges: Where the parameters are drawn from.
+        mean: Of the normalisation that the images have gone through, if they have, (C, 1, 1) or (1, 1, 1): it is
+            undone before and done again after.
+        std: Likewise.
     """
 
-    def __init__(self, generator: torch.Generator, ranges: Ranges | None = None) -> None:
+    def __init__(
+        self,
+        generator: torch.Generator,
+        ranges: Ranges | None = None,
+        mean: Tensor | None = None,
+        std: Tensor | None = None,
+    ) -> None:
         self.generator = generator
         self.ranges = Ranges() if ranges is None else ranges
+        self.mean = 0.0 if mean is None else mean
+        self.std = 1.0 if std is None else std
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Augment pixels in [0, 1], (B, C, H, W); what comes back has the same shape and range."""
-        views = augment(images, self.draw(images.shape[2], images.shape[3]))
-        for view in pieces(views):
+        """Augment images, (B, C, H, W), of which pixels in [0, 1] count; what comes back has the same shape."""
+        change = pipeline(images, self.draw(images.shape[2], images.shape[3]))
+        views = torch.empty_like(images)
+        for piece, view in zip(pieces(images), pieces(views), strict=True):
+            changed = change((piece * self.std).add_(self.mean))
             noise = torch.randn(view.shape, generator=self.generator)  # float32, so that the dtype changes nothing
-            view.add_(noise.to(view), alpha=self.ranges.noise).clamp_(0, 1)
+            torch.add(changed, noise.to(view), alpha=self.ranges.noise, out=view)
+            view.clamp_(0, 1).sub_(self.mean).div_(self.std)
         return views
 
     def draw(self, height: int, width: int) -> Parameters:
@@ -112,6 +127,12 @@ class Augmentation:
 
 def augment(images: Tensor, drawn: Parameters) -> Tensor:
     """The whole augmentation but the noise, with given parameters, (B, C, H, W) to the same."""
+    change = pipeline(images, drawn)
+    return torch.cat([change(piece) for piece in pieces(images)]).clamp_(0, 1)
+
+
+def pipeline(images: Tensor, drawn: Parameters) -> Callable[[Tensor], Tensor]:
+    """What `augment` does to some of these images, (b, C, H, W) to the same; where they are sampled is found once."""
     if images.shape[1] not in (1, 3):
         raise InputError(f"images are augmented in colour or grey, 3 channels or 1: these have {images.shape[1]}")
     height, width = images.shape[2:]
@@ -119,12 +140,13 @@ def augment(images: Tensor, drawn: Parameters) -> Tensor:
     pad = height // 2, width // 2
     rows, columns = min(pad[0], 2), min(pad[1], 2)
     points = positions(images, drawn.angle, drawn.translate, drawn.scale, pad, (height + 2 * rows, width + 2 * columns))
-    views = []
-    for piece in pieces(images):
+
+    def change(piece: Tensor) -> Tensor:
         view = sample(jitter(piece.clamp(0, 1), drawn), points)
         view = smooth(reflect(view, 2 - rows, 2 - columns), drawn.sigma)
-        views.append(view.flip(3) if drawn.flip else view)
-    return torch.cat(views).clamp_(0, 1)
+        return view.flip(3) if drawn.flip else view
+
+    return change
 
 
 def pieces(images: Tensor) -> Sequence[Tensor]:
@@ -138,7 +160,7 @@ def padded(side: int) -> int:
 
 
 def jitter(images: Tensor, drawn: Parameters) -> Tensor:
-    """The operations on colours, in the order drawn."""
+    """The operations on colours, in the order drawn. Like each of them it changes the images it is given."""
     operations: list[tuple[Callable[[Tensor, float], Tensor], float]] = [
         (brightness, drawn.brightness),
         (contrast, drawn.contrast),
@@ -155,25 +177,26 @@ def jitter(images: Tensor, drawn: Parameters) -> Tensor:
 def gray(images: Tensor) -> Tensor:
     """Luminance, (B, C, H, W) to (B, 1, H, W)."""
     if images.shape[1] == 1:
-        return images
+        return images.clone()
     red, green, blue = torch.split(images, 1, dim=1)
     return (GRAY[0] * red).add_(green, alpha=GRAY[1]).add_(blue, alpha=GRAY[2])
 
 
 def brightness(images: Tensor, factor: float) -> Tensor:
     """Scale all values."""
-    return (images * factor).clamp_(0, 1)
+    return images.mul_(factor).clamp_(0, 1)
 
 
 def contrast(images: Tensor, factor: float) -> Tensor:
     """Scale the distance to the mean luminance of each image."""
-    mean = gray(images).mean(dim=(1, 2, 3), keepdim=True)
-    return (images * factor).add_(mean, alpha=1 - factor).clamp_(0, 1)
+    mean = gray(images.mean(dim=(2, 3), keepdim=True))
+    return images.mul_(factor).add_(mean, alpha=1 - factor).clamp_(0, 1)
 
 
 def saturation(images: Tensor, factor: float) -> Tensor:
     """Scale the distance to the luminance of each pixel."""
-    return (images * factor).add_(gray(images), alpha=1 - factor).clamp_(0, 1)
+    luminance = gray(images).mul_(1 - factor)
+    return images.mul_(factor).add_(luminance).clamp_(0, 1)
 
 
 def hue(images: Tensor, shift: float) -> Tensor:
@@ -182,23 +205,24 @@ def hue(images: Tensor, shift: float) -> Tensor:
         return images
     red, green, blue = images.unbind(dim=1)
     high, low = torch.maximum(red, green).maximum(blue), torch.minimum(red, green).minimum(blue)
-    chroma = high - low
+    lead, lack = green - blue, high - red
+    chroma = high.sub_(low)
     per = chroma.clamp_min(1e-12).reciprocal_()
-    sector = torch.where(high == green, (blue - red).mul_(per).add_(2), (red - green).mul_(per).add_(4))
-    sector = torch.where(high == red, (green - blue).mul_(per), sector)  # of six, from -1 to 5; red is at 0
-    turned = torch.empty_like(images)
-    for channel, own in enumerate((0, 2, 4)):
-        # A channel has all of the chroma up to one sector away from its own colour, and nothing from two on.
-        # `apart` is at most six sectors, so that 3 - |3 - |apart|| is the shorter way round the circle.
-        apart = sector + ((6 * shift - own + 5) % 6 - 5)
-        share = apart.abs_().sub_(3).abs_().sub_(1).clamp_(0, 1)
-        torch.addcmul(low, share, chroma, out=turned[:, channel])
-    return turned
+    # Sectors of six from red, towards green or (negative) towards blue: |lead| if red is the largest (lack = 0),
+    # 1 + lack if it is in the middle (|lead| = 1), 3 - |lead| if it is the smallest (lack = 1). One formula holds for
+    # all three; to choose among three would take several times as long.
+    distance = lead.mul_(per).abs()
+    sector = distance.addcmul_(lack.mul_(per), 3 - 2 * distance).copysign_(lead)
+    # A channel has all of the chroma up to one sector away from its own colour, and nothing from two on. No sum is
+    # more than six sectors, so that 3 - |3 - |sum|| is the shorter way round the circle.
+    apart = images.new_tensor([(6 * shift - own + 3) % 6 - 3 for own in (0, 2, 4)]).view(3, 1, 1)
+    share = torch.add(sector.unsqueeze(1), apart, out=images).abs_().sub_(3).abs_().sub_(1).clamp_(0, 1)
+    return share.mul_(chroma.unsqueeze(1)).add_(low.unsqueeze(1))
 
 
 def gamma(images: Tensor, exponent: float) -> Tensor:
     """Raise all values to a power."""
-    return images.clamp(1e-8, 1).log_().mul_(exponent).exp_().clamp_(0, 1)
+    return images.clamp_(1e-8, 1).log_().mul_(exponent).exp_().clamp_(0, 1)
 
 
 class Points(NamedTuple):
@@ -270,11 +294,15 @@ def reflect(images: Tensor, rows: int, columns: int) -> Tensor:
 
 def smooth(images: Tensor, sigma: float) -> Tensor:
     """Gaussian blur over 5 by 5 pixels, which leaves two pixels less on each side."""
-    weights = [math.exp(-0.5 * (offset / sigma) ** 2) for offset in (2, 1, 0, 1, 2)]
+    weights = {offset: math.exp(-0.5 * (offset / sigma) ** 2) for offset in (-2, -1, 0, 1, 2)}
+    total = sum(weights.values())
+    seen = [offset for offset, weight in weights.items() if offset and weight > torch.finfo(images.dtype).eps / 8]
     for dim in (2, 3):
         side = images.shape[dim] - 4
-        blurred = images.narrow(dim, 0, side) * (weights[0] / sum(weights))
-        for start in range(1, 5):
-            blurred.add_(images.narrow(dim, start, side), alpha=weights[start] / sum(weights))
+        blurred = images.narrow(dim, 2, side)
+        if seen:
+            blurred = blurred / total
+        for offset in seen:
+            blurred.add_(images.narrow(dim, 2 + offset, side), alpha=weights[offset] / total)
         images = blurred
     return images

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from neotta.cli.grids import Grid
     from neotta.evaluate.comparison import Comparison
     from neotta.evaluate.records import Record
+    from neotta.report.grids import Grid
 
 _STYLES = {"best": "bold", "second": "underline", "failed": "red", "helps": "green", "hurts": "red", "": ""}
 _WIDE = 10_000
@@ -44,8 +44,8 @@ def compare(
     from rich.console import Console
 
     from neotta._files import atomic
-    from neotta.cli import formats
     from neotta.evaluate.compare import compare as compare_records
+    from neotta.report import formats
 
     found = compare_records(_read(results), metric, baseline=baseline)
     if format is Format.table and output is None:
@@ -100,7 +100,7 @@ class ComparisonView:
         """Yield the tables and the notes below them."""
         from rich.text import Text
 
-        from neotta.cli.grids import differences, failures, summary, values
+        from neotta.report.grids import differences, failures, summary, values
 
         comparison = self.comparison
         yield Text.assemble((comparison.metric.title, "bold"), f" ({comparison.shared})")

@@ -1,11 +1,11 @@
-"""Plans in files: TOML or YAML read, TOML written."""
+"""Plans and studies in files: TOML or YAML read, TOML written."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,16 @@ from neotta.errors import DataError, OptionError
 from neotta.evaluate.plan import MethodPlan, Plan
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the entries of a plan from a file; its ending says what it is.
+def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Plan.model_fields)) -> dict[str, Any]:
+    """Read the entries of a plan, or of something else, from a file; its ending says what it is.
+
+    Args:
+        path: The file.
+        known: The entries it may hold.
 
     Raises:
         DataError: There is no such file, or it is not what its ending says.
-        OptionError: It holds an entry that plans do not have.
+        OptionError: It holds another entry.
     """
     path = Path(path)
     readers = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
@@ -37,11 +41,9 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     found = {} if found is None else found
     if not isinstance(found, dict):
         raise DataError(f"{str(path)!r} has to hold entries such as 'model', got a {type(found).__name__}")
-    unknown = [str(name) for name in found if name not in Plan.model_fields]
+    unknown = [str(name) for name in found if name not in known]
     if unknown:
-        raise OptionError(
-            f"{str(path)!r} has the unknown entry {unknown[0]!r}: known are {', '.join(Plan.model_fields)}"
-        )
+        raise OptionError(f"{str(path)!r} has the unknown entry {unknown[0]!r}: known are {', '.join(known)}")
     return found
 
 

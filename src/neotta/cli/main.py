@@ -18,6 +18,7 @@ from neotta.cli.demo import demo
 from neotta.cli.export import export
 from neotta.cli.methods import methods
 from neotta.cli.models import models
+from neotta.cli.paper import paper
 from neotta.cli.run import run
 from neotta.errors import NeottaError
 
@@ -39,6 +40,7 @@ app.command()(export)
 app.command()(methods)
 app.command()(models)
 app.command()(run)
+app.command()(paper)
 app.command()(bench)
 
 

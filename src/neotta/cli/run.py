@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,7 +32,11 @@ def run(
     num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
     model_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Another option of the model; may be repeated.", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Another option of the model, as norm_eps=1e-12 or preprocess.resize=256; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -45,8 +48,8 @@ def run(
     corruptions: Annotated[
         str | None,
         typer.Option(
-            help="Corrupt the images: fog,snow or all, or clean for none at all. Default: the data as it is; for the "
-            "digits, all.",
+            help="Corrupt the images: fog,snow or all; clean is the images without a corruption, as in clean,all. "
+            "Default: the data as it is; for the digits, all.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -143,20 +146,20 @@ def run(
     given: dict[str, Any] = {
         "model": model,
         "data": data,
-        "domains": _words(domains),
-        "corruptions": _words(corruptions),
-        "severities": _numbers("severities", severities),
+        "domains": words(domains),
+        "corruptions": words(corruptions),
+        "severities": numbers("severities", severities),
         "corruption_preset": corruption_preset,
         "methods": methods and [each for text in methods for each in split_methods(text)],
         "protocol": protocol,
         "stream": stream,
-        "stream_options": _pairs("stream-option", stream_option),
-        "samples": _numbers("samples", samples),
+        "stream_options": pairs("stream-option", stream_option),
+        "samples": numbers("samples", samples),
         "evaluate": evaluate,
-        "seeds": _numbers("seeds", seeds),
-        "batch_sizes": _numbers("batch-sizes", batch_sizes),
+        "seeds": numbers("seeds", seeds),
+        "batch_sizes": numbers("batch-sizes", batch_sizes),
     }
-    of_model = {"checkpoint": checkpoint, "num_classes": num_classes, **(_pairs("model-option", model_option) or {})}
+    of_model = model_options(checkpoint, num_classes, model_option)
     plan = _plan(config, given, of_model)
     if print_config:
         from neotta.cli.config import write_config
@@ -169,18 +172,6 @@ def run(
     _check_predictions(predictions)
     settings = {"cache": folder, "force": force, "engine": engine, "device": device, "workers": workers}
     _carry_out(plan, output, jobs, predictions, settings)
-
-
-def user_cache() -> Path:
-    """Where this system keeps what can be made again."""
-    home = Path.home()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "neotta" / "embeddings"
 
 
 def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) -> Plan:
@@ -196,13 +187,18 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) 
         except OptionError as error:
             raise OptionError(f"{str(config)!r}: {error}") from None
     found |= {name: value for name, value in given.items() if value is not None}
-    of_model = {name: value for name, value in of_model.items() if value is not None}
     if of_model:
-        found["model_options"] = {**found.get("model_options", {}), **of_model}
+        before = found.get("model_options", {})
+        found["model_options"] = {**before, **{name: _joined(before.get(name), of_model[name]) for name in of_model}}
     if found.get("data", "digits") == "digits" and found.keys().isdisjoint({"corruptions", "domains"}):
         found["corruptions"] = ["all"]
     plan = Plan.make(found)
     return plan if "samples" in found or _enough(plan) else plan.model_copy(update={"samples": [-1]})
+
+
+def _joined(before: Any, given: Any) -> Any:
+    """A table keeps what is not given anew."""
+    return {**before, **given} if isinstance(before, dict) and isinstance(given, dict) else given
 
 
 def _enough(plan: Plan) -> bool:
@@ -241,30 +237,3 @@ def _check_predictions(path: Path | None) -> None:
     """Before anything is done, not after."""
     if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
         raise OptionError(f"--predictions takes a .csv or .parquet file, got {str(path)!r}")
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(name: str, text: str | None) -> int | list[int] | None:
-    """`3` is a number, `3,5` and `3,` are lists."""
-    if text is None:
-        return None
-    try:
-        return int(text) if "," not in text else [int(word) for word in _words(text) or []]
-    except ValueError:
-        raise OptionError(f"--{name} takes whole numbers with commas between them, got {text!r}") from None
-
-
-def _pairs(name: str, given: list[str] | None) -> dict[str, Any] | None:
-    """`NAME=VALUE`, with numbers and truth values as such."""
-    from neotta.evaluate.plan import parse_value
-
-    if not given:
-        return None
-    pairs = [text.partition("=") for text in given]
-    for text, (key, equals, _) in zip(given, pairs, strict=True):
-        if not equals or not key:
-            raise OptionError(f"--{name} takes NAME=VALUE, got {text!r}")
-    return {key.strip(): parse_value(value) for key, _, value in pairs}

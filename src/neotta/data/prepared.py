@@ -16,7 +16,8 @@ class PreparedDataset(ImageDataset):
 
     def __init__(self, dataset: ImageDataset, preset: str) -> None:
         self.dataset, self.preset = dataset, preset
-        self.domain, self.ids, self.labels, self.classes = dataset.domain, dataset.ids, dataset.labels, dataset.classes
+        self.domain = f"{dataset.domain}@{preset}"  # not the images as they were: a cache keeps them apart
+        self.ids, self.labels, self.classes = dataset.ids, dataset.labels, dataset.classes
         self.in_memory = dataset.in_memory
 
     def read(self, index: int) -> Image:

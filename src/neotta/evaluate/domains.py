@@ -27,7 +27,7 @@ from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
-CLEAN = "clean"
+CLEAN, ALL = "clean", "all"
 
 
 class Domains:
@@ -92,7 +92,7 @@ class Domains:
 
     def _corrupted_names(self) -> tuple[str, ...]:
         asked = self._plan.corruptions
-        kinds = list(CORRUPTIONS) if asked == ["all"] else asked
+        kinds = [kind for each in asked for kind in (CORRUPTIONS if each == ALL else [each])]
         names = [CLEAN if kind == CLEAN else f"{kind}/{level}" for kind in kinds for level in self._plan.severities]
         return tuple(dict.fromkeys(names))
 

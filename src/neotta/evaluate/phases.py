@@ -80,7 +80,7 @@ def _make(run: Run, data: Domains) -> list[Phase]:
         there = streams.few_samples({source: data.dataset(source)}, run.samples, **common).adapt
         return [Phase(there, True, False), Phase(_first(streams.iid(one, **common), run.evaluate), False, True)]
     if run.stream == "few-classes":
-        held = streams.few_classes(one, samples=run.samples, **run.stream_options, **common)
+        held = streams.few_classes(one, samples=run.samples, **{"validate": -1, **run.stream_options}, **common)
     else:
         held = streams.few_samples(one, run.samples, **common)
     return [Phase(held.adapt, True, False), Phase(_first(held.validate, run.evaluate), False, True)]

@@ -131,7 +131,7 @@ class Plan(BaseModel):
         if isinstance(value, int) and not isinstance(value, bool):
             if value < 1:
                 raise ValueError("at least one seed is needed")
-            return [*SEEDS, *range(1, value)][:value]
+            return seed_list(value)
         return value
 
     @field_validator("domains", "corruptions", "severities", "samples", "batch_sizes", mode="before")
@@ -188,6 +188,11 @@ class Plan(BaseModel):
         if self.protocol == "cross-domain":
             return [(source, (target,)) for source in domains for target in domains]
         return [(None, (domain,)) for domain in domains]
+
+
+def seed_list(count: int) -> list[int]:
+    """So many seeds: those of the paper, then 1, 2, ..."""
+    return [*SEEDS, *range(1, count)][:count]
 
 
 def split_methods(text: str) -> list[str]:

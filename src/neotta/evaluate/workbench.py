@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neotta.adapters._augmenting import AugmentingAdapter
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import AnyAdapter, create, find
 from neotta.data.orders import Indices
@@ -30,9 +31,9 @@ from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Record, content_key
 from neotta.evaluate.scores import score
 from neotta.evaluate.trail import Trail, full_batches
+from neotta.models.identity import identity
 from neotta.models.load import load_model
 from neotta.models.split import split
-from neotta.statefile import fingerprint
 
 Progress = Callable[[str, int], None]
 
@@ -74,8 +75,8 @@ class Workbench:
 
     @cached_property
     def weights(self) -> str:
-        """A hash of the model's weights."""
-        return fingerprint(self.model.state_dict())[:32]
+        """A hash of the model: its weights, and how it is built."""
+        return identity(self.model)
 
     @cached_property
     def _preprocess(self) -> dict[str, Any]:
@@ -106,9 +107,11 @@ class Workbench:
         }
 
     def _options(self, run: Run) -> dict[str, Any]:
-        kind = _find(run.method)
-        chosen = kind.Options.make(run.method, {**self._needed(run), **run.options}, run.preset)
-        return {name: str(value) for name, value in chosen.given().items() if not isinstance(value, Tensor)}
+        """All options of a run as records write them, without those that follow from the model and the data."""
+        needed = self._needed(run)
+        chosen = _find(run.method).Options.make(run.method, {**needed, **run.options}, run.preset)
+        kept = {name: value for name, value in chosen.given().items() if name not in needed}
+        return {name: str(value) for name, value in kept.items() if not isinstance(value, Tensor)}
 
     def phases(self, run: Run) -> list[Phase]:
         """The streams of a run."""
@@ -135,10 +138,17 @@ class Workbench:
         return found
 
     def _needed(self, run: Run) -> dict[str, Any]:
-        """Options that a method cannot do without: clean images for a method that is not fully test-time."""
-        if _find(run.method).declaration.fully_test_time or "source" in run.options:
-            return {}
-        return {"source": self._source_images}
+        """Options that follow from the model and the data, unless the run gives them.
+
+        Clean images for a method that is not fully test-time, and the model's normalisation for one that undoes it.
+        """
+        kind = _find(run.method)
+        found: dict[str, Any] = {}
+        if not kind.declaration.fully_test_time:
+            found["source"] = self._source_images
+        if issubclass(kind, AugmentingAdapter):
+            found |= {"mean": self.data.preprocess.mean, "std": self.data.preprocess.std}
+        return {name: value for name, value in found.items() if name not in run.options}
 
     @cached_property
     def _source_images(self) -> Tensor:

@@ -16,10 +16,10 @@ _SHOWN = 3  # keys of each kind that an error lists
 
 
 class Parts(NamedTuple):
-    """What each way of loading gives to `load_model`."""
+    """What each way of loading gives to `load_model`; the preprocessing is None where it is not on record."""
 
     model: nn.Module
-    preprocess: Preprocess
+    preprocess: Preprocess | None
     labels: tuple[str, ...] | None
     norm_eps: float | None = None
 

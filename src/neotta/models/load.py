@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
 from neotta.models._hf import load_hf
+from neotta.models._python import FORM as PYTHON
+from neotta.models._python import call_python
 from neotta.models._timm import load_timm, timm_names
 from neotta.models._weights import Parts, existing_safetensors
 from neotta.models.packaged import BUNDLED, load_packaged
@@ -22,6 +24,7 @@ FORMS = {
     **dict.fromkeys(BUNDLED, "bundled with neotta"),
     "timm:<name>": "a model of timm, with its published weights or checkpoint='<file>.safetensors'",
     "hf:<repository or folder>": "an image classifier of Hugging Face transformers",
+    PYTHON: "your own: a function that returns an nn.Module or a neotta.LoadedModel",
     "<path>.safetensors": "a file that describes its model in its 'neotta' metadata",
 }
 
@@ -38,8 +41,8 @@ class LoadedModel(NamedTuple):
 
     model: nn.Module
     preprocess: Preprocess
-    labels: tuple[str, ...] | None
-    name: str
+    labels: tuple[str, ...] | None = None
+    name: str = ""
 
 
 def load_model(
@@ -48,7 +51,7 @@ def load_model(
     checkpoint: str | os.PathLike[str] | None = None,
     num_classes: int | None = None,
     labels: Sequence[str] | None = None,
-    preprocess: Preprocess | None = None,
+    preprocess: Preprocess | Mapping[str, Any] | None = None,
     norm_eps: float | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
@@ -58,44 +61,84 @@ def load_model(
     """Load an image classifier.
 
     Args:
-        name: "digits" (bundled), "timm:<name>", "hf:<repository or folder>", or the path of a packaged file.
+        name: "digits" (bundled), "timm:<name>", "hf:<repository or folder>", the path of a packaged file, or
+            "py:<module or path/to/file.py>:<function>" for a model of your own: the function is called with
+            `checkpoint` and `num_classes` if they are given and with `**kwargs`, and returns an nn.Module or a
+            `LoadedModel`.
         checkpoint: A .safetensors file with the weights, instead of the published ones; it has to fit.
-            A list of class names in `<stem>.classes.json` beside it becomes the labels.
+            A list of class names in `<stem>.classes.json` beside it becomes the labels. A function of your own
+            may take any file or folder.
         num_classes: Number of classes, if it is not the architecture's own.
         labels: Names of the classes, instead of those that are found.
-        preprocess: The preprocessing, instead of the one on record.
+        preprocess: The preprocessing, instead of the one on record; a mapping such as `{"resize": 256}` changes
+            only what it names.
         norm_eps: The eps of every LayerNorm, for weights trained with another than the architecture's.
         device: Where to put the model.
         dtype: Floating dtype of the model; float32 if not given, whatever the file holds.
         pretrained: False for random weights: nothing is downloaded, except a Hugging Face repository's
             configuration.
-        **kwargs: For timm's `create_model` or transformers' `from_pretrained`.
+        **kwargs: For timm's `create_model`, transformers' `from_pretrained`, or your own function.
     """
     name = os.fspath(name)
     if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
         raise OptionError(f"num_classes takes a whole number, at least 1, got {num_classes!r}")
-    weights = None if checkpoint is None else existing_safetensors(Path(checkpoint).expanduser())
     library, _, rest = name.partition(":")
     if name in ("", "timm:", "hf:"):
         raise UnknownModelError(name, FORMS)
-    if library in ("timm", "hf"):
-        load = load_timm if library == "timm" else load_hf
-        parts = load(
-            rest,
-            checkpoint=weights,
-            num_classes=num_classes,
-            preprocess=preprocess,
-            pretrained=pretrained,
-            kwargs=kwargs,
-        )
+    path = None if checkpoint is None else Path(checkpoint).expanduser()
+    if library == "py":
+        parts = _own(name, rest, path, num_classes, pretrained, kwargs)
     else:
-        path = _packaged_path(name)
-        if weights is not None:
-            raise OptionError(f"checkpoint= has no place with {name!r}, which brings its own weights")
-        parts = load_packaged(
-            path, num_classes=num_classes, preprocess=preprocess, pretrained=pretrained, kwargs=kwargs
+        weights = None if path is None else existing_safetensors(path)
+        complete = preprocess if isinstance(preprocess, Preprocess) else None
+        options: dict[str, Any] = {
+            "num_classes": num_classes,
+            "preprocess": complete,
+            "pretrained": pretrained,
+            "kwargs": kwargs,
+        }
+        if library in ("timm", "hf"):
+            parts = (load_timm if library == "timm" else load_hf)(rest, checkpoint=weights, **options)
+        else:
+            package = _packaged_path(name)
+            if weights is not None:
+                raise OptionError(f"checkpoint= has no place with {name!r}, which brings its own weights")
+            parts = load_packaged(package, **options)
+    ready = _preprocess(name, parts.preprocess, preprocess)
+    return _finished(parts, ready, name, labels, norm_eps, device, dtype)
+
+
+def _own(
+    name: str, target: str, checkpoint: Path | None, num_classes: int | None, pretrained: bool, kwargs: dict[str, Any]
+) -> Parts:
+    """Let a function of the user's make the model."""
+    asked = {"checkpoint": checkpoint, "num_classes": num_classes, "pretrained": None if pretrained else False}
+    made = call_python(target, {**{key: value for key, value in asked.items() if value is not None}, **kwargs})
+    if isinstance(made, nn.Module):
+        return Parts(made, None, None)
+    if not isinstance(made, LoadedModel):
+        raise ModelLoadError(
+            f"{name} returned a {type(made).__name__}: it has to return an nn.Module or a neotta.LoadedModel"
         )
-    return _finished(parts, name, labels, norm_eps, device, dtype)
+    model, preprocess, labels, _ = made
+    if not isinstance(model, nn.Module) or not isinstance(preprocess, Preprocess | None):
+        kinds = f"{type(model).__name__}, {type(preprocess).__name__}"
+        raise ModelLoadError(f"{name} returned a LoadedModel of {kinds}: it takes an nn.Module and a neotta.Preprocess")
+    return Parts(model, preprocess, None if labels is None else tuple(str(label) for label in labels))
+
+
+def _preprocess(name: str, found: Preprocess | None, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
+    """The preprocessing on record, with what the caller says of it."""
+    if isinstance(given, Preprocess):
+        return given
+    if given is not None and not isinstance(given, Mapping):
+        raise OptionError(f"preprocess takes a Preprocess or some of its values by name, got {given!r}")
+    if found is None and not given:
+        raise OptionError(
+            f"{name} does not say how images are made ready for it: return LoadedModel(model, Preprocess(...)), "
+            "or give preprocess={'size': (224, 224), ...}"
+        )
+    return Preprocess.from_dict({**(found.to_dict() if found else {}), **(given or {})})
 
 
 def _packaged_path(name: str) -> Path:
@@ -114,6 +157,7 @@ def _packaged_path(name: str) -> Path:
 
 def _finished(
     parts: Parts,
+    preprocess: Preprocess,
     name: str,
     labels: Sequence[str] | None,
     norm_eps: float | None,
@@ -136,7 +180,7 @@ def _finished(
     classes = _num_classes(model)
     if names is not None and classes is not None and len(names) != classes:
         raise OptionError(f"{len(names)} labels for a model of {classes} classes")
-    return LoadedModel(model.eval(), parts.preprocess, names, name)
+    return LoadedModel(model.eval(), preprocess, names, name)
 
 
 def _set_norm_eps(model: nn.Module, eps: float) -> None:

@@ -1,4 +1,4 @@
-"""A comparison as Markdown, LaTeX or CSV."""
+"""Tables as Markdown, LaTeX or CSV: any grid, and whole comparisons."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import csv
 import io
 import math
 
-from neotta.cli.grids import AVERAGE, Grid, differences, failures, summary, values
 from neotta.evaluate.comparison import Comparison, Difference
 from neotta.evaluate.metrics import Interval
+from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
 
 
 def markdown(comparison: Comparison) -> str:
     """Tables in Markdown: best in bold, second best underlined."""
-    marks = {"best": "**{}**", "second": "<u>{}</u>"}
     parts = [f"**{comparison.metric.title}** ({comparison.shared})"]
     for block in comparison.blocks:
         if block.title:
             parts.append(f"### {block.title}")
-        parts.append(_markdown(values(block, comparison.metric), marks))
+        parts.append(markdown_table(values(block, comparison.metric)))
         if (grid := differences(block, comparison.metric)) is not None:
-            parts += [f"Difference to {block.baseline} on the same samples:", _markdown(grid, {})]
+            parts += [f"Difference to {block.baseline} on the same samples:", markdown_table(grid)]
         parts += ["\n".join(f"- {line}" for line in summary(block, comparison.metric))]
         parts += ["\n".join(f"- {line}" for line in failures(block))]
     parts.append("\n".join(f"- {note}" for note in comparison.notes()))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _markdown(grid: Grid, marks: dict[str, str]) -> str:
+def markdown_table(grid: Grid) -> str:
+    """One table in Markdown."""
+    marks = {"best": "**{}**", "second": "<u>{}</u>"}
     lines = [[grid.corner, *grid.columns], ["---", *("--:" for _ in grid.columns)]]
     lines += [[name, *(marks.get(mark, "{}").format(text) for text, mark in entries)] for name, entries in grid.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
@@ -35,19 +36,20 @@ def _markdown(grid: Grid, marks: dict[str, str]) -> str:
 
 def latex(comparison: Comparison) -> str:
     """`tabular` environments that need no package: best in bold, second best underlined."""
-    marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
     parts = [f"% {comparison.metric.title} ({comparison.shared})"]
     for block in comparison.blocks:
         parts.append(f"% {block.title}" if block.title else "")
-        parts.append(_latex(values(block, comparison.metric), marks))
+        parts.append(latex_table(values(block, comparison.metric)))
         if (grid := differences(block, comparison.metric)) is not None:
-            parts += [f"% difference to {block.baseline} on the same samples", _latex(grid, {})]
+            parts += [f"% difference to {block.baseline} on the same samples", latex_table(grid)]
         parts += [f"% {line}" for line in failures(block)]
     parts += [f"% {note}" for note in comparison.notes()]
     return "\n".join(filter(None, parts)) + "\n"
 
 
-def _latex(grid: Grid, marks: dict[str, str]) -> str:
+def latex_table(grid: Grid) -> str:
+    """One `tabular` environment."""
+    marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
     lines = [
         rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
         " & ".join(_escaped(name) for name in (grid.corner, *grid.columns)) + r" \\ \hline",

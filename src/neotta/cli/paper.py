@@ -1,0 +1,308 @@
+"""`neotta paper`: every table and figure of the paper, on any model and data."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neotta.cli.values import model_options, numbers, user_cache, words
+from neotta.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from neotta.evaluate.sweep import Watcher
+    from neotta.paper.evidence import Evidence, Watching
+    from neotta.paper.study import Study
+
+WHAT, BUDGET, HOW = "What is measured", "How much", "How it is done"
+
+
+def paper(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ITEM]...", help="Names of items (see --list), or all.")
+    ] = None,
+    list_items: Annotated[bool, typer.Option("--list", help="Name all items and what they ask.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A study in a TOML or YAML file, with several [[subjects]]; options given here override it."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="As `neotta models` lists them. Default: digits.", rich_help_panel=WHAT)
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="A .safetensors file with the model's weights.", rich_help_panel=WHAT)
+    ] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Another option of the model; may be repeated.", rich_help_panel=WHAT),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or digits, the default.", rich_help_panel=WHAT),
+    ] = None,
+    domains: Annotated[
+        str | None, typer.Option(help="Only these domains of the data. Default: all.", rich_help_panel=WHAT)
+    ] = None,
+    corruptions: Annotated[
+        str | None,
+        typer.Option(
+            help="Corrupt the images: fog,snow or all. Default: all, if they are clean.", rich_help_panel=WHAT
+        ),
+    ] = None,
+    severity: Annotated[
+        int | None, typer.Option(min=1, max=5, help="Of the corruptions. Default: 5.", rich_help_panel=WHAT)
+    ] = None,
+    corruption_preset: Annotated[
+        str | None,
+        typer.Option(help="imagenet, tiny or cifar. Default: by the size of the images.", rich_help_panel=WHAT),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="none,neo,tent,... Default: those of the paper that suit the model.", rich_help_panel=WHAT),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Of each domain. Default: 512, or all.", rich_help_panel=BUDGET)
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many: 3, the default; or which: 2020,1234.", rich_help_panel=BUDGET)
+    ] = None,
+    slow_samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="The same for methods that need images. Default: as many.", rich_help_panel=BUDGET),
+    ] = None,
+    slow_seeds: Annotated[
+        str | None,
+        typer.Option(help="Their seeds. Default: the same; on the digits the first.", rich_help_panel=BUDGET),
+    ] = None,
+    evaluate: Annotated[
+        int | None,
+        typer.Option(help="How many other samples are scored, where they are. Default: all.", rich_help_panel=BUDGET),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the report.", rich_help_panel=HOW)] = Path(
+        "neotta-paper"
+    ),
+    records: Annotated[
+        Path | None,
+        typer.Option(help="The file of results, added to. Default: records.jsonl in the folder.", rich_help_panel=HOW),
+    ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Results of another device, such as `neotta bench -o` writes; may be repeated.", rich_help_panel=HOW
+        ),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--format", help="Any of html,md,latex,png,csv.", rich_help_panel=HOW)
+    ] = "html",
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder of embeddings. Default: the user's cache folder.", rich_help_panel=HOW)
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also measure what is recorded already.", rich_help_panel=HOW)
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.", rich_help_panel=HOW)
+    ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
+    ] = False,
+) -> None:
+    """Reproduce the paper: its tables and figures, measured on a model and data of yours, beside the published values.
+
+    Without options: on the bundled digits. What is measured is added to a file as it comes; the same command continues
+    what was interrupted, and items share their runs.
+    """
+    from rich.console import Console
+
+    from neotta._processes import usable_cores
+
+    console = Console(highlight=False)
+    if list_items:
+        _list(console)
+        return
+    if not names:
+        raise OptionError("name an item, such as table-corruptions, or all: neotta paper --list names them")
+    subject = {
+        "model": model,
+        "data": data,
+        "domains": words(domains),
+        "corruptions": words(corruptions),
+        "severity": severity,
+        "corruption_preset": corruption_preset,
+    }
+    of_model = model_options(checkpoint, num_classes, model_option)
+    budget = {
+        "methods": words(methods),
+        "samples": samples,
+        "seeds": _seeds("seeds", seeds),
+        "slow_samples": slow_samples,
+        "slow_seeds": _seeds("slow-seeds", slow_seeds),
+        "evaluate": evaluate,
+    }
+    study = _study(config, subject, of_model, budget)
+    settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
+    settings["jobs"] = jobs or usable_cores()
+    page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
+    if open_page and page is not None:
+        typer.launch(str(page.resolve()))
+
+
+def _list(console: Console) -> None:
+    from rich.table import Table
+
+    from neotta.paper.catalog import items
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("item", no_wrap=True)
+    table.add_column("in the paper")
+    table.add_column("what it asks")
+    for name, item in items().items():
+        table.add_row(name, item.place or "beyond it", item.question)
+    console.print(table)
+    console.print("\nOne: neotta paper ITEM. Everything: neotta paper all.")
+
+
+def _seeds(name: str, text: str | None) -> list[int] | None:
+    from neotta.evaluate.plan import seed_list
+
+    found = numbers(name, text)
+    return seed_list(found) if isinstance(found, int) else found
+
+
+def _formats(text: str) -> list[str]:
+    from neotta.report.paper import FORMATS
+
+    asked = words(text) or []
+    for each in asked:
+        if each not in FORMATS:
+            raise OptionError(f"--format takes some of {','.join(FORMATS)}, got {each!r}")
+    return asked
+
+
+def _study(config: Path | None, subject: dict[str, Any], of_model: dict[str, Any], budget: dict[str, Any]) -> Study:
+    """The study of a file, with what was given on the command line in the place of what it says."""
+    from neotta.cli.config import read_config
+    from neotta.paper.study import Study
+
+    found = {} if config is None else read_config(config, tuple(Study.model_fields))
+    given = {name: value for name, value in subject.items() if value is not None}
+    if given or of_model:
+        if len(found.get("subjects", [])) > 1:
+            raise OptionError(f"{str(config)!r} has several subjects: what is said of a model or data belongs there")
+        one = dict((found.get("subjects") or [{}])[0]) | given
+        one["model_options"] = {**one.get("model_options", {}), **of_model}
+        found["subjects"] = [one]
+    found |= {name: value for name, value in budget.items() if value is not None}
+    study = Study.make(found)
+    if "slow_seeds" not in found and all(subject.data == "digits" for subject in study.subjects):
+        return study.model_copy(update={"slow_seeds": study.seeds[:1]})  # to be seen in minutes
+    return study
+
+
+def _make(
+    console: Console,
+    names: list[str],
+    study: Study,
+    folder: Path,
+    records: Path,
+    formats: list[str],
+    settings: dict[str, Any],
+) -> Path | None:
+    from neotta._files import atomic
+    from neotta.cli.outcome import say
+    from neotta.paper.catalog import chosen
+    from neotta.paper.evidence import Evidence
+    from neotta.report.paper import Section, paper_page, write_files
+
+    began, items = time.monotonic(), chosen(names)
+    try:
+        say(console, "opening the model and the data")
+        evidence = Evidence(study, records, watching=_watching(console, settings["jobs"]), **settings)
+        evidence.gather(items)
+        sections = [Section(item, item.find(evidence), _command(item.name)) for item in items]
+    except KeyboardInterrupt:
+        say(console, f"interrupted: what is done is in {records}, and the same command continues")
+        raise typer.Exit(130) from None
+    files = write_files(folder, sections, formats) if set(formats) - {"html"} else []
+    page = None
+    if "html" in formats:
+        page = folder / "report.html"
+        with atomic(page) as temporary:
+            temporary.write_text(paper_page(sections, _facts(evidence, time.monotonic() - began), evidence.problems))
+    for section in sections:
+        verdict = f" [{section.verdict}]" if section.verdict else ""
+        say(console, f"\n{section.item.title}{verdict}\n  {section.finding.answer}")
+    for name, reason in evidence.problems.items():
+        say(console, f"not carried out: {name}: {reason}")
+    say(console, f"\n{len(files)} files in {folder}" if files else "")
+    if page is not None:
+        say(console, f"The report: {page}")
+    return page
+
+
+def _watching(console: Console, jobs: int) -> Watching:
+    from neotta.cli.outcome import say
+    from neotta.cli.watch import watching
+
+    @contextlib.contextmanager
+    def show(title: str) -> Iterator[Watcher]:
+        say(console, title)
+        with watching(console, jobs) as watcher:
+            yield watcher
+
+    return show
+
+
+def _command(name: str) -> str:
+    """The command line as it was given, for one item."""
+    words, found = sys.argv[1:], ["neotta", "paper", name]
+    from neotta.paper.catalog import items
+
+    known = {*items(), "all", "paper"}
+    return shlex.join([*found, *(word for word in words if word not in known)])
+
+
+def _facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
+    """What was measured on what, for the top of the report."""
+    from neotta.evaluate.machine import surroundings
+
+    about, study = surroundings(), evidence.study
+    machine = about["machine"]
+    facts = []
+    for setting in evidence.settings:
+        shifts = f"{len(setting.domains)} domains"
+        severity = f" at severity {setting.subject.severity}" if setting.subject.corruptions else ""
+        facts.append((setting.title, f"{shifts}{severity}, {setting.images:,} images each, {setting.classes} classes"))
+    less = evidence.settings[0]
+    facts.append(
+        ("Runs", f"{study.samples} samples of each domain, {len(study.seeds)} seeds, batches of {study.batch_size}")
+    )
+    if any(setting.reduced for setting in evidence.settings):
+        facts.append(
+            ("Reduced", f"methods that need images: {less.slow_samples} samples, {len(less.slow_seeds)} seeds")
+        )
+    where = machine["gpu"] or f"{machine['processor']}, {machine['cores']} cores"
+    facts.append(
+        ("Machine", f"{where}; {machine['system']}, Python {machine['python']}, torch {about['packages']['torch']}")
+    )
+    facts.append(
+        (
+            "Made",
+            f"{about['time'][:10]}, in {seconds / 60:.0f} min"
+            if seconds >= 90
+            else f"{about['time'][:10]}, in {seconds:.0f} s",
+        )
+    )
+    return facts

@@ -1,0 +1,264 @@
+"""Carrying out what items ask for, and giving it to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neotta.adapters.registry import create, find
+from neotta.data.base import ImageDataset
+from neotta.errors import DataError, ModelError, NeottaError
+from neotta.evaluate.costs import measure_costs
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.machine import surroundings
+from neotta.evaluate.plan import MethodPlan, Plan, Run
+from neotta.evaluate.records import Record, Records, content_key
+from neotta.evaluate.sweep import Watcher, sweep
+from neotta.evaluate.workbench import Workbench
+from neotta.paper.item import Item
+from neotta.paper.study import Setting, Study, Subject, needs_images
+
+Watching = Callable[[str], AbstractContextManager[Watcher]]
+"""Makes, for the name of what is carried out, what shows how it goes."""
+
+
+class Evidence:
+    """All that was measured for a study, and a way to measure what is missing.
+
+    Args:
+        study: What to reproduce the paper on.
+        records: The `.jsonl` file that results are added to; what it holds is not measured again.
+        cache: A folder for embeddings.
+        merge: Further files of records, such as costs measured on another device.
+        watching: Shows how it goes.
+        jobs: How many runs at a time.
+        device: Where the model runs.
+        force: Measure also what is recorded.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        records: str | os.PathLike[str],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        merge: Iterable[str | os.PathLike[str]] = (),
+        watching: Watching | None = None,
+        jobs: int = 1,
+        device: str | None = None,
+        force: bool = False,
+    ) -> None:
+        self.study = study
+        self.problems: dict[str, str] = {}
+        self._records, self._cache, self._device = Records(records), None if cache is None else Path(cache), device
+        self._watching: Watching = watching or (lambda _: nullcontext(Watcher()))
+        self._jobs, self._force = jobs, force
+        self._merged = [record for path in merge for record in _existing(path).read()]
+        self._done: dict[str, list[str]] = {}
+        self._benches: dict[str, Workbench] = {}
+        self._found: dict[str, Record] = {}
+        self.settings: list[Setting] = [self._look_at(subject) for subject in study.subjects]
+
+    # ---- measuring
+
+    def gather(self, items: Sequence[Item]) -> None:
+        """Carry out all runs and measurements that items need and that are not recorded."""
+        for item in items:
+            for setting in self.settings:
+                for number, plan in enumerate(plans := item.plans(setting), start=1):
+                    part = f" ({number} of {len(plans)})" if len(plans) > 1 else ""
+                    self._carry_out(plan, f"{item.name}{part}: {setting.title}")
+                self._measure_costs(setting, item)
+        self._reload()
+
+    def _carry_out(self, plan: Plan, title: str) -> None:
+        key = _key(plan)
+        if key in self._done:
+            return
+        try:
+            with self._watching(title) as watcher:
+                summary = sweep(
+                    plan,
+                    self._records.path,
+                    cache=self._cache,
+                    force=self._force,
+                    jobs=self._jobs if _has_slow(plan) else 1,
+                    device=self._device,
+                    progress=watcher,
+                )
+            self._done[key] = summary.keys
+        except NeottaError as error:
+            self.problems[title] = str(error)
+            self._done[key] = []
+
+    def _measure_costs(self, setting: Setting, item: Item) -> None:
+        self._reload()
+        subject = setting.subject
+        missing = [name for name in item.costs(setting) if self._force or self._cost(setting, name) is None]
+        if not missing:
+            return
+        title = f"{item.name}, time and memory: {setting.title}"
+        try:
+            with self._watching(title):
+                costs = measure_costs(
+                    missing,
+                    subject.model,
+                    on_failure=lambda name, error: self.problems.update({f"{title}, {name}": str(error)}),
+                    model_options=subject.model_options,
+                    batch_size=self.study.batch_size,
+                    batches=self.study.cost_batches,
+                    rounds=self.study.cost_rounds,
+                    device=self._device or "cpu",
+                )
+        except NeottaError as error:
+            self.problems[title] = str(error)
+            return
+        for cost in costs.values():
+            self._records.append(cost_record(setting, dataclasses.asdict(cost)))
+        self._reload()
+
+    def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Workbench], Any]) -> Any:
+        """Something computed from embeddings, recorded so that it is computed once.
+
+        Args:
+            name: Of the analysis.
+            setting: What it is about.
+            runs: Runs whose samples it depends on.
+            compute: Makes the result, which JSON can hold.
+        """
+        bench = self.bench(setting)
+        key = content_key({"analysis": name, "runs": [bench.key(run) for run in runs]})
+        if key not in self._found or self._force:
+            record = {"key": key, "analysis": name, "model": setting.subject.model, "data": setting.subject.data}
+            record |= {"values": compute(bench), **surroundings()}
+            self._records.append(record)
+            self._found[key] = record
+        return self._found[key]["values"]
+
+    # ---- reading
+
+    def records(self, *plans: Plan) -> list[Record]:
+        """The records of the runs of plans that `gather` carried out, each once."""
+        keys = dict.fromkeys(key for plan in plans for key in self._done.get(_key(plan), []))
+        return [self._found[key] for key in keys if key in self._found]
+
+    def costs(self, setting: Setting, methods: Iterable[str]) -> dict[str, Record]:
+        """What methods cost on this machine, by name."""
+        return {name: record for name in methods if (record := self._cost(setting, name)) is not None}
+
+    def other_costs(self) -> list[Record]:
+        """Costs in merged files, as `neotta bench` writes them: of other devices."""
+        return [record for record in self._merged if "seconds_per_image" in record and "method" in record]
+
+    def bench(self, setting: Setting) -> Workbench:
+        """The model and data of a setting, open; with the clean domain, if there is one."""
+        key = setting.title
+        if key not in self._benches:
+            self._benches[key] = Workbench(setting.plan("none", clean=True), cache=self._cache, device=self._device)
+        return self._benches[key]
+
+    def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
+        """Embeddings (N, d) and labels (N,) of the first stream of a run, in its order."""
+        stream = bench.phases(run)[0].stream
+        dataset = bench.data.dataset(run.domains[0])
+        found, kept = bench.embeddings.get(dataset, stream.index)
+        if dataset.labels is None:
+            raise DataError(f"the images of {run.domains[0]!r} have no labels, which this needs")
+        return found.clone(), torch.from_numpy(dataset.labels[stream.index[kept]]).long()
+
+    def _cost(self, setting: Setting, method: str) -> Record | None:
+        return self._found.get(_cost_key(setting, method))
+
+    def _reload(self) -> None:
+        self._found = {record["key"]: record for record in [*self._merged, *self._records.read()]}
+
+    # ---- looking at a subject
+
+    def _look_at(self, subject: Subject) -> Setting:
+        subject = subject.complete()
+        plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
+        bench = Workbench(plan, cache=self._cache, device=self._device)
+        why_not = functools.cache(functools.partial(_why_not, bench))
+        reasons = {name: why_not(name) for name in self.study.methods}
+        shifted = tuple(name for name in bench.data.names if name != CLEAN)
+        dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
+        setting = Setting(
+            self.study,
+            subject,
+            tuple(name for name, reason in reasons.items() if not reason),
+            {name: reason for name, reason in reasons.items() if reason},
+            shifted,
+            images=min(len(bench.data.dataset(name)) for name in (shifted[:1] or (CLEAN,))),
+            classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
+            fewest=_fewest(dataset),
+            clean=CLEAN in bench.data.names,
+            weights=bench.weights,
+            why_not=why_not,
+        )
+        self._benches[setting.title] = bench
+        return setting
+
+
+def _has_slow(plan: Plan) -> bool:
+    """Whether a plan has methods for which a process of their own is worth while."""
+    return any(needs_images(method.method) for method in plan.methods)
+
+
+def _why_not(bench: Workbench, method: str) -> str:
+    """Why a method does not work on a model; empty if it does."""
+    plan = MethodPlan.parse(method)
+    try:
+        needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
+        for options in plan.grid():
+            create(plan.method, bench.model, preset=plan.preset, **{**needed, **options}).detach()
+    except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
+        return str(error)
+    return ""
+
+
+def _cost_key(setting: Setting, method: str) -> str:
+    study = setting.study
+    about = {"cost": method, "model": setting.subject.model, "weights": setting.weights, "machine": _machine()}
+    effort = {"batch_size": study.batch_size, "batches": study.cost_batches, "rounds": study.cost_rounds}
+    return content_key({**about, **effort})
+
+
+def cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
+    """What is kept of the cost of a method on this machine.
+
+    Args:
+        setting: The subject it was measured for.
+        cost: The fields of a `Cost`.
+    """
+    about = {"key": _cost_key(setting, cost["method"]), "kind": "cost", "model": setting.subject.model}
+    return {**about, **cost, **surroundings()}
+
+
+def _fewest(dataset: ImageDataset) -> int:
+    """How many images the rarest class of a dataset has."""
+    if dataset.labels is None or len(dataset) == 0:
+        return 0
+    return int(np.unique(dataset.labels, return_counts=True)[1].min())
+
+
+def _machine() -> Any:
+    return surroundings()["machine"]
+
+
+def _key(plan: Plan) -> str:
+    return content_key(plan.model_dump(mode="json"))
+
+
+def _existing(path: str | os.PathLike[str]) -> Records:
+    if not Path(path).is_file():
+        raise DataError(f"there is no file of records {os.fspath(path)!r}")
+    return Records(path)

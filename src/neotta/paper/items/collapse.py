@@ -1,0 +1,151 @@
+"""How far a model has come to neural collapse."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from neotta.analysis.collapse import neural_collapse
+from neotta.errors import DataError, NeottaError
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.metrics import Interval
+from neotta.evaluate.workbench import Workbench
+from neotta.paper import comparing, published
+from neotta.paper.evidence import Evidence
+from neotta.paper.item import Finding, Holds, Item, Rows, Table
+from neotta.paper.latent import same_images
+from neotta.paper.study import Setting
+from neotta.report.grids import Entry, Grid
+
+MEASURES = ("NC1", "NC2", "NC3", "NC4")
+PUBLISHED = {
+    "vit-small": (0.6070, 1.2207, 1.1969, 0.8518),
+    "vit-base": (0.5110, 1.0092, 0.9501, 0.9238),
+    "vit-large": (0.4640, 1.2548, 1.2069, 0.9067),
+}
+"""NC1 to NC4 on the validation images of ImageNet."""
+FEW = 20
+"""Images per class below which the estimates flatter the model noticeably."""
+
+
+class Collapse(Item):
+    """Table 5."""
+
+    name = "table-collapse"
+    title = "Neural collapse"
+    place = "Table 5"
+    question = "How far has the model come to neural collapse, on which the explanation of NEO rests?"
+    claim = (
+        "ViTs trained on ImageNet show it to a degree: NC1 of 0.46 to 0.61, NC2 of 1.01 to 1.25, NC3 of 0.95 to 1.21, "
+        "and the head chooses the class with the nearest mean for 85 to 92 % of the images."
+    )
+
+    def find(self, evidence: Evidence) -> Finding:
+        """Measure NC1 to NC4 on the clean embeddings."""
+        finding, answers, holds = Finding(""), [], []
+        measured: dict[str, list[float]] = {}
+        for setting in evidence.settings:
+            try:
+                found = _measure(evidence, setting)
+            except NeottaError as error:
+                finding.notes.append(f"{setting.title}: {error}")
+                continue
+            measured[setting.title] = found["values"]
+            finding.parts.append(_beside(setting, found["values"]))
+            answers.append(_answer(setting, found["values"]))
+            holds.append(_holds(found["values"]))
+            finding.notes += _about(setting, found)
+        if measured:
+            finding.parts.insert(0, _table(measured))
+        finding.answer = " ".join(answers) or "Nothing could be measured."
+        finding.holds = comparing.all_hold(holds)
+        return finding
+
+
+def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
+    if not setting.clean:
+        raise DataError("neural collapse is a matter of clean images, and there are none: give clean data")
+    run = same_images(setting, CLEAN)
+
+    def compute(bench: Workbench) -> dict[str, Any]:
+        embeddings, labels = evidence.embeddings(bench, run)
+        classes = len(torch.unique(labels))
+        if len(labels) < 2 * classes:
+            raise DataError(
+                f"several images of each class are needed, and {len(labels)} of {classes} classes were looked at: "
+                "let more samples be scored ('evaluate'), or give more images"
+            )
+        rows = slice(None) if bench.data.kept is None else bench.data.kept
+        weight = bench.head.weight.detach().cpu()[rows]
+        bias = None if bench.head.bias is None else bench.head.bias.detach().cpu()[rows]
+        return {
+            "values": list(neural_collapse(embeddings, labels, weight, bias)),
+            "images": len(labels),
+            "classes": classes,
+        }
+
+    found: dict[str, Any] = evidence.analysis("neural-collapse", setting, [run], compute)
+    return found
+
+
+def _collapsed(values: list[float]) -> list[bool]:
+    """For each measure whether it is at least as good as that of the worst model of the paper."""
+    columns = list(zip(*PUBLISHED.values(), strict=True))
+    lower = [value <= max(column) for value, column in zip(values[:3], columns[:3], strict=True)]
+    return [*lower, values[3] >= min(columns[3])]
+
+
+def _table(measured: dict[str, list[float]]) -> Table:
+    every = {f"{name} (published)": list(values) for name, values in PUBLISHED.items()} | measured
+    data = Rows()
+    for name, values in every.items():
+        data.append({"model": name, **dict(zip(MEASURES, values, strict=True)), "published": name not in measured})
+    shown = tuple((name, tuple(Entry(f"{value:.4f}") for value in values)) for name, values in every.items())
+    caption = (
+        "NC1: variance within classes over the distance between their means. NC2: distance of the class means from a "
+        "simplex. NC3: distance of the head from the class means. NC4: how often the head chooses the class with the "
+        "nearest mean. Lower is better for the first three, higher for NC4."
+    )
+    return Table("Neural collapse on clean images", Grid("model", MEASURES, shown), data, caption)
+
+
+def _beside(setting: Setting, values: list[float]) -> Table:
+    same = published.match(setting.subject.model, "imagenet-c")
+    model = same[0] if same and same[0] in PUBLISHED else published.REFERENCE
+    return comparing.beside(
+        f"{setting.title}: neural collapse, published and measured",
+        dict(zip(MEASURES, PUBLISHED[model], strict=True)),
+        {name: Interval(value, math.nan, 1) for name, value in zip(MEASURES, values, strict=True)},
+        corner="measure",
+        digits=4,
+        caption=f"Published: {model} on ImageNet.",
+    )
+
+
+def _answer(setting: Setting, values: list[float]) -> str:
+    numbers = ", ".join(f"{name} {value:.2f}" for name, value in zip(MEASURES, values, strict=True))
+    better = [name for name, good in zip(MEASURES, _collapsed(values), strict=True) if good]
+    what = {4: "all four are", 0: "none of them is"}.get(len(better), f"{comparing.listed(better)} {_are(better)}")
+    return f"On {setting.title}, {numbers}: {what} at least as good as in the least collapsed ViT of the paper."
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _holds(values: list[float]) -> Holds:
+    found = _collapsed(values)
+    return "yes" if all(found) else "partly" if any(found) else "no"
+
+
+def _about(setting: Setting, found: dict[str, Any]) -> list[str]:
+    per_class = found["images"] / found["classes"]
+    notes = [f"{setting.title}: {found['images']} images, {per_class:.1f} per class (the paper: 50)."]
+    if per_class < FEW:
+        notes.append(
+            f"{setting.title}: the mean of so few images lies close to each of them, so NC1 comes out too low and NC4 "
+            "too high."
+        )
+    return notes

@@ -1,0 +1,129 @@
+"""The report on the paper: one HTML page, and tables and figures as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neotta._files import atomic
+from neotta.paper.item import Finding, Item, Table
+from neotta.report.figures import Figure
+from neotta.report.formats import latex_table, markdown_table
+from neotta.report.html import render
+
+FORMATS = ("html", "md", "latex", "png", "csv")
+HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "cannot be told"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """An item, what it found, and the command that repeats it."""
+
+    item: Item
+    finding: Finding
+    command: str
+
+    @property
+    def verdict(self) -> str:
+        """Whether the paper's claim holds, in words; empty where it claims nothing."""
+        return HOLDS[self.finding.holds] if self.finding.holds else ""
+
+
+def paper_page(sections: Sequence[Section], facts: Sequence[tuple[str, str]], problems: dict[str, str]) -> str:
+    """The report as one HTML page that needs nothing else.
+
+    Args:
+        sections: Its items.
+        facts: What was measured on what, in words, by heading.
+        problems: What could not be carried out, and why.
+    """
+    shown = [(section, [_part(part) for part in section.finding.parts]) for section in sections]
+    return render("paper.html", sections=shown, facts=facts, problems=problems)
+
+
+def _part(part: Table | Figure) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    if isinstance(part, Table):
+        texts = {"markdown": markdown_table(part.grid), "latex": latex_table(part.grid)}
+        return {"kind": "table", "part": part, **texts}
+    return {"kind": "figure", "part": part, "svg": Markup(part.svg())}
+
+
+def write_files(folder: Path, sections: Sequence[Section], formats: Sequence[str]) -> list[Path]:
+    """Write tables and figures as files of their own.
+
+    Args:
+        folder: Where to; it is made if it is not there.
+        sections: The items.
+        formats: Some of `FORMATS`; `html` is not written here.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for section in sections:
+        name = section.item.name
+        figures = [part for part in section.finding.parts if isinstance(part, Figure)]
+        if "png" in formats or ("md" in formats and figures):
+            written += [_write(folder / f"{figure.name}.png", figure.png()) for figure in figures]
+        if "md" in formats:
+            written.append(_write(folder / f"{name}.md", markdown(section).encode()))
+        if "latex" in formats and any(isinstance(part, Table) for part in section.finding.parts):
+            written.append(_write(folder / f"{name}.tex", latex(section).encode()))
+        if "csv" in formats:
+            for number, part in enumerate(section.finding.parts, start=1):
+                label = part.name if isinstance(part, Figure) else f"{name}-{number}-{_slug(part.title)}"
+                written.append(_write(folder / f"{label}.csv", comma_separated(part.data).encode()))
+    return written
+
+
+def markdown(section: Section) -> str:
+    """One item as Markdown; figures are pictures beside it."""
+    item, finding = section.item, section.finding
+    parts = [f"## {item.title}", f"*{item.question}*", f"**{finding.answer}**"]
+    if item.claim:
+        parts.append(f"The paper ({item.place}): {item.claim} This {section.verdict}.")
+    for part in finding.parts:
+        if isinstance(part, Table):
+            parts += [f"### {part.title}", markdown_table(part.grid), part.caption]
+        else:
+            parts += [f"### {part.title}", f"![{part.title}]({part.name}.png)", part.caption]
+    parts.append("\n".join(f"- {note}" for note in finding.notes))
+    parts.append(f"```\n{section.command}\n```")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def latex(section: Section) -> str:
+    """The tables of one item as LaTeX."""
+    parts = [f"% {section.item.title}\n% {section.finding.answer}"]
+    for part in section.finding.parts:
+        if isinstance(part, Table):
+            parts.append(f"% {part.title}. {part.caption}\n{latex_table(part.grid)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def comma_separated(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV with the columns of all of them; empty where a row has none."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48].strip("-")
+
+
+def _write(path: Path, content: bytes) -> Path:
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+    return path

@@ -1,0 +1,104 @@
+"""`neotta paper` from the command line, in the same process where that tells the same."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from neotta.cli.main import app
+from neotta.errors import OptionError
+from neotta.evaluate.records import Records
+
+TINY = ["--samples", "48", "--seeds", "2", "--methods", "none,neo", "--corruptions", "fog,contrast"]
+
+
+def call(*words):
+    result = CliRunner().invoke(app, ["paper", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper")
+    words = [*TINY, "-o", str(folder / "report"), "--cache", str(folder / "cache")]
+    output = call("table-corruptions", *words, "--format", "html,md,latex,csv")
+    return folder / "report", words, output
+
+
+def test_the_list_names_every_item():
+    from neotta.paper.catalog import items
+
+    output = call("--list")
+    assert all(name in output for name in items())
+
+
+def test_a_report_with_its_files(report):
+    folder, _, output = report
+    assert "takes the mean accuracy from" in output
+    assert {"report.html", "records.jsonl", "table-corruptions.md", "table-corruptions.tex"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert "| domain | none | neo |" in (folder / "table-corruptions.md").read_text()
+    assert r"\begin{tabular}{lrr}" in (folder / "table-corruptions.tex").read_text()
+    table = next(folder.glob("table-corruptions-1-*.csv")).read_text().splitlines()
+    assert table[0] == "domain,method,mean,half_width,seeds,failed"
+
+
+def test_the_page_shows_the_mean_of_the_records(report):
+    folder, _, _ = report
+    records = [record for record in Records(folder / "records.jsonl").read() if record["domain"] != "clean"]
+    found = {
+        method: sum(r["metrics"]["top1"] for r in records if r["method"] == method) / 4 for method in ("none", "neo")
+    }
+    page = (folder / "report.html").read_text()
+    assert f"from {found['none']:.1f} to {found['neo']:.1f} %" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "neotta paper table-corruptions" in page
+
+
+def test_nothing_is_measured_twice(report):
+    folder, words, _ = report
+    before = (folder / "records.jsonl").read_text()
+    call("table-corruptions", *words)
+    assert (folder / "records.jsonl").read_text() == before
+
+
+def test_several_subjects_from_a_file(tmp_path, report):
+    _, words, _ = report
+    subjects = [{"name": name, "corruptions": ["fog"], "severity": level} for name, level in (("A", 3), ("B", 5))]
+    tables = "".join(
+        "[[subjects]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in subject.items())
+        for subject in subjects
+    )
+    (tmp_path / "study.toml").write_text(f'samples = 32\nseeds = [1]\nmethods = ["none", "neo"]\n{tables}')
+    cache = words[words.index("--cache") :]
+    output = call("table-corruptions", "--config", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), *cache)
+    assert "On A, NEO" in output
+    assert "On B, NEO" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name an item"),
+        (["table-coruptions"], "did you mean 'table-corruptions'"),
+        (["all", "--format", "pdf"], "takes some of html,md"),
+        (["all", "--methods", "tnet"], "did you mean 'tent'"),
+        (["table-corruptions", "--data", "nowhere"], "nowhere"),
+        (["table-corruptions", "--merge", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_are_named(words, message, tmp_path):
+    from neotta.errors import NeottaError
+
+    with pytest.raises(NeottaError, match=message):
+        CliRunner().invoke(app, ["paper", *words, "-o", str(tmp_path)], catch_exceptions=False)
+
+
+def test_what_is_said_of_one_model_does_not_go_with_several(tmp_path):
+    (tmp_path / "study.toml").write_text('[[subjects]]\nname = "A"\n[[subjects]]\nname = "B"\n')
+    with pytest.raises(OptionError, match="several subjects"):
+        CliRunner().invoke(
+            app, ["paper", "all", "--config", str(tmp_path / "study.toml"), "--severity", "3"], catch_exceptions=False
+        )

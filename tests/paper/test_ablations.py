@@ -1,0 +1,172 @@
+"""Table 4: batch sizes and alpha. Table 5: neural collapse."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from by_hand import Moving, accuracy, embeddings, head, labels, permutation
+
+from neotta.errors import DataError
+from neotta.evaluate.comparison import Block, Cell, Value
+from neotta.evaluate.metrics import Interval
+from neotta.paper.catalog import chosen
+from neotta.paper.evidence import Evidence
+from neotta.paper.items import alpha, batch_size, collapse
+from neotta.paper.study import Study, Subject
+
+DOMAINS = ("fog/5", "contrast/5")
+SEEDS = (2020, 1234)
+
+
+@pytest.fixture(scope="module")
+def found(evidence):
+    items = chosen(["table-batch-size", "table-alpha", "table-collapse"])
+    evidence.gather(items)
+    assert not evidence.problems
+    return {item.name: item.find(evidence) for item in items}
+
+
+# ---- batch size
+
+
+def test_batch_sizes_make_no_difference_to_the_mean_of_all_samples(found):
+    tables = found["table-batch-size"].parts
+    values = []
+    for seed in SEEDS:
+        adapted, rest = np.split(permutation(seed), [48])
+        per_domain = [accuracy(domain, rest, embeddings(domain)[adapted].mean(0)) for domain in DOMAINS]
+        values.append(np.mean(per_domain))
+    for size in (1, 4, 8, 16, 32):
+        row = _row(tables[0], "batch size", str(size))
+        assert row["measured_mean"] == pytest.approx(np.mean(values), abs=0.05)
+        assert abs(_row(tables[1], "batch size", str(size))["measured_mean"]) < 0.1
+    assert _row(tables[0], "batch size", "64")["measured_mean"] is None, "48 samples fill no batch of 64"
+    assert _row(tables[1], "batch size", "1")["published"] == pytest.approx(56.91 - 56.97)
+    assert found["table-batch-size"].holds == "yes"
+
+
+def test_a_difference_between_batch_sizes_is_a_matter_of_certainty_beyond_what_the_paper_has():
+    same = Interval(0.0, 0.0, 3)
+    assert batch_size._holds({1: Interval(-0.1, 0.01, 3), 64: same}) == "yes"
+    assert batch_size._holds({1: Interval(-0.5, 0.1, 3), 64: same}) == "no"
+    assert batch_size._holds({1: Interval(-0.5, 0.9, 3), 64: same}) == "unclear"
+    assert batch_size.spread({1: Interval(-0.5, 0.9, 3), 4: Interval(0.25, 0.9, 3), 64: same}) == 0.75
+
+
+# ---- alpha
+
+
+@pytest.mark.parametrize("weight", [0.01, 0.5, 1.0])
+def test_accuracy_of_a_moving_average_with_each_weight(found, weight):
+    gains = []
+    for seed in SEEDS:
+        adapted, rest = np.split(permutation(seed), [48])
+        per_domain = []
+        for domain in DOMAINS:
+            rule = Moving(weight)
+            for start in range(0, 48, 16):
+                centroid = rule(embeddings(domain)[adapted[start : start + 16]])
+            per_domain.append(accuracy(domain, rest, centroid) - accuracy(domain, rest))
+        gains.append(np.mean(per_domain))
+    table, beside = found["table-alpha"].parts[:2]
+    assert _row(table, "alpha", weight)["gain_mean"] == pytest.approx(np.mean(gains), abs=0.01)
+    name = {0.01: "0.01 (second row)"}.get(weight, f"{weight:g}")
+    assert _row(beside, "alpha", name)["measured_mean"] == pytest.approx(np.mean(gains), abs=0.01)
+
+
+def test_no_weight_is_no_adaptation_and_published_gains_refer_to_it(found):
+    table, beside = found["table-alpha"].parts[:2]
+    assert _row(table, "alpha", 0.0)["gain_mean"] == 0
+    printed = {row["alpha"]: row["published"] for row in beside.data}
+    assert printed["0.5"] == pytest.approx(3.37)
+    assert (printed["0.01 (first row)"], printed["0.01 (second row)"]) == pytest.approx((0.13, 0.32))
+    assert any("prints alpha = 0.01 in two rows" in note for note in found["table-alpha"].notes)
+
+
+def test_the_answer_names_the_best_weight(found):
+    rows = found["table-alpha"].parts[0].data
+    best = max(rows, key=lambda row: row["gain_mean"])
+    assert f"alpha = {best['alpha']:g} gives most, {best['gain_mean']:+.1f}" in found["table-alpha"].answer
+
+
+def test_accuracy_has_to_grow_with_every_step_of_alpha_and_certainly_over_all():
+    def judged(steps, gain_of_the_highest):
+        reached = {0.0: [50.0, 52.0, 54.0], 0.5: [value + gain_of_the_highest for value in (50.0, 52.1, 54.0)]}
+        cells = {
+            ("fog", f"neo-continual alpha={weight}"): Cell({seed: Value(v, ()) for seed, v in enumerate(values)})
+            for weight, values in reached.items()
+        }
+        block = Block(None, "", tuple(label for _, label in cells), None, ("fog",), cells)
+        return alpha._holds({weight: Interval(gain, 0.1, 3) for weight, gain in steps.items()}, block)
+
+    growing = dict(zip(alpha.ALPHAS, (0, 1, 2, 3, 4, -9), strict=True))
+    assert judged(growing, 4.0) == "yes", "what happens beyond 0.5 the paper does not say"
+    assert judged({**growing, 0.05: 3.5}, 4.0) == "partly"
+    assert judged(growing, 0.0) == "partly"
+    assert judged({**growing, 0.05: 3.5}, 0.0) == "no"
+    assert judged({0.1: 1}, 4.0) == "unclear"
+
+
+# ---- neural collapse
+
+
+def test_neural_collapse_by_its_definitions(found):
+    clean, truth = embeddings("clean"), labels()
+    weight, bias = head()
+    means = np.stack([clean[truth == label].mean(0) for label in range(10)])
+    spread = [np.mean(np.square(clean[truth == label] - means[label]).sum(1)) for label in range(10)]
+    pairs = list(itertools.combinations(range(10), 2))
+    nc1 = np.mean([(spread[i] + spread[j]) / 2 / np.square(means[i] - means[j]).sum() for i, j in pairs])
+    centred = means - means.mean(0)
+    simplex = (np.eye(10) - 0.1) / 3
+
+    def error(gram):
+        return np.linalg.norm(gram / np.linalg.norm(gram) - simplex)
+
+    nearest = np.square(clean[:, None] - means[None]).sum(2).argmin(1)
+    nc4 = np.mean(nearest == (clean @ weight.T + bias).argmax(1))
+    row = _row(found["table-collapse"].parts[0], "model", "digits")
+    expected = (nc1, error(centred @ centred.T), error(weight @ centred.T), nc4)
+    assert [row[name] for name in collapse.MEASURES] == pytest.approx(expected, rel=1e-4)
+
+
+def test_published_models_stand_in_the_same_table(found):
+    table, beside = found["table-collapse"].parts[:2]
+    printed = [row["model"] for row in table.data if row["published"]]
+    assert printed == [f"{name} (published)" for name in ("vit-small", "vit-base", "vit-large")]
+    assert [row["published"] for row in beside.data] == [0.5110, 1.0092, 0.9501, 0.9238]
+
+
+def test_collapse_is_judged_by_the_least_collapsed_model_of_the_paper():
+    assert collapse._holds([0.6, 1.25, 1.2, 0.86]) == "yes"
+    assert collapse._holds([0.6, 1.25, 1.2, 0.84]) == "partly"
+    assert collapse._holds([0.7, 1.3, 1.3, 0.5]) == "no"
+
+
+def test_with_one_image_per_class_there_is_no_collapse_to_measure(evidence):
+    setting = evidence.settings[0]
+    few = setting.study.model_copy(update={"samples": 1, "evaluate": 7, "seeds": [3]})
+    with pytest.raises(DataError, match="several images of each class"):
+        collapse._measure(evidence, dataclasses.replace(setting, study=few))
+
+
+def test_few_images_per_class_are_warned_of(evidence):
+    notes = collapse._about(evidence.settings[0], {"images": 40, "classes": 10})
+    assert "4.0 per class" in notes[0]
+    assert "NC1 comes out too low" in notes[1]
+
+
+# ---- all of them
+
+
+def test_without_runs_or_clean_images_nothing_is_claimed(tmp_path):
+    study = Study(subjects=[Subject(corruptions=[])], methods=["none"], samples=4, seeds=[1])
+    evidence = Evidence(study, tmp_path / "records.jsonl")
+    for item in chosen(["table-batch-size", "table-alpha", "table-collapse"]):
+        finding = item.find(evidence)
+        assert (finding.answer, finding.holds, finding.parts) == ("Nothing could be measured.", "unclear", [])
+
+
+def _row(table, corner, value):
+    return next(row for row in table.data if row[corner] == value)

@@ -1,0 +1,92 @@
+"""Figure 6: the centroid of one domain on another."""
+
+import numpy as np
+import pytest
+from by_hand import accuracy, embeddings, permutation
+
+from neotta.paper.catalog import chosen
+from neotta.paper.families import family, short_names
+from neotta.paper.items import cross_domain
+
+DOMAINS = ("fog/5", "contrast/5")
+
+
+@pytest.fixture(scope="module")
+def found(evidence):
+    item = chosen(["figure-cross-domain"])[0]
+    evidence.gather([item])
+    assert not evidence.problems
+    return item.find(evidence)
+
+
+def test_accuracy_changes_with_the_centroid_of_the_source(found):
+    everything = np.arange(600)
+    for source in DOMAINS:
+        centroid = embeddings(source)[permutation(2020)[:48]].mean(0)
+        for target in DOMAINS:
+            change = accuracy(target, everything, centroid) - accuracy(target, everything)
+            assert _entry(found.parts[0], source, target)["gain"] == pytest.approx(change, abs=0.01)
+
+
+def test_cosines_are_those_of_the_centroids(found):
+    means = {domain: embeddings(domain)[permutation(2020)[:48]].mean(0) for domain in DOMAINS}
+    for source in DOMAINS:
+        for target in DOMAINS:
+            product = means[source] @ means[target]
+            cosine = product / np.linalg.norm(means[source]) / np.linalg.norm(means[target])
+            assert _entry(found.parts[1], source, target)["cosine"] == pytest.approx(cosine, abs=1e-5)
+
+
+def test_one_seed_and_all_pairs_are_run(evidence, found):
+    plan = chosen(["figure-cross-domain"])[0].plans(evidence.settings[0])[0]
+    assert (plan.seeds, len(plan.runs(DOMAINS))) == ([2020], 2 * 2 * 2)
+    assert any("mild: has one domain" in note for note in found.notes)
+
+
+def test_fog_and_contrast_say_nothing_of_noises_and_blurs(found):
+    assert found.holds == "unclear"
+    helped = sum(row["gain"] > 0 for row in found.parts[0].data if row["source"] != row["target"])
+    assert found.answer == f"On digits, a foreign centroid helps in {helped} of 2 pairs of domains."
+
+
+def test_the_claim_compares_sources_on_the_same_targets():
+    noises, other = ("gaussian_noise/5", "shot_noise/5"), "fog/5"
+    domains = [*noises, other]
+
+    def matrix(alike, foreign):
+        """What noises get from each other and from fog; on fog itself everything is splendid."""
+        found = {(source, target): foreign for source in domains for target in domains}
+        found |= {(source, target): alike for source in noises for target in noises}
+        found |= {(source, other): 99.0 for source in domains}
+        return found
+
+    assert cross_domain._holds(matrix(3.0, 1.0), matrix(0.9, 0.1)) == "yes"
+    assert cross_domain._holds(matrix(3.0, 1.0), matrix(0.1, 0.9)) == "partly"
+    assert cross_domain._holds(matrix(-3.0, -1.0), matrix(0.1, 0.9)) == "no"
+
+
+def test_a_pair_of_which_a_run_failed_is_left_out():
+    ok = {"status": "ok", "source_domain": "a", "domain": "b"}
+    records = [
+        {**ok, "method": "none", "metrics": {"top1": 40.0}},
+        {**ok, "method": "neo", "metrics": {"top1": 41.5}},
+        {**ok, "domain": "c", "method": "none", "metrics": {"top1": 40.0}},
+        {**ok, "domain": "c", "method": "neo", "status": "failed"},
+    ]
+    assert cross_domain.changes(records) == {("a", "b"): 1.5}
+
+
+def test_the_matrices_can_be_drawn(found):
+    for figure in found.parts:
+        assert "target: where the images are from" in figure.svg()
+
+
+def test_names_for_figures():
+    assert short_names(["gaussian_noise/5", "fog/5"]) == {"gaussian_noise/5": "gaussian noise", "fog/5": "fog"}
+    assert short_names(["fog/3", "fog/5"]) == {"fog/3": "fog/3", "fog/5": "fog/5"}
+    assert short_names(["camera_1"]) == {"camera_1": "camera 1"}
+    assert (family("zoom_blur/2"), family("sketch")) == ("blur", "")
+
+
+def _entry(figure, source, target):
+    return next(row for row in figure.data if (row["source"], row["target"]) == (source, target))

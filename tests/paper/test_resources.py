@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+from small_studies import costed, made_up_cost, small_study
+
+from neotta.evaluate.records import Records, content_key
+from neotta.paper.catalog import chosen
+from neotta.paper.evidence import Evidence
+from neotta.paper.item import Table
+from neotta.report.figures import Figure
+
+(ITEM,) = chosen(["figure-resources"])
+PI = {"processor": "Raspberry Pi 4 Model B", "gpu": None, "cores": 4}
+HERE = {"none": (1.0, 300), "t3a": (1.3, 303), "lame": (2.0, 400), "neo": (1.01, 301)}
+
+
+def figures(finding):
+    return [part for part in finding.parts if isinstance(part, Figure)]
+
+
+def found(evidence):
+    evidence.gather([ITEM])
+    return ITEM.find(evidence)
+
+
+def write(path, costs, machine, **conditions):
+    """A file as `neotta bench -o` writes it on another device."""
+    for method, (milliseconds, mebibytes) in costs.items():
+        cost = {**made_up_cost(method, milliseconds, mebibytes, **conditions), "machine": machine}
+        Records(path).append({**cost, "key": content_key(cost)})
+
+
+def test_neo_alone_costs_nothing(tmp_path):
+    finding = found(costed(tmp_path, HERE))
+    assert finding.holds == "yes"
+    assert "1.01 times the time of the unadapted model and +1 MiB, the slowest method (lame) 2.0" in finding.answer
+    assert finding.answer.endswith("without extra time and memory: neo.")
+    (figure,) = figures(finding)
+    assert {row["method"]: row["seconds_per_image"] for row in figure.data} == {
+        name: pytest.approx(milliseconds / 1e3) for name, (milliseconds, _) in HERE.items()
+    }
+    assert figure.png().startswith(b"\x89PNG")
+
+
+def test_the_change_against_the_mean_of_the_others_stands_beside_the_published(tmp_path):
+    (table,) = [part for part in found(costed(tmp_path, HERE)).parts if isinstance(part, Table)]
+    time, memory = table.data
+    assert (time["published"], memory["published"]) == (-63.0, -9.0)
+    assert time["measured_mean"] == pytest.approx(100 * (1.01 / ((1.3 + 2.0) / 2) - 1))
+    assert memory["measured_mean"] == pytest.approx(100 * (301 / ((303 + 400) / 2) - 1))
+
+
+@pytest.mark.parametrize(
+    ("costs", "holds"),
+    [
+        ({**HERE, "t3a": (1.0, 300)}, "partly"),
+        ({**HERE, "neo": (1.5, 300)}, "no"),
+        ({**HERE, "neo": (1.0, 400)}, "no"),
+    ],
+)
+def test_it_is_honest(tmp_path, costs, holds):
+    assert found(costed(tmp_path, costs)).holds == holds
+
+
+def test_devices_are_merged_in_each_with_its_own_figure(tmp_path):
+    write(tmp_path / "pi.jsonl", {"none": (900, None), "neo": (901, None)}, PI)
+    write(tmp_path / "pi.jsonl", {"none": (100, 200), "neo": (101, 200)}, PI, device="cpu", dtype="bfloat16")
+    jetson = {"processor": "ARMv8", "gpu": "Orin"}
+    write(tmp_path / "jetson.jsonl", {"tent": (90, 900)}, jetson, device="cuda")
+    files = [tmp_path / "pi.jsonl", tmp_path / "jetson.jsonl"]
+    study = small_study(methods=["none"])
+    finding = ITEM.find(Evidence(study, tmp_path / "records.jsonl", merge=files))
+    shown = figures(finding)
+    assert [figure.title for figure in shown] == [
+        "Time and memory on Raspberry Pi 4 Model B",
+        "Time and memory on Raspberry Pi 4 Model B",
+        "Time and memory on Orin",
+    ]
+    assert len({figure.name for figure in shown}) == 3
+    assert [[row["method"] for row in figure.data] for figure in shown] == [["none", "neo"], ["none", "neo"], ["tent"]]
+    assert "bfloat16" in shown[1].data[0]["conditions"]
+    assert finding.holds == "partly"  # of the Orin, nothing can be said
+    assert all("<svg" in figure.svg() for figure in shown)
+
+
+def test_the_way_to_add_a_device_is_told(tmp_path):
+    notes = " ".join(ITEM.find(costed(tmp_path, {})).notes)
+    assert "neotta bench --model digits --methods none,t3a,lame,neo --batch-size 8 -o pi.jsonl" in notes
+    assert "neotta paper figure-resources --merge pi.jsonl" in notes
+
+
+@pytest.mark.slow
+def test_costs_are_measured_once_and_kept(tmp_path):
+    study = small_study(methods=["neo"], batch_size=2)
+    evidence = Evidence(study, tmp_path / "records.jsonl")
+    evidence.gather([ITEM])
+    (figure,) = figures(ITEM.find(evidence))
+    (record,) = Records(tmp_path / "records.jsonl").read()
+    (row,) = figure.data
+    assert row["seconds_per_image"] == record["seconds_per_image"] > 0
+    assert row["forward_passes"] == 1.0
+    again = Evidence(study, tmp_path / "records.jsonl")
+    again.gather([ITEM])
+    assert len(Records(tmp_path / "records.jsonl").read()) == 1
+    assert figures(ITEM.find(again))[0].data == figure.data
+
+
+def test_a_model_that_cannot_be_measured_is_a_problem_not_an_end(tmp_path):
+    evidence = costed(
+        tmp_path, {}, subjects=[{"corruptions": ["fog"], "model_options": {"dtype": None}}], methods=["neo"]
+    )
+    evidence.gather([ITEM])
+    assert "dtype is a condition of its own" in next(iter(evidence.problems.values()))
+    finding = ITEM.find(evidence)
+    assert (finding.answer, finding.holds, finding.parts) == ("Nothing could be measured.", "unclear", [])

@@ -60,8 +60,9 @@ def test_ids_are_strings_numbers_arrays_and_tensors():
     answer(model, batch(3), torch.tensor([7, 8, 8]))
     answer(model, batch(2), np.array([8, 9]))
     answer(model, batch(2), [np.int64(9), np.str_("gate")])
-    assert neotta.head(model).streams.counts() == {"7": 1, 7: 2, "gate": 2, 8: 3, 9: 2}
-    assert neotta.head(model).count == 10
+    answer(model, batch(2), (name for name in ("gate", 9)))
+    assert neotta.head(model).streams.counts() == {"7": 1, 7: 2, "gate": 3, 8: 3, 9: 3}
+    assert neotta.head(model).count == 12
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,8 @@ def test_ids_are_strings_numbers_arrays_and_tensors():
         ([True, False, True], "got True"),
         ("abc", "a list with one id for each sample"),
         (5, "a list with one id for each sample"),
+        ({"a", "b", "c"}, "in their order"),
+        ({"a": 1, "b": 2, "c": 3}, "in their order"),
         (torch.tensor(3), "a list with one id for each sample"),
         (torch.zeros(3), r"got 0\.0"),
         (torch.zeros(3, 1, dtype=torch.int64), r"got \[0\]"),

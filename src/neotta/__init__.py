@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from neotta.fleet.merging import merge
     from neotta.fleet.syncing import sync
     from neotta.models.catalog import available_models
+    from neotta.models.folding import fold, restore
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.preprocess import Preprocess
     from neotta.models.split import split
     from neotta.models.state import load, save
-    from neotta.models.surgery import adapt, fold, head, heads, reset, restore
+    from neotta.models.surgery import adapt, head, heads, reset
     from neotta.monitoring.library import DomainLibrary
     from neotta.monitoring.monitor import Monitor
     from neotta.neo import NEOHead
@@ -78,7 +79,7 @@ __getattr__, __dir__ = lazy(
         "load_model": "neotta.models.load",
         "results": "neotta.evaluate.records",
         "create": "neotta.adapters.registry",
-        "fold": "neotta.models.surgery",
+        "fold": "neotta.models.folding",
         "head": "neotta.models.surgery",
         "heads": "neotta.models.surgery",
         "load": "neotta.models.state",
@@ -86,7 +87,7 @@ __getattr__, __dir__ = lazy(
         "methods": "neotta.adapters.registry",
         "register": "neotta.adapters.registry",
         "reset": "neotta.models.surgery",
-        "restore": "neotta.models.surgery",
+        "restore": "neotta.models.folding",
         "save": "neotta.models.state",
         "split": "neotta.models.split",
         "streams": "neotta.fleet.ids",

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from neotta.deploy.onnx_runtime import OnnxClassifier
+from neotta.models.folding import folded
 from neotta.models.heads import logits_of
-from neotta.models.surgery import adaptation, folded, heads
+from neotta.models.surgery import adaptation, heads
 from neotta.neo import NEOHead
 from neotta.statefile import Array
 from neotta.swap import Swap

@@ -19,11 +19,12 @@ from neotta.deploy._program import BATCH, OPSET, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
 from neotta.errors import InputError, ModelError, OptionError, UnsupportedModelError
 from neotta.fleet.ids import StreamId
+from neotta.models.folding import alone, folded
 from neotta.models.heads import logits_of
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
 from neotta.models.split import evaluating
-from neotta.models.surgery import adaptation, alone, check_module, folded, heads, need_stream
+from neotta.models.surgery import adaptation, check_module, heads, need_stream
 from neotta.neo import NEOHead
 from neotta.statefile import fingerprint
 from neotta.swap import Swap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ _CURRENT: ContextVar[tuple[StreamId, ...] | None] = ContextVar("neotta_streams",
 
 
 @contextlib.contextmanager
-def streams(ids: Sequence[StreamId] | Tensor) -> Iterator[None]:
+def streams(ids: Iterable[StreamId] | Tensor) -> Iterator[None]:
     """Say which stream each sample of the next batches comes from.
 
     ```python
@@ -57,15 +57,14 @@ def current(samples: int) -> tuple[StreamId, ...]:
     return ids
 
 
-def checked(ids: Sequence[StreamId] | Tensor) -> tuple[StreamId, ...]:
+def checked(ids: Iterable[StreamId] | Tensor) -> tuple[StreamId, ...]:
     """Stream ids as plain strings and whole numbers."""
     if hasattr(ids, "tolist"):
         ids = ids.tolist()
-    if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
-        raise InputError(f"stream ids are a list with one id for each sample, got {ids!r}")
-    if not set(map(type, ids)) <= {int, str}:
-        return tuple(one(item) for item in ids)
-    return tuple(ids)
+    if isinstance(ids, str | bytes | Set | Mapping) or not hasattr(ids, "__iter__"):
+        raise InputError(f"stream ids are a list with one id for each sample, in their order, got {ids!r}")
+    given = tuple(ids)
+    return given if set(map(type, given)) <= {int, str} else tuple(map(one, given))
 
 
 def one(item: object) -> StreamId:

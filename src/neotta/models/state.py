@@ -12,7 +12,8 @@ from neotta.batchnorm import AdaptiveNorm
 from neotta.errors import ModelError, StateMismatchError
 from neotta.fleet.head import StreamHead
 from neotta.fleet.ids import StreamId, one, pack, unpack
-from neotta.models.surgery import adapt, adaptation, check_module, heads, restore, stream_heads
+from neotta.models.folding import restore
+from neotta.models.surgery import adapt, adaptation, check_module, heads, stream_heads
 from neotta.statefile import State, fingerprint, read_state
 
 

@@ -64,6 +64,17 @@ def test_nothing_is_measured_twice(report):
     assert (folder / "records.jsonl").read_text() == before
 
 
+def test_what_is_recorded_so_far_makes_a_report(report, tmp_path):
+    folder, words, _ = report
+    recorded = folder / "records.jsonl"
+    before = recorded.read_text()
+    rest = [*words[: words.index("-o")], *words[words.index("--cache") :], "--records", str(recorded)]
+    output = call("table-corruptions", *rest, "--seeds", "3", "--only-recorded", "-o", str(tmp_path))
+    assert recorded.read_text() == before
+    assert "NEO takes the mean accuracy" in output
+    assert "not carried out: table-corruptions: digits: 6 of its runs are not recorded" in output
+
+
 def test_several_subjects_from_a_file(tmp_path, report):
     _, words, _ = report
     subjects = [{"name": name, "corruptions": ["fog"], "severity": level} for name, level in (("A", 3), ("B", 5))]

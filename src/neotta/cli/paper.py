@@ -109,6 +109,10 @@ def paper(
     force: Annotated[
         bool, typer.Option("--force", help="Also measure what is recorded already.", rich_help_panel=HOW)
     ] = False,
+    only_recorded: Annotated[
+        bool,
+        typer.Option("--only-recorded", help="Make no runs: report what is recorded so far.", rich_help_panel=HOW),
+    ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
     ] = None,
@@ -153,7 +157,7 @@ def paper(
     }
     study = _study(config, subject, of_model, budget)
     settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
-    settings["jobs"] = jobs or usable_cores()
+    settings |= {"jobs": jobs or usable_cores(), "only_recorded": only_recorded}
     page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
     if open_page and page is not None:
         typer.launch(str(page.resolve()))

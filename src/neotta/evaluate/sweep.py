@@ -119,6 +119,16 @@ def sweep(
     return Summary(len(todo), skipped, failed, keys)
 
 
+def recorded(plan: Plan, records_path: str | os.PathLike[str], *, device: str | None = None) -> tuple[list[str], int]:
+    """Look up what is recorded of a plan, and measure nothing.
+
+    Returns:
+        The keys of all its runs, and how many of these are not recorded.
+    """
+    todo, keys, _ = _left(Setup(plan, None, None, device).open(), Records(records_path).keys())
+    return keys, len(todo)
+
+
 def _left(bench: Workbench, recorded: set[str]) -> tuple[list[Run], list[str], int]:
     """The runs that are left to do, the keys of all, and how many need not be done."""
     todo: list[Run] = []

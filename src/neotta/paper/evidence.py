@@ -22,7 +22,7 @@ from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.records import Record, Records, content_key
-from neotta.evaluate.sweep import Watcher, sweep
+from neotta.evaluate.sweep import Watcher, recorded, sweep
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.item import Item
 from neotta.paper.study import Setting, Study, Subject, needs_images
@@ -43,6 +43,7 @@ class Evidence:
         jobs: How many runs at a time.
         device: Where the model runs.
         force: Measure also what is recorded.
+        only_recorded: Make no runs: what is not recorded is missing, and said to be.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Evidence:
         jobs: int = 1,
         device: str | None = None,
         force: bool = False,
+        only_recorded: bool = False,
     ) -> None:
         self.study = study
+        self._only_recorded = only_recorded
         self.problems: dict[str, str] = {}
         self._records, self._cache, self._device = Records(records), None if cache is None else Path(cache), device
         self._watching: Watching = watching or (lambda _: nullcontext(Watcher()))
@@ -85,6 +88,11 @@ class Evidence:
         if key in self._done:
             return
         try:
+            if self._only_recorded:
+                self._done[key], missing = recorded(plan, self._records.path, device=self._device)
+                if missing:
+                    self.problems[title] = f"{missing} of its runs are not recorded"
+                return
             with self._watching(title) as watcher:
                 summary = sweep(
                     plan,
@@ -107,6 +115,9 @@ class Evidence:
         if not missing:
             return
         title = f"{item.name}, time and memory: {setting.title}"
+        if self._only_recorded:
+            self.problems[title] = f"not recorded for {', '.join(missing)}"
+            return
         try:
             with self._watching(title):
                 costs = measure_costs(

@@ -22,7 +22,7 @@ from neotta.errors import InputError, OptionError, StateFileError, StateMismatch
 from neotta.fleet.store import StreamStore
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(plan=st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=12))
 def test_evicted_streams_come_back_as_they_went(tmp_path_factory, plan):
     small, large = many(capacity=5, folder=tmp_path_factory.mktemp("streams")), many()

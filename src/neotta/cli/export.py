@@ -63,7 +63,8 @@ def export(
     chosen = None if stream is None else _stream(loaded.model, stream)
     write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)  # type: ignore[arg-type]  # checked there
     checked = "checked against torch" if verify else "not checked"
-    typer.echo(f"{out}: {form}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
+    kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
+    typer.echo(f"{out}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
 
 
 def _option(text: str) -> tuple[str, Any]:

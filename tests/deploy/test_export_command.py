@@ -98,7 +98,9 @@ def test_what_is_wrong_is_said(words, message, tmp_path):
 
 
 def test_without_a_state_it_says_that_nothing_is_folded_in(tmp_path):
-    done = run("digits", tmp_path / "x.onnx", "--no-verify")
+    words = ("--model-option", "preprocess.interpolation=box")
+    done = run("digits", tmp_path / "x.onnx", "--no-verify", *words)
+    assert OnnxClassifier(tmp_path / "x.onnx").preprocess.interpolation == "box"
     assert ": the plain model (no --state to fold in), " in done.stdout
     LogitRecenter.from_onnx(tmp_path / "x.onnx")  # so it may be re-centered
 

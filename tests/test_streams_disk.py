@@ -22,7 +22,7 @@ from neotta.errors import InputError, OptionError, StateFileError, StateMismatch
 from neotta.fleet.store import StreamStore
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(plan=st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=12))
 def test_evicted_streams_come_back_as_they_went(tmp_path_factory, plan):
     small, large = many(capacity=5, folder=tmp_path_factory.mktemp("streams")), many()
@@ -254,13 +254,25 @@ def test_a_damaged_index_is_refused(tmp_path):
     index.write_text(content.replace('"a"', '"x"'))
     with pytest.raises(StateFileError, match=r"line 2 of .* is damaged"):
         StreamStore(tmp_path, FEATURES, "me")
-    index.write_text("something else\n")
-    with pytest.raises(StateFileError, match="is damaged, or no such file"):
-        StreamStore(tmp_path, FEATURES, "me")
+    for other in ("", "something else\n", "[1]\n", "{}\n", content.splitlines()[0]):
+        index.write_text(other)
+        with pytest.raises(StateFileError, match="is damaged, or no such file"):
+            StreamStore(tmp_path, FEATURES, "me")
     index.write_text(content)
     with pytest.raises(StateMismatchError, match="another model"):
         StreamStore(tmp_path, FEATURES, "you")
     assert held(StreamStore(tmp_path, FEATURES, "me")) == {"a": 1, "b": 2}
+
+
+def test_a_file_of_slots_that_was_lost_is_noticed_stream_by_stream(tmp_path):
+    store = StreamStore(tmp_path, FEATURES, "me")
+    store.write(list(range(1025)), states(*range(1025)))
+    del store
+    (tmp_path / "1.safetensors").unlink()  # with the last of them
+    store = StreamStore(tmp_path, FEATURES, "me")
+    assert store.read([3])[1]["count"].tolist() == [3]
+    with pytest.raises(StateFileError, match=r"stream 1024 in .* is damaged"):
+        store.read([1024])
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import neotta
 from neotta.cli.main import app
 from neotta.data import digits
-from neotta.deploy import OnnxClassifier
+from neotta.deploy import LogitRecenter, OnnxClassifier
 from neotta.errors import InputError, NeottaError, OptionError
 
 
@@ -54,6 +54,7 @@ def test_a_saved_state_is_folded_in(tmp_path):
     neotta.save(model, tmp_path / "fog.safetensors")
     done = run("digits", tmp_path / "digits.onnx", "--state", tmp_path / "fog.safetensors", "--no-verify")
     assert done.stdout.endswith("not checked\n")
+    assert ": folded, " in done.stdout
     classifier = OnnxClassifier(tmp_path / "digits.onnx")
     assert (classifier.form, classifier.name, classifier.labels) == ("folded", "digits", tuple("0123456789"))
     np.testing.assert_allclose(classifier.predict(images.numpy()), logits, atol=1e-4)
@@ -94,6 +95,14 @@ def test_what_is_wrong_is_said(words, message, tmp_path):
     with pytest.raises(NeottaError, match=message):
         run(*(word.format(tmp_path) for word in words))
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_state_it_says_that_nothing_is_folded_in(tmp_path):
+    words = ("--model-option", "preprocess.interpolation=box")
+    done = run("digits", tmp_path / "x.onnx", "--no-verify", *words)
+    assert OnnxClassifier(tmp_path / "x.onnx").preprocess.interpolation == "box"
+    assert ": the plain model (no --state to fold in), " in done.stdout
+    LogitRecenter.from_onnx(tmp_path / "x.onnx")  # so it may be re-centered
 
 
 def test_labels_of_another_number_are_refused(tmp_path):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta.cli.values import model_options
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -17,6 +19,10 @@ def bench(
     model: Annotated[
         str, typer.Option("--model", "-m", help="What to measure: see `neotta models`. timm models get random weights.")
     ] = "digits",
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the model, as num_classes=200; may be repeated."),
+    ] = None,
     methods: Annotated[str, typer.Option(help="Names with commas between, or 'all': see `neotta methods`.")] = "all",
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
     batches: Annotated[int, typer.Option(min=1, help="Batches that are timed; their median counts.")] = 5,
@@ -47,7 +53,7 @@ def bench(
         model,
         progress=lambda name, done, total: progress.print(f"{done + 1} of {total}: {name}"),
         on_failure=lambda name, error: failed.update({name: str(error)}),
-        model_options={"pretrained": False} if random else {},
+        model_options={**({"pretrained": False} if random else {}), **model_options(None, None, model_option)},
         batch_size=batch_size,
         batches=batches,
         rounds=rounds,

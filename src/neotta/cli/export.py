@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neotta.cli.values import model_options, pairs
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
@@ -30,11 +30,18 @@ def export(
         str | None, typer.Option(help="neo, neo-continual or neo-mse, for the adaptive form without --state.")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="Of the method, as alpha=0.1; may be repeated.")
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Of the method, as alpha=0.1; may be repeated."),
     ] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights of your own, .safetensors.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Weights of your own, .safetensors.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="If it is not the architecture's own.")] = None,
-    norm_eps: Annotated[float | None, typer.Option(help="Of every LayerNorm, if it is not the architecture's.")] = None,
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Another option of the model, as norm_eps=1e-12 or preprocess.resize=256; may be repeated.",
+        ),
+    ] = None,
     labels: Annotated[Path | None, typer.Option(help="Names of the classes, one per line.")] = None,
     opset: Annotated[int, typer.Option(help="Version of the ONNX operators, 18 or later.")] = 18,
     verify: Annotated[bool, typer.Option(help="Compare with torch to 1e-4 before the file is written.")] = True,
@@ -55,25 +62,16 @@ def export(
     from neotta.models.state import load
     from neotta.models.surgery import adapt
 
-    loaded = load_model(model, checkpoint=checkpoint, num_classes=num_classes, norm_eps=norm_eps, labels=names)
+    loaded = load_model(model, labels=names, **model_options(checkpoint, num_classes, model_option))
     if state is not None:
         load(loaded.model, state)
     elif form == "adaptive":
-        adapt(loaded.model, method or "neo", **dict(_option(text) for text in option or ()))
+        adapt(loaded.model, method or "neo", **(pairs("option", option) or {}))
     chosen = None if stream is None else _stream(loaded.model, stream)
     write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)  # type: ignore[arg-type]  # checked there
     checked = "checked against torch" if verify else "not checked"
-    typer.echo(f"{out}: {form}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise OptionError(f"--option takes NAME=VALUE, such as alpha=0.1, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
+    typer.echo(f"{out}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
 
 
 def _stream(model: nn.Module, text: str) -> StreamId:

@@ -119,6 +119,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         change = json.loads(line)
         crc = change.pop("crc")
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
         return None
     return change if crc == zlib.crc32(json.dumps(change).encode()) else None

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from neotta.data.orders import Indices
 from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.engines import Job, Setup, choose
+from neotta.evaluate.engines import Job, Setup, chains, choose
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.workbench import Workbench
@@ -152,15 +151,12 @@ def _left(bench: Workbench, recorded: set[str]) -> tuple[list[Run], list[str], i
 
 
 def _shorter_first(runs: list[Run]) -> list[Run]:
-    """Order runs that differ only in their number of samples, as a longer one goes on where a shorter one stopped."""
-
-    def the_rest(run: Run) -> dict[str, Any]:
-        return run.model_dump(exclude={"samples"})
+    """Order runs that differ only in their number of samples; -1 is all of them."""
 
     def length(run: Run) -> float:
         return math.inf if run.samples < 0 else run.samples
 
-    return [run for _, alike in itertools.groupby(runs, the_rest) for run in sorted(alike, key=length)]
+    return [run for chain in chains(runs) for run in sorted(chain, key=length)]
 
 
 def _wanted(bench: Workbench, todo: Sequence[Run]) -> dict[str, Indices]:

@@ -6,6 +6,7 @@ the records are the same whatever the engine. Closing the generator ends the wor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,15 @@ class Job:
     runs: Sequence[Run]
     jobs: int = 1
     progress: Callable[[str, int], None] | None = None
+
+
+def chains(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs in a row that differ only in their number of samples.
+
+    They belong on one workbench, one after the other: a longer one goes on there where a shorter one stopped.
+    """
+    alike = itertools.groupby(runs, lambda run: run.model_dump(exclude={"samples"}))
+    return [list(chain) for _, chain in alike]
 
 
 def choose(engine: str, jobs: int) -> Engine:

@@ -19,7 +19,7 @@ import torch
 
 from neotta._processes import begin_worker, interrupts_held
 from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.engines import KILLED, LIVES, Job, Setup
+from neotta.evaluate.engines import KILLED, LIVES, Job, Setup, chains
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 
@@ -39,12 +39,12 @@ def execute(job: Job) -> Generator[Record, None, None]:
 
 
 class _Crew:
-    """The processes, and what is left for them to do; runs are known by their position in the job."""
+    """The processes, and the chains of runs that are left for them to do."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._todo = deque(range(len(job.runs)))
-        self._deaths: Counter[int] = Counter()
+        self._todo = deque(deque(chain) for chain in chains(job.runs))
+        self._deaths: Counter[int] = Counter()  # by the identity of a run: it holds what cannot be hashed
         self._stillborn = 0
         cores = os.cpu_count() or 1
         workers = cores // (2 * job.jobs) if job.setup.workers is None else job.setup.workers
@@ -79,15 +79,16 @@ class _Crew:
 
     def _hire(self) -> None:
         """Start as many processes as can be of use."""
-        beginning = sum(worker.task is None for worker in self._workers)
+        beginning = sum(worker.run is None for worker in self._workers)
         while len(self._workers) < self._job.jobs and beginning < len(self._todo):
             self._workers.append(_Worker(self._setup, self._threads))
             beginning += 1
 
     def _occupy(self, worker: _Worker) -> None:
-        if self._todo:
-            task = self._todo.popleft()
-            worker.give(task, self._job.runs[task])
+        if not worker.chain and self._todo:
+            worker.chain = self._todo.popleft()
+        if worker.chain:
+            worker.give(worker.chain.popleft())
         else:
             self._workers.remove(worker)
             worker.end()
@@ -96,17 +97,19 @@ class _Crew:
         """A process died: its run is tried again, or was its second victim and gets a record that says so."""
         self._workers.remove(worker)
         worker.end()
-        task = worker.task
-        if task is None:
+        run = worker.run
+        if run is None:
             self._stillborn += 1
             if self._stillborn > LIVES:
                 raise NeottaError("processes die before they can begin (out of memory?): try fewer jobs")
             return None
-        self._deaths[task] += 1
-        if self._deaths[task] >= LIVES:
-            return self._job.bench.failure(self._job.runs[task], KILLED)
-        self._todo.appendleft(task)
-        return None
+        self._deaths[id(run)] += 1
+        failed = self._deaths[id(run)] >= LIVES
+        if not failed:
+            worker.chain.appendleft(run)
+        if worker.chain:
+            self._todo.appendleft(worker.chain)
+        return self._job.bench.failure(run, KILLED) if failed else None
 
 
 class _Worker:
@@ -114,22 +117,24 @@ class _Worker:
 
     Attributes:
         line: Our end of the connection.
-        task: What it is busy with; None before it is ready.
+        run: What it is busy with; None before it is ready.
+        chain: What it will be given next.
     """
 
     def __init__(self, setup: Setup, threads: int) -> None:
         # Fresh processes: a fork of a process that has threads may hang. Not daemons: loaders start processes too.
         context = multiprocessing.get_context("spawn")
         self.line, theirs = context.Pipe()
-        self.task: int | None = None
+        self.run: Run | None = None
+        self.chain: deque[Run] = deque()
         self._process = context.Process(target=_serve, args=(theirs, setup, threads))
         with interrupts_held():
             self._process.start()
         theirs.close()
 
-    def give(self, task: int, run: Run) -> None:
+    def give(self, run: Run) -> None:
         """Give it something to do. If it is dead, that shows when its answer is waited for."""
-        self.task = task
+        self.run = run
         with contextlib.suppress(OSError):
             self.line.send(run)
 

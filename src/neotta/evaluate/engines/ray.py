@@ -15,7 +15,7 @@ from typing import Any
 
 from neotta.errors import MissingExtraError, NeottaError
 from neotta.evaluate.embeddings import Contents
-from neotta.evaluate.engines import KILLED, LIVES, Job, Setup
+from neotta.evaluate.engines import KILLED, LIVES, Job, Setup, chains
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 
@@ -50,18 +50,21 @@ def _records(ray: ModuleType, job: Job) -> Generator[Record, None, None]:
     contents = ray.put(job.bench.embeddings.contents())
     setup = dataclasses.replace(job.setup, cache=None)
     kind = ray.remote(**_share(ray, job))(Actor)
-    actors = [kind.remote(setup, [contents]) for _ in range(min(job.jobs, len(job.runs)))]
-    waiting = list(reversed(job.runs))
-    busy: dict[Any, tuple[Any, Run]] = {}
+    todo = chains(job.runs)
+    actors = [kind.remote(setup, [contents]) for _ in range(min(job.jobs, len(todo)))]
+    idle: list[tuple[Any, list[Run]]] = [(actor, []) for actor in actors]
+    busy: dict[Any, tuple[Any, Run, list[Run]]] = {}
     try:
-        idle = list(actors)
-        while waiting or busy:
-            while idle and waiting:
-                actor, run = idle.pop(), waiting.pop()
-                busy[actor.execute.remote(run)] = (actor, run)
+        while True:
+            for actor, rest in idle:
+                chain = rest or (todo.pop(0) if todo else [])
+                if chain:
+                    busy[actor.execute.remote(chain[0])] = (actor, chain[0], chain[1:])
+            if not busy:
+                return
             (done, *_), _ = ray.wait(list(busy))
-            actor, run = busy.pop(done)
-            idle.append(actor)
+            actor, run, rest = busy.pop(done)
+            idle = [(actor, rest)]
             yield _record(ray, job, run, done)
     finally:
         for actor in actors:

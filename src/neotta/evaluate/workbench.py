@@ -163,6 +163,10 @@ class Workbench:
             logits: Whether to keep all logits; what the scores need of them is a thousandth as large.
         """
         self.fill([run])
+        with one_thread() if self._uses_cache(run) else contextlib.nullcontext():
+            return self._predict(run, progress, logits)
+
+    def _predict(self, run: Run, progress: Progress | None, logits: bool) -> Outputs:
         phases = self.phases(run)
         key = content_key({**run.model_dump(mode="json", exclude={"samples"}), "logits": logits})
         trail, self._trail = self._trail, None
@@ -171,20 +175,16 @@ class Workbench:
         else:
             adapter, part, start = self.adapter(run), Part(), 0
         outputs = Outputs()
-        with one_thread() if self._from_cache(adapter) else contextlib.nullcontext():
-            for phase in phases:
-                if phase is phases[0] and len(self.plan.samples) > 1:
-                    stop = full_batches(phase.stream)
-                    self._advance(adapter, phase, part, start, stop, logits, progress)
-                    self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
-                self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
-                outputs.add(phase.stream, part)
-                part, start = Part(), 0
+        for phase in phases:
+            if phase is phases[0] and len(self.plan.samples) > 1:
+                stop = full_batches(phase.stream)
+                self._advance(adapter, phase, part, start, stop, logits, progress)
+                self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
+            self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
+            outputs.add(phase.stream, part)
+            part, start = Part(), 0
         outputs.not_adapted = adapter.skipped
         return outputs
-
-    def _from_cache(self, adapter: AnyAdapter) -> bool:
-        return self.cached and isinstance(adapter, EmbeddingAdapter)
 
     def execute(self, run: Run, progress: Progress | None = None) -> Record:
         """Carry a run out and return its record; a run that fails gives a record that says so.
@@ -257,7 +257,7 @@ class Workbench:
     ) -> None:
         """Let an adapter go through the entries of a phase from `start` to `stop`, both borders of batches."""
         began = time.perf_counter()
-        from_cache = self._from_cache(adapter)
+        from_cache = self.cached and isinstance(adapter, EmbeddingAdapter)
         batches = self._batches.embeddings if from_cache else self._batches.images
         labels = functools.partial(self._batches.labels, phase.stream)
         waiting = 0

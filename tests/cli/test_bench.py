@@ -12,29 +12,16 @@ from neotta.evaluate.costs import Conditions, Cost
 from neotta.evaluate.machine import _processor
 from neotta.evaluate.records import Records
 
-
-@pytest.fixture
-def run(command):
-    """Run the command; returns its exit code, and what it wrote to stdout and stderr."""
-
-    def run(*words):
-        done = command("bench", *words)
-        return done.returncode, done.stdout, done.stderr
-
-    return run
-
-
 QUICK = ("--batch-size", "4", "--batches", "2", "--threads", "1")
 
 
 @pytest.mark.slow
-def test_costs_are_records(tmp_path, run):
+def test_costs_are_records(tmp_path, command):
     file = tmp_path / "costs.jsonl"
-    code, out, said = run(
-        "--methods", "neo,neo,neo-bn", "--model", "timm:test_vit", *QUICK, "--json", "--output", str(file)
-    )
-    assert code == 0, said
-    assert file.read_text() == out  # so that it does not matter which of them is carried to another machine
+    words = ("--methods", "neo,neo,neo-bn", "--model", "timm:test_vit", *QUICK, "--json", "--output", file)
+    done = command("bench", *words)
+    assert done.returncode == 0, done.stderr
+    assert file.read_text() == done.stdout  # so that it does not matter which of them is carried to another machine
     (cost,) = Records(file).read()
     assert (cost["kind"], cost["method"], cost["model"]) == ("cost", "neo", "timm:test_vit")
     assert (cost["forward_passes"], cost["backward_passes"]) == (1, 0)
@@ -43,7 +30,7 @@ def test_costs_are_records(tmp_path, run):
     assert cost["conditions"]["batch_size"] == 4
     assert cost["peak_memory"] > cost["memory_above_plain"] >= 0
     assert cost["machine"]["cores"]
-    said = " ".join(said.split())
+    said = " ".join(done.stderr.split())
     assert "left out: neo-bn" in said
     assert "BatchNorm" in said
     assert "1 of 3" in said  # how far the work is, out of the way of the result
@@ -106,9 +93,9 @@ def test_the_table_lists_the_cheapest_first():
         (("--output", "."), "'.' is a folder"),
     ],
 )
-def test_errors_are_one_line(words, message, run):
-    code, _, said = run(*words)
-    assert code == 2
-    assert said.startswith("neotta: ")
-    assert message in said
-    assert said.count("\n") == 1
+def test_errors_are_one_line(words, message, command):
+    done = command("bench", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("neotta: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -81,7 +81,7 @@ def test_ids_are_strings_numbers_arrays_and_tensors():
         (torch.zeros(3), r"got 0\.0"),
         (torch.zeros(3, 1, dtype=torch.int64), r"got \[0\]"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
 def test_wrong_ids_are_named_and_change_nothing(ids, match):
     model = many()

@@ -81,32 +81,35 @@ class StreamCentroids(StreamTable):
 
         The latter is (N,), or None if it is just one after the other.
         """
-        places = dict.fromkeys(ids)
-        rows = torch.from_numpy(np.array(self._admit(list(places), create))).to(self.mean.device)
-        if len(places) == len(ids) and repeat == 1:
+        distinct = ids if len(set(ids)) == len(ids) else list(dict.fromkeys(ids))
+        device = self.mean.device
+        rows = torch.from_numpy(np.array(self._admit(distinct, create))).to(device)
+        if distinct is ids and repeat == 1:
             return rows, None
-        places = {item: place for place, item in enumerate(places)}
-        segments = torch.from_numpy(np.array([places[item] for item in ids])).to(self.mean.device)
+        places = {item: place for place, item in enumerate(distinct)}
+        segments = torch.from_numpy(np.array([places[item] for item in ids])).to(device)
         return rows, segments if repeat == 1 else segments.repeat_interleave(repeat)
 
     def _update(self, embeddings: Tensor, rows: Tensor, segments: Tensor | None) -> Tensor:
         """Take in embeddings (N, d); returns the new means of their streams, (K, d)."""
         # Sums are made wide. Where each stream has a single sample there is nothing to sum, and the float32 of the
         # table does: what is stored is rounded once in either case.
-        wide = self.mean.dtype if segments is None else self.scatter.dtype
+        table, count = self.mean, self.count
+        wide = table.dtype if segments is None else self.scatter.dtype
         batch, counts, rejected = self._means(embeddings.to(wide), segments, len(rows))
-        old = self.mean.index_select(0, rows).to(wide)
-        seen = self.count.index_select(0, rows)
-        share = self._share(seen, counts, rows, wide)
+        some = counts if segments is None else counts.clamp(max=1)
+        means = table.index_select(0, rows).to(wide)
+        seen = count.index_select(0, rows)
+        share = self._share(seen, counts, some, rows, wide)
         if self.rule["variance"]:
-            self._spread(embeddings, batch, segments, rows, (batch - old).square().sum(1) * (seen * share))
-        new = torch.lerp(old, batch, share.unsqueeze(1)).to(self.mean.dtype)
-        self.mean.index_copy_(0, rows, new)
-        self.count.index_add_(0, rows, counts)
-        self.batches.index_add_(0, rows, counts.clamp(max=1))
+            self._spread(embeddings, batch, segments, rows, (batch - means).square().sum(1) * (seen * share))
+        means = means.lerp_(batch, share.unsqueeze(1)).to(table.dtype)
+        table.index_copy_(0, rows, means)
+        count.index_add_(0, rows, counts)
+        self.batches.index_add_(0, rows, some)
         if rejected is not None:
             self.rejected.index_add_(0, rows, rejected)
-        return new
+        return means
 
     def _means(self, values: Tensor, segments: Tensor | None, streams: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Mean (K, d) and number (K,) of the finite rows of each stream, and the number of the others, or None."""
@@ -139,14 +142,22 @@ class StreamCentroids(StreamTable):
         inside = inside.nan_to_num(0.0, 0.0)  # rows that are not finite stay out
         self.scatter.index_add_(0, rows, (_summed(inside, segments, len(rows)) + between).to(self.scatter.dtype))
 
-    def _share(self, seen: Tensor, counts: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """What share of the new mean a batch gets in each stream, (K,): 0 where none of its rows is finite."""
+    def _share(self, seen: Tensor, counts: Tensor, some: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """What share of the new mean a batch gets in each stream, (K,): 0 where none of its rows is finite.
+
+        Args:
+            seen: How many samples stand behind the mean, (K,).
+            counts: How many rows are finite, (K,).
+            some: Whether any are, 0 or 1, (K,).
+            rows: The streams' rows in the table, (K,).
+            dtype: Of the result.
+        """
         alpha: float | None = self.rule["alpha"]
         if alpha is not None:
-            return counts.clamp(max=1).to(dtype) * alpha
+            return some.to(dtype) * alpha
         if self.rule["weighting"] == "batch":
-            return counts.clamp(max=1) / (self.batches.index_select(0, rows) + 1).to(dtype)
-        return counts / (seen + counts).clamp(min=1).to(dtype)
+            return some / (self.batches.index_select(0, rows) + 1).to(dtype)
+        return counts / (seen + counts).to(dtype).clamp_(min=1)
 
     def _centres(self, means: Tensor, rows: Tensor, shrink: bool) -> Tensor:
         """The centroids to subtract, (K, d), from the means of the streams in these rows."""

@@ -65,7 +65,7 @@ class StreamTable(nn.Module):
 
     # ---- who is in memory
 
-    def _admit(self, ids: list[StreamId], create: bool) -> list[int]:
+    def _admit(self, ids: Sequence[StreamId], create: bool) -> list[int]:
         """The rows of streams, which are brought into memory from the disk or, if `create`, as new ones; else 0."""
         if self.capacity is not None:
             if len(ids) > self.capacity:

@@ -77,8 +77,11 @@ def sar(model, images):
     return step
 
 
-def cotta(model, images):
-    """Two forward passes of teacher and anchor; forward, backward and step of the student; teacher follows."""
+def cotta(model, images, views=1):
+    """A pass of the anchor and some of the teacher; forward, backward and step of the student; teacher follows.
+
+    The views are there already.
+    """
     student, params = trainable(model, weights_and_biases)
     teacher, averages = trainable(model, weights_and_biases)
     optimizer = torch.optim.SGD(params, lr=5e-3, momentum=0.9)
@@ -86,7 +89,7 @@ def cotta(model, images):
     def step():
         with torch.no_grad():
             model(images).softmax(1).amax(1).mean().item()
-            taught = teacher(images).log_softmax(1)
+            taught = (sum(teacher(images) for _ in range(views)) / views).log_softmax(1)
         learnt = student(images).log_softmax(1)
         loss = -(taught.exp() * learnt + learnt.exp() * taught).sum(1).mean() / 2
         loss.backward()

@@ -292,6 +292,32 @@ def test_threads_read_and_write_the_whole():
     assert torn == 0
 
 
+@pytest.mark.parametrize("rule", [{}, {"weighting": "batch"}, {"alpha": 0.3, "debias": True}, {"variance": True}])
+def test_a_step_is_an_update_and_a_reading(rule):
+    stepped, updated, shrink = Centroid(5, **rule), Centroid(5, **rule), "variance" in rule
+    for seed in range(3):
+        batch = samples(4, seed)
+        updated.update(batch)
+        assert torch.equal(stepped.step(batch, shrink=shrink), updated.shrunk() if shrink else updated.value())
+        same(stepped, updated)
+
+
+def test_with_every_batch_its_own_centroid_threads_answer_from_it():
+    """With alpha = 1 the centroid is the last batch, which a batch of another thread must not be."""
+    centroid, wrong = Centroid(3, alpha=1.0), []
+
+    def run(number):
+        batch = torch.full((2, 3), float(number), dtype=torch.float64)
+        wrong.extend(number for _ in range(300) if not torch.equal(centroid.step(batch), batch[0]))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 def test_a_centroid_merges_with_itself():
     centroid = filled([samples(4, 1)])
     centroid.merge(centroid)

@@ -91,13 +91,16 @@ class Centroid(nn.Module):
     def value(self, dtype: torch.dtype | None = None) -> Tensor:
         """A copy of the centroid to subtract, (d,): the mean, without the zero start if `debias` is set."""
         with self._guard():
-            if not self.debias or self.alpha is None:
-                mean = self.mean
-                return mean.to(dtype or mean.dtype, copy=True)
-            # 1 - (1 - alpha)^t, written so that it is right for the smallest alpha too
-            rate = math.log1p(-self.alpha) if self.alpha < 1.0 else -math.inf
-            weight = -torch.expm1(self.batches.clamp(min=1).to(self.mean.dtype) * rate)
-            return (self.mean / torch.where(weight > 0, weight, 1.0)).to(dtype or self.mean.dtype)
+            return self._value(dtype)
+
+    def _value(self, dtype: torch.dtype | None) -> Tensor:
+        mean = self.mean
+        if not self.debias or self.alpha is None:
+            return mean.to(dtype or mean.dtype, copy=True)
+        # 1 - (1 - alpha)^t, written so that it is right for the smallest alpha too
+        rate = math.log1p(-self.alpha) if self.alpha < 1.0 else -math.inf
+        weight = -torch.expm1(self.batches.clamp(min=1).to(mean.dtype) * rate)
+        return (mean / torch.where(weight > 0, weight, 1.0)).to(dtype or mean.dtype)
 
     def shrunk(self, dtype: torch.dtype | None = None) -> Tensor:
         """The mean shrunk towards zero by its own uncertainty (James-Stein), (d,).
@@ -125,13 +128,25 @@ class Centroid(nn.Module):
         Raises:
             InputError: The tensor has another shape.
         """
+        with self._guard():
+            self._take(embeddings)
+
+    def step(self, embeddings: Tensor, dtype: torch.dtype | None = None, *, shrink: bool = False) -> Tensor:
+        """Take in a batch of embeddings, (B, d), and return the centroid to subtract, (d,).
+
+        As `update`, and then `value` or, to shrink, `shrunk`; but no other thread comes between.
+        """
+        with self._guard():
+            self._take(embeddings)
+            return self.shrunk(dtype) if shrink else self._value(dtype)
+
+    def _take(self, embeddings: Tensor) -> None:
         if embeddings.dim() != 2 or embeddings.shape[1] != self.features:
             raise InputError(f"this centroid takes in (B, {self.features}), got a tensor of {tuple(embeddings.shape)}")
         if embeddings.requires_grad:  # not `no_grad` round it all: on a CPU that would take as long as the rest
             embeddings = embeddings.detach()
-        with self._guard():
-            if not self._update_quickly(embeddings):
-                self._update(embeddings)
+        if not self._update_quickly(embeddings):
+            self._update(embeddings)
 
     def _update_quickly(self, embeddings: Tensor) -> bool:
         """The usual case on a CPU, in as few operations as can be; False, with nothing done, in any other."""
@@ -142,7 +157,8 @@ class Centroid(nn.Module):
         # The mean of a batch is finite only if all its rows are. If it is not, sums may have overflowed, too.
         if not math.isfinite(batch.sum().item()):
             return False
-        count, batches, mean = self.count, self.batches, self.mean
+        buffers: dict[str, Any] = self._buffers  # as attributes of a module they would be searched for
+        count, batches, mean = buffers["count"], buffers["batches"], buffers["mean"]
         seen, turn = count.item() + size, batches.item() + 1
         count.fill_(seen)
         batches.fill_(turn)

@@ -166,15 +166,15 @@ class NEOHead(nn.Linear):
             Logits, (..., C).
         """
         self._check(input)
-        if self.adapting:
-            self.centroid.update(input if input.dim() == 2 else input.reshape(-1, self.in_features))
-        return self.classify(self.recenter(input))
+        if not self.adapting:
+            return self.classify(self.recenter(input))
+        flat = input if input.dim() == 2 else input.reshape(-1, self.in_features)
+        centre = self.centroid.step(flat, _wide(input.dtype), shrink=self.shrinkage is not None)
+        return self.classify(_subtract(input, centre))
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
-        if embeddings.dtype.itemsize >= 4:
-            return embeddings - self.centre(embeddings.dtype)
-        return (embeddings.float() - self.centre(torch.float32)).to(embeddings.dtype)
+        return _subtract(embeddings, self.centre(_wide(embeddings.dtype)))
 
     def centre(self, dtype: torch.dtype | None = None) -> Tensor:
         """A copy of the vector that is subtracted, (d,)."""
@@ -263,6 +263,17 @@ _DEFAULTS: dict[str, Any] = {
     "shrinkage": None,
     "uniform_bias": False,
 }
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype to compute in: float32 or better."""
+    return dtype if dtype.itemsize >= 4 else torch.float32
+
+
+def _subtract(embeddings: Tensor, centre: Tensor) -> Tensor:
+    if embeddings.dtype == centre.dtype:
+        return embeddings - centre
+    return (embeddings.to(centre.dtype) - centre).to(embeddings.dtype)
 
 
 def _share_hooks(old: nn.Module, new: nn.Module) -> None:

@@ -137,9 +137,9 @@ def interval(values: list[float], normal: bool = False) -> Interval:
     if normal:
         quantile = 1.96
     else:
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
-        quantile = float(t.ppf(0.975, count - 1))
+        quantile = float(stdtrit(count - 1, 0.975))
     return Interval(mean, quantile * deviation / math.sqrt(count), count)
 
 

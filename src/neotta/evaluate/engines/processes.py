@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import multiprocessing
-import os
 from collections import Counter, deque
 from collections.abc import Generator
 from multiprocessing.connection import Connection, wait
@@ -17,7 +16,7 @@ from typing import Any
 
 import torch
 
-from neotta._processes import begin_worker, interrupts_held
+from neotta._processes import begin_worker, interrupts_held, usable_cores
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.engines import KILLED, LIVES, Job, Setup, chains
 from neotta.evaluate.plan import Run
@@ -46,8 +45,7 @@ class _Crew:
         self._todo = deque(deque(chain) for chain in chains(job.runs))
         self._deaths: Counter[int] = Counter()  # by the identity of a run: it holds what cannot be hashed
         self._stillborn = 0
-        cores = os.cpu_count() or 1
-        workers = cores // (2 * job.jobs) if job.setup.workers is None else job.setup.workers
+        workers = usable_cores() // (2 * job.jobs) if job.setup.workers is None else job.setup.workers
         self._setup = dataclasses.replace(job.setup, workers=workers)
         self._threads = max(1, torch.get_num_threads() // job.jobs)
         self._workers: list[_Worker] = []

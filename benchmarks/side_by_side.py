@@ -1,7 +1,8 @@
 """Measuring two or more ways side by side in one process, so that a noisy machine disturbs them alike.
 
-Each round runs every way once, in an order that turns round; what is reported is the median over the rounds of the
-ratio to the first way, with the quartiles.
+Each round runs every way once, in random order: what ran before leaves the caches in its own state, and no way should
+always have the same one before it. What is reported is the median over the rounds of the ratio to the first way, with
+the quartiles.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -53,10 +55,9 @@ def compare(
 ) -> list[Row]:
     """Time each way `rounds` times, interleaved; the first way is the one the others are compared with."""
     times: dict[str, list[float]] = {name: [] for name in ways}
-    names = list(ways)
+    names, order = list(ways), random.Random(0)
     for turn in range(-warmup, rounds):
-        shift = turn % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in order.sample(names, len(names)):
             way = ways[name]
             start = clock()
             for _ in range(repeat):

@@ -165,12 +165,19 @@ class NEOHead(nn.Linear):
         Returns:
             Logits, (..., C).
         """
-        self._check(input)
+        weight: Any = self._parameters["weight"]  # as attributes of a module they would be searched for
+        centroid: Any = self._modules["centroid"]
+        if input.dtype != weight.dtype or input.shape[-1:] != weight.shape[1:]:
+            self._check(input)  # not always: a call costs more than the comparison
         if not self.adapting:
             return self.classify(self.recenter(input))
         flat = input if input.dim() == 2 else input.reshape(-1, self.in_features)
-        centre = self.centroid.step(flat, _wide(input.dtype), shrink=self.shrinkage is not None)
-        return self.classify(_subtract(input, centre))
+        if input.dtype.itemsize < 4:
+            return self.classify(_subtract(input, centroid.step(flat, torch.float32, self.shrinkage is not None)))
+        centred = input - centroid.step(flat, input.dtype, self.shrinkage is not None)
+        if self.uniform_bias:
+            return self.classify(centred)
+        return F.linear(centred, weight, self._parameters["bias"])
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
@@ -187,8 +194,7 @@ class NEOHead(nn.Linear):
         return F.linear(embeddings, self.weight) + 1.0 / self.out_features
 
     def _check(self, input: Tensor) -> None:
-        weight = self.weight
-        if input.dtype == weight.dtype and input.dim() and input.shape[-1] == self.in_features:
+        if input.dtype == self.weight.dtype and input.shape[-1:] == self.weight.shape[1:]:
             return
         if input.shape[-1:] != (self.in_features,):
             raise InputError(
@@ -197,7 +203,8 @@ class NEOHead(nn.Linear):
         if not input.is_floating_point():
             raise InputError(f"embeddings are floating point numbers, got {input.dtype}: convert them first")
         if not torch.is_autocast_enabled(input.device.type):
-            raise InputError(f"this head is of {weight.dtype}, got embeddings of {input.dtype}: convert them first")
+            wanted = self.weight.dtype
+            raise InputError(f"this head is of {wanted}, got embeddings of {input.dtype}: convert them first")
 
     # ---- the state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from golden_replay.replay import golden
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
-from neotta.adapters import _pruned
+from neotta.adapters import _largest
 from neotta.adapters._pruned import prune, pruned_linear, restore
 from neotta.errors import OptionError
 
@@ -59,29 +60,54 @@ def test_prune_keeps_the_largest(size, ratio, zeros, seed):
     assert kept.nbytes + bits.nbytes <= 4 * count + size / 8 + 1 or len(kept) == size
 
 
-@pytest.mark.parametrize("many", [0, 1000])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sample", [4, 1000])  # a guess from four numbers is often wrong
 @settings(max_examples=60, deadline=None)
-@given(values=st.lists(st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=30), data=st.data())
-def test_largest_among_equals(many, values, data):
-    """Both ways to select, for few numbers and for many, with ties of all kinds."""
+@given(values=st.lists(st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=60), data=st.data())
+def test_largest_among_equals(threads, sample, values, data):
+    """However many parts and threads, with ties of all kinds, and right even where the guess is wrong."""
     values = torch.tensor(values)
     count = data.draw(st.integers(1, len(values)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_pruned, "MANY", many)
-        chosen = _pruned.largest(values, count)
-    assert chosen.sum() <= count
-    found = values[chosen].abs().sort(descending=True).values
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_largest, "PART", data.draw(st.sampled_from([8, 16, 64])))
+            patch.setattr(_largest, "SAMPLE", sample)
+            kept, bits = _largest.take(values, count)
+            back = _largest.put_back(kept, bits, len(values))
+    finally:
+        torch.set_num_threads(before)
+    assert len(kept) <= count
+    assert len(bits) == -(-len(values) // 8)
+    assert torch.equal(kept[kept != 0], back[back != 0])
+    assert torch.equal(back[back != 0], values[back != 0])
+    found = kept.abs().sort(descending=True).values
     wanted = values.abs().topk(count).values
     assert torch.equal(found, wanted[: len(found)])
     assert (wanted[len(found) :] == 0).all(), "only zeros are left out"
 
 
-@given(st.lists(st.booleans()))
-def test_bits(chosen):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("order", ["random", "sorted"])
+@pytest.mark.parametrize("keep", [0.001, 0.3, 0.999])
+def test_the_largest_of_many(order, keep, dtype):
+    values = torch.randn(300_001, generator=torch.Generator().manual_seed(0)).to(dtype)
+    values = values.sort().values if order == "sorted" else values
+    count = int(keep * len(values))
+    kept, bits = _largest.take(values, count)
+    back = _largest.put_back(kept, bits, len(values))
+    assert kept.dtype == back.dtype == dtype
+    assert torch.equal(back[back != 0], values[back != 0])
+    assert torch.equal(kept.abs().sort().values, values.abs().topk(count).values.sort().values)
+
+
+@given(st.lists(st.booleans(), min_size=1))
+def test_bits_are_the_same_on_every_device(chosen):
     chosen = torch.tensor(chosen, dtype=torch.bool)
-    bits = _pruned.pack(chosen)
-    assert len(bits) == -(-len(chosen) // 8)
-    assert torch.equal(_pruned.unpack(bits, len(chosen)), chosen)
+    bits = _largest._pack(chosen)
+    assert bits.tolist() == np.packbits(chosen.numpy()).tolist()
+    assert torch.equal(_largest._unpack(bits, len(chosen)), chosen)
 
 
 @pytest.mark.parametrize("bias", [True, False])

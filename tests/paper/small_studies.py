@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.special import softmax
 from neotta.evaluate.costs import Conditions, Cost
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Records
-from neotta.paper.evidence import Evidence, cost_record
+from neotta.paper.evidence import Evidence, cost_of
 from neotta.paper.study import Study, Subject
 
 METHODS = ["none", "t3a", "lame", "neo"]
@@ -29,13 +28,13 @@ def costed(folder, costs, **changes):
     for method, (milliseconds, mebibytes) in costs.items():
         for setting in found.settings:
             cost = made_up_cost(method, milliseconds, mebibytes)
-            Records(folder / "records.jsonl").append(cost_record(setting, cost))
+            Records(folder / "records.jsonl").append(cost_of(setting, cost))
     return found
 
 
 def made_up_cost(method, milliseconds, mebibytes, **conditions):
-    """The fields of a `Cost`, as a record has them."""
-    cost = Cost(
+    """A `Cost` that nobody measured."""
+    return Cost(
         method,
         "paper",
         {},
@@ -50,7 +49,6 @@ def made_up_cost(method, milliseconds, mebibytes, **conditions):
         memory_above_plain=None if mebibytes is None else 0,
         flops_per_image=None,
     )
-    return dataclasses.asdict(cost)
 
 
 def computed(evidence, setting, samples=-1):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from small_studies import costed, made_up_cost, small_study
 
+from neotta.evaluate.cost_records import cost_record
 from neotta.evaluate.records import Records, content_key
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
@@ -26,7 +27,7 @@ def found(evidence):
 def write(path, costs, machine, **conditions):
     """A file as `neotta bench -o` writes it on another device."""
     for method, (milliseconds, mebibytes) in costs.items():
-        cost = {**made_up_cost(method, milliseconds, mebibytes, **conditions), "machine": machine}
+        cost = {**cost_record(made_up_cost(method, milliseconds, mebibytes, **conditions)), "machine": machine}
         Records(path).append({**cost, "key": content_key(cost)})
 
 

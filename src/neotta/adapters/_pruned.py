@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-MANY = 2**18
-"""From so many numbers on it pays to let numpy select on a CPU: it is ten times as fast as torch."""
+from neotta.adapters import _largest
 
 
 class PrunedLinear(nn.Linear):
@@ -91,53 +89,14 @@ def prune(input: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
         return input, nothing
     if count == 0:
         return input.new_empty(0), nothing
-    flat = input.flatten()
-    chosen = largest(flat, count)
-    if count * flat.itemsize + len(flat) // 8 + 1 > flat.nbytes:
-        return torch.where(chosen, flat, 0).reshape(input.shape), nothing
-    return flat.index_select(0, positions(chosen)), pack(chosen)
+    if count * input.itemsize + input.numel() // 8 + 1 > input.nbytes:
+        taken = _largest.take(input.flatten(), count)
+        return _largest.put_back(*taken, input.numel()).reshape(input.shape), nothing
+    return _largest.take(input.flatten(), count)
 
 
 def restore(kept: Tensor, bits: Tensor, shape: torch.Size) -> Tensor:
     """The tensor that `prune` took apart, with zeros for what was forgotten."""
     if not len(bits):
         return kept if kept.numel() else kept.new_zeros(shape)
-    where = positions(unpack(bits, shape.numel()))
-    return kept.new_zeros(shape.numel()).index_copy_(0, where, kept).reshape(shape)
-
-
-def pack(chosen: Tensor) -> Tensor:
-    """Eight booleans to a byte, (n,) to (ceil(n / 8),)."""
-    parts = functional.pad(chosen, (0, -len(chosen) % 8)).view(torch.uint8).reshape(8, -1)
-    bits = parts[0].clone()
-    for place in range(1, 8):
-        bits |= parts[place] << place
-    return bits
-
-
-def unpack(bits: Tensor, count: int) -> Tensor:
-    """Back to booleans, (count,)."""
-    parts = torch.empty(8, len(bits), dtype=torch.uint8, device=bits.device)
-    for place in range(8):
-        torch.bitwise_and(bits >> place, 1, out=parts[place])
-    return parts.view(torch.bool).flatten()[:count]
-
-
-def positions(chosen: Tensor) -> Tensor:
-    """Where booleans are true, (n,) to (k,); numpy is several times as fast as torch on a CPU."""
-    return torch.from_numpy(np.flatnonzero(chosen.numpy())) if chosen.is_cpu else chosen.nonzero().flatten()
-
-
-def largest(values: Tensor, count: int) -> Tensor:
-    """Which entries have the largest magnitude, as booleans, (n,); `count` of them, but zeros may be left out."""
-    magnitude = values.detach().abs()
-    if len(values) < MANY or not values.is_cpu:
-        where = magnitude.topk(count, sorted=False).indices
-        return torch.zeros_like(values, dtype=torch.bool).index_fill_(0, where, True)
-    sizes = (magnitude.float() if magnitude.itemsize < 4 else magnitude).numpy()
-    least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-    chosen = sizes >= least if least > 0 else sizes > 0
-    surplus = int(np.count_nonzero(chosen)) - count
-    if surplus > 0:  # several are the least: the first of them
-        chosen[np.flatnonzero(sizes == least)[-surplus:]] = False
-    return torch.from_numpy(chosen)
+    return _largest.put_back(kept, bits, shape.numel()).reshape(shape)

@@ -58,6 +58,7 @@ class Count(Watcher):
         self.bench: Workbench | None = None
         self.rows: dict[str, Row] = {}
         self.skipped = self.images = self.seen = 0
+        self.measured = ""
         self._started = time.monotonic()
 
     def opened(self, bench: Workbench) -> None:
@@ -84,6 +85,10 @@ class Count(Watcher):
         row.seconds += record.get("seconds", 0.0)
         top1 = record.get("metrics", {}).get("top1")
         row.accuracies += [] if top1 is None else [top1]
+
+    def measuring(self, method: str, done: int, total: int) -> None:
+        """Remember what is measured."""
+        self.measured = f"measuring {done + 1} of {total}: {method}"
 
     @property
     def done(self) -> int:
@@ -112,7 +117,7 @@ class LiveTable(Count):
 
     def __rich__(self) -> RenderableType:
         if not self.rows:
-            return "opening the model and the data"
+            return self.measured or "opening the model and the data"
         table = Table("method", "done", "accuracy %", "last domain", "failed", box=None, header_style="bold")
         for method, row in self.rows.items():
             failed = f"[red]{row.failed}[/red]" if row.failed else ""
@@ -157,6 +162,11 @@ class LogLines(Count):
             result = f"failed: {record['error']}" if failed else "" if top1 is None else f"{top1:.1f} %"
             name = f"{record['method']} on {record['domain']}, seed {record['seed']}"
             self._print(f"{self.done} of {self.total} runs: {name}: {result} {time_left(self.left())}")
+
+    def measuring(self, method: str, done: int, total: int) -> None:
+        """Say what is measured."""
+        super().measuring(method, done, total)
+        self._print(self.measured)
 
     def _due(self) -> bool:
         now = time.monotonic()

@@ -62,6 +62,9 @@ class Watcher:
     def recorded(self, record: Record) -> None:
         """A run is done and recorded."""
 
+    def measuring(self, method: str, done: int, total: int) -> None:
+        """The time and memory of a method are measured next; `done` of `total` measurements are made."""
+
 
 def sweep(
     plan: Plan,

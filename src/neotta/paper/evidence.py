@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from torch import Tensor
 from neotta.adapters.registry import create, find
 from neotta.data.base import ImageDataset
 from neotta.errors import DataError, ModelError, NeottaError
-from neotta.evaluate.costs import measure_costs
+from neotta.evaluate.cost_records import cost_record
+from neotta.evaluate.costs import Cost, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
 from neotta.evaluate.plan import MethodPlan, Plan, Run
@@ -119,10 +119,11 @@ class Evidence:
             self.problems[title] = f"not recorded for {', '.join(missing)}"
             return
         try:
-            with self._watching(title):
+            with self._watching(title) as watcher:
                 costs = measure_costs(
                     missing,
                     subject.model,
+                    progress=watcher.measuring,
                     on_failure=lambda name, error: self.problems.update({f"{title}, {name}": str(error)}),
                     model_options=subject.model_options,
                     batch_size=self.study.batch_size,
@@ -134,7 +135,7 @@ class Evidence:
             self.problems[title] = str(error)
             return
         for cost in costs.values():
-            self._records.append(cost_record(setting, dataclasses.asdict(cost)))
+            self._records.append(cost_of(setting, cost))
         self._reload()
 
     def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Workbench], Any]) -> Any:
@@ -243,15 +244,9 @@ def _cost_key(setting: Setting, method: str) -> str:
     return content_key({**about, **effort})
 
 
-def cost_record(setting: Setting, cost: Mapping[str, Any]) -> Record:
-    """What is kept of the cost of a method on this machine.
-
-    Args:
-        setting: The subject it was measured for.
-        cost: The fields of a `Cost`.
-    """
-    about = {"key": _cost_key(setting, cost["method"]), "kind": "cost", "model": setting.subject.model}
-    return {**about, **cost, **surroundings()}
+def cost_of(setting: Setting, cost: Cost) -> Record:
+    """What is kept of the cost of a method on this machine, with a key that is known before it is measured."""
+    return {**cost_record(cost), "key": _cost_key(setting, cost.method)}
 
 
 def _fewest(dataset: ImageDataset) -> int:

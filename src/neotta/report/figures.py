@@ -200,10 +200,11 @@ def bars(axes: Axes, data: Bars, *, digits: int = 1, sign: str = "") -> None:
     height = 0.8 / max(1, len(names))
     drawn = []
     for place, name in enumerate(names):
+        first = next((group for group, value in enumerate(data.values[name]) if not math.isnan(value)), None)
         for group, value in enumerate(data.values[name]):
             y = group + (place - (len(names) - 1) / 2) * height
             half = data.half_width.get(name, [math.nan] * len(data.groups))[group]
-            label = name if group == 0 else None
+            label = name if group == first else None
             drawn.append(_Bar(y, value, half, height * 0.9, style(name, names).color, label))
     _draw_bars(axes, drawn, data.groups, f"{sign}.{digits}f")
 

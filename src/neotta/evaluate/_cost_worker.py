@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from neotta.adapters._gradient import entropy
 from neotta.adapters.registry import create, find
+from neotta.errors import InputError
 from neotta.evaluate._process import serve
 from neotta.models.heads import logits_of
 from neotta.models.load import load_model
@@ -48,6 +49,8 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     def images(count: int = task["batch_size"]) -> Tensor:
         return torch.randn(count, 3, height, width).to(device, dtype)
 
+    if task["image_size"]:
+        try_size(loaded.model, images(1))
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(SOURCE_IMAGES))
     memory = PeakMemory(device)
@@ -66,6 +69,16 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "image_size": [height, width],
     }
+
+
+def try_size(model: nn.Module, image: Tensor) -> None:
+    """Say in one line that a model does not take images of a size; (1, 3, H, W)."""
+    try:
+        with torch.no_grad():
+            model(image)
+    except (AssertionError, RuntimeError, ValueError) as error:  # every model has its own way to refuse
+        height, width = image.shape[2:]
+        raise InputError(f"the model does not take images of {height} x {width} pixels: {error}") from error
 
 
 def make_run(task: Mapping[str, Any], model: nn.Module, images: Callable[[int], Tensor]) -> Run:

@@ -1,4 +1,4 @@
-"""The plans, models and rules that `docs/results` was made with."""
+"""The study, models and rules that `docs/results` was made with."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ import torch
 from neotta.cli.config import read_config
 from neotta.data.opening import open_data
 from neotta.errors import ModelLoadError
-from neotta.evaluate.plan import Plan
 from neotta.models.load import load_model
+from neotta.paper.study import METHODS, Study
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 MODELS = f"py:{FOLDER / 'models.py'}"
 
 
-@pytest.mark.parametrize("path", sorted((FOLDER / "configs").glob("*.toml")), ids=lambda path: path.stem)
-def test_plans_are_plans_of_all_corruptions(path):
-    plan = Plan.make(read_config(path))
-    assert plan.corruptions[-1] == "all"
-    assert len(plan.severities) == 1
-    assert plan.corruption_preset is not None
-    assert plan.runs(["fog/5"])
+def test_the_study_leaves_nothing_out():
+    study = Study.make(read_config(FOLDER / "study.toml", tuple(Study.model_fields)))
+    assert study.methods == list(METHODS)
+    assert len(study.seeds) == 3
+    assert study.samples == 512
+    assert study.slow_samples >= 256
+    for subject in study.subjects:
+        assert subject.corruptions is None  # so all
+        assert subject.corruption_preset is not None
 
 
 @pytest.mark.parametrize(("name", "least"), [("resnet20", 0.88), ("resnet56", 0.90)])

@@ -1,6 +1,6 @@
 """Which severity a model is measured at: the highest at which it still works on all corruptions.
 
-    neotta run --config PLAN --corruptions clean,all --severities 1,2,3,4,5 --methods none --samples 256 --seeds 2020,
+    neotta run --model MODEL --data DATA --methods none --corruptions clean,all --severities 1,2,3,4,5 --samples 256
     python docs/results/severity.py results.jsonl 200  # the number of classes
 
 It works where accuracy without adaptation is below that on clean images, and above chance by more than chance:

@@ -1,7 +1,8 @@
 """What a sweep from cached embeddings costs beside one plain pass of the encoder.
 
-The NEO family (neo, and neo-continual with 6 alphas), T3A and LAME with 3 seeds, 6 batch sizes and 8 sample counts on
-one domain: 1,296 runs. Without the cache each of them would take the encoder through its own samples.
+The NEO family (neo, neo-mse, and neo-continual with 6 alphas), T3A and LAME with 3 seeds, 6 batch sizes and 8 sample
+counts on one domain, over a thousand runs. Without the cache each of them would take the encoder through its own
+samples.
 
     python benchmarks/sweep.py [--images 2000] [--model vit_small_patch16_224] [--protocol hold-out] [--json FILE]
 """
@@ -32,7 +33,7 @@ from neotta.evaluate.workbench import Workbench
 
 CLASSES = 10
 LIMIT = 1.25
-METHODS = "neo,neo-continual:alpha=0.01|0.02|0.05|0.1|0.2|0.5,t3a,lame"
+METHODS = "neo,neo-mse,neo-continual:alpha=0.01|0.02|0.05|0.1|0.2|0.5,t3a,lame"
 BATCH_SIZES = [1, 4, 8, 16, 32, 64]  # those of the paper
 SHARES = [1 / 250, 1 / 125, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1]
 

@@ -129,6 +129,19 @@ def test_few_classes_adapts_to_them_and_scores_the_rest():
     assert list(workbench.phases(fewer)[1].stream.index) == list(scored.index[:7])
 
 
+def test_a_continual_stream_has_the_kind_that_was_asked_for():
+    kinds = {"iid": {}, "correlated": {"delta": 0.01, "shuffle": False}, "imbalanced": {"ratio": 50.0}}
+    orders = {}
+    for kind, options in kinds.items():
+        workbench = bench(methods="neo", protocol="continual", stream=kind, stream_options=options, samples=[-1])
+        ((stream, _, _),) = workbench.phases(workbench.runs()[0])
+        there = stream.index[stream.domain == stream.domains.index("fog/3")]
+        orders[kind] = workbench.data.dataset("fog/3").labels[there]
+    turns = {kind: np.count_nonzero(np.diff(order)) / len(order) for kind, order in orders.items()}
+    assert turns["iid"] > 0.8 > 0.5 > turns["correlated"]
+    assert np.bincount(orders["imbalanced"]).max() > 20 * np.bincount(orders["imbalanced"], minlength=10).min()
+
+
 def test_continual_runs_do_not_reset():
     workbench = bench(methods="neo-continual", protocol="continual", samples=[40])
     (run,) = workbench.runs()

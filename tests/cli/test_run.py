@@ -211,6 +211,25 @@ def test_mistakes_in_options_are_one_line(run, tmp_path, words, message):
     assert not (tmp_path / "results.jsonl").exists()
 
 
+def test_predictions_that_cannot_be_written_are_one_line(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run(*SMALL, "--predictions", "file/p.csv")
+    assert done.returncode == 2
+    assert re.fullmatch(r"neotta: (File exists|Not a directory) \(file\S*\)\n", done.stderr)
+    assert len(Records(tmp_path / "results.jsonl").read()) == 4
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line(run, tmp_path):
+    words = [*SMALL[:-1], "--cache", "cache"]
+    run(*words)
+    for path in (tmp_path / "cache").glob("*/*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    done = run(*words, "--force")
+    assert done.returncode == 0
+    assert re.fullmatch(r"(neotta: cached embeddings are damaged and made anew .*\n){2}", done.stderr)
+
+
 def test_the_cache_lies_where_the_user_wants_it(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -50,11 +50,7 @@ class UnknownNameError(NeottaError, KeyError):
     """A name is not registered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        by_lower = {each.lower(): each for each in known}
-        near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-        hint = f"did you mean {by_lower[near[0]]!r}?" if near else f"known: {', '.join(known)}"
-        super().__init__(f"unknown {kind} {name!r}: {hint}")
+        super().__init__(f"unknown {kind} {name!r}: {suggestion(name, sorted(known))}")
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
@@ -137,3 +133,10 @@ class MissingExtraError(NeottaError, ImportError):
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed: pip install 'neotta[{extra}]'"
         )
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant by a name that is not known, or else what is known."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return f"did you mean {by_lower[near[0]]!r}?" if near else f"known: {', '.join(by_lower.values()) or 'none'}"

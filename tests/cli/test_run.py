@@ -133,7 +133,7 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     [
         {},
         {"methods": [{"method": "t3a", "preset": "original", "filter_k": [5, None]}, "neo+lame"]},
-        {"model": 'a "quoted" näme\n', "stream_options": {"odd key!": 1.5}, "corruption_preset": "cifar"},
+        {"model": 'a "quoted" näme\n', "model_options": {"odd key!": 1.5}, "corruption_preset": "cifar"},
         {"seeds": 5, "model_options": {"list": [1, [2.5, True]], "table": {"a": "b"}}},
     ],
 )
@@ -155,7 +155,23 @@ def test_yaml_says_the_same_as_toml(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("plan.toml", "sample = 3\n", "'plan.toml' has the unknown entry 'sample': known are model, "),
+        ("plan.toml", "sample = 3\n", "'plan.toml' has the unknown entry 'sample': did you mean 'samples'?"),
+        ("plan.toml", "xyz = 3\n", "'plan.toml' has the unknown entry 'xyz': known: model, "),
+        ("plan.toml", "samples = -7\n", "'plan.toml': entry 'samples.0' of the plan is -7: "),
+        ("plan.toml", "batch_sizes = [8, 0]\n", "'plan.toml': entry 'batch_sizes.1' of the plan is 0: "),
+        ("plan.toml", "evaluate = -5\n", "'plan.toml': entry 'evaluate' of the plan is -5: "),
+        ("plan.toml", "severities = 9\n", "'plan.toml': entry 'severities.0' of the plan is 9: "),
+        ("plan.toml", 'methods = [{metod = "neo"}]\n', "'plan.toml': a method of the plan needs the entry 'method'"),
+        (
+            "plan.toml",
+            'methods = [{method = "neo", options = {}, presets = "x"}]\n',
+            "'plan.toml': a method of the plan has no entry 'presets': did you mean 'preset'?",
+        ),
+        (
+            "plan.toml",
+            'methods = [{method = "tent", lr = []}]\n',
+            "'plan.toml': the option 'lr' of a method has no value",
+        ),
         ("plan.toml", "seeds = [\n", "'plan.toml' is no valid TOML: "),
         ("plan.yaml", "a: [1\nb: 2", "'plan.yaml' is no valid YAML: "),
         ("plan.yaml", "- 1\n", "'plan.yaml' has to hold entries such as 'model', got a list"),
@@ -177,6 +193,11 @@ def test_mistakes_in_a_configuration_are_one_line(run, tmp_path, name, text, mes
     [
         (["--seeds", "two"], "--seeds takes whole numbers with commas between them, got 'two'"),
         (["--stream-option", "classes"], "--stream-option takes NAME=VALUE, got 'classes'"),
+        (["--stream", "few-classes"], "'few-classes' goes with the protocol 'hold-out', not 'online'"),
+        (["--stream", "correlated", "--protocol", "hold-out"], "goes with the protocol 'online' or 'continual', not"),
+        (["--stream", "few-classes", "--protocol", "hold-out"], "needs the option 'classes'"),
+        (["--stream", "correlated", "--stream-option", "delt=1"], "has no option 'delt': did you mean 'delta'?"),
+        (["--stream-option", "ratio=2"], "the stream 'iid' of the protocol 'online' has no option 'ratio'"),
         (["--cache", "x", "--no-cache"], "--cache and --no-cache contradict each other"),
         (["--predictions", "a.txt"], "--predictions takes a .csv or .parquet file"),
         (["--methods", "tnet"], "unknown method 'tnet': did you mean 'tent'?"),
@@ -188,6 +209,25 @@ def test_mistakes_in_options_are_one_line(run, tmp_path, words, message):
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_predictions_that_cannot_be_written_are_one_line(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run(*SMALL, "--predictions", "file/p.csv")
+    assert done.returncode == 2
+    assert re.fullmatch(r"neotta: (File exists|Not a directory) \(file\S*\)\n", done.stderr)
+    assert len(Records(tmp_path / "results.jsonl").read()) == 4
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line(run, tmp_path):
+    words = [*SMALL[:-1], "--cache", "cache"]
+    run(*words)
+    for path in (tmp_path / "cache").glob("*/*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    done = run(*words, "--force")
+    assert done.returncode == 0
+    assert re.fullmatch(r"(neotta: cached embeddings are damaged and made anew .*\n){2}", done.stderr)
 
 
 def test_the_cache_lies_where_the_user_wants_it(monkeypatch, tmp_path):

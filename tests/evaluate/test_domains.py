@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from neotta.data.corruptions import CORRUPTIONS
@@ -53,3 +54,14 @@ def test_clean_images_stand_beside_all_corruptions():
     plan = Plan(corruptions=["clean", "all", "fog"], severities=[3])
     names = Domains(plan, None, Preprocess(size=(8, 8))).names
     assert names == ("clean", *(f"{name}/3" for name in CORRUPTIONS))
+
+
+@pytest.mark.parametrize("corruptions", [[], ["contrast"]])
+def test_a_broken_first_image_does_not_decide(tmp_path, corruptions):
+    for number in range(1, 3):
+        PIL.Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")
+    (tmp_path / "0.png").write_bytes(b"no image")
+    plan = Plan.make({"data": str(tmp_path), "corruptions": corruptions})
+    domains = Domains(plan, None, Preprocess((32, 32), 40, crop=True))
+    assert domains.preprocess.resize is None
+    assert domains.dataset(domains.names[0]).read(1).shape == (32, 32, 3)

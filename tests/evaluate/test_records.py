@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
 import multiprocessing
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neotta.errors import DataError
+from neotta.errors import DataError, StorageError
 from neotta.evaluate.records import Records, content_key, results
 
 
@@ -57,6 +59,54 @@ def test_damaged_lines_are_moved_aside_and_the_rest_kept(tmp_path, damage):
     assert [entry["number"] for entry in kept] == ([0, 1] if damage == "cut" else [0, 2])
     assert (tmp_path / "r.jsonl.damaged-1").read_bytes() == broken
     assert records.read() == kept
+
+
+def test_who_only_reads_leaves_the_file_as_it_is(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    for number in range(3):
+        records.append(record(number, value=1.5))
+    broken = records.path.read_bytes().replace(b"1.5", b"9.5", 1)
+    records.path.write_bytes(broken)
+    with pytest.warns(RuntimeWarning, match=r"1 of 3 records .* left out"):
+        assert len(results(records.path)) == 2
+    assert records.path.read_bytes() == broken
+    assert list(tmp_path.iterdir()) == [records.path]
+
+
+def test_another_kind_of_file_is_not_touched(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text("seeds = 3\n")
+    with pytest.raises(DataError, match=r"plan.toml' holds no records of runs"):
+        Records(path).keys()
+    assert path.read_text() == "seeds = 3\n"
+    assert list(tmp_path.iterdir()) == [path]
+    path.write_bytes(bytes(100))
+    with pytest.warns(RuntimeWarning, match="1 of 1 records"):
+        assert Records(path).keys() == set()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_device_keeps_no_records():
+    with pytest.raises(DataError, match="'/dev/full' is no file that keeps what is written to it"):
+        Records("/dev/full")
+
+
+def test_a_file_that_cannot_be_repaired_stays_whole(tmp_path, monkeypatch):
+    records = Records(tmp_path / "r.jsonl")
+    records.append(record(1))
+    broken = records.path.read_bytes() + b"nonsense\n"
+    records.path.write_bytes(broken)
+
+    def full(path, content):
+        with path.open("wb") as file:
+            file.write(content[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError, match=r"1 of 2 records .* cannot be repaired: No space left"):
+        records.read()
+    assert records.path.read_bytes() == broken
+    assert list(tmp_path.iterdir()) == [records.path]
 
 
 def test_a_line_cut_short_by_a_dying_writer_does_not_spoil_the_next(tmp_path):

@@ -4,6 +4,7 @@ import copy
 import warnings
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -96,7 +97,7 @@ def test_images_that_changed_are_encoded_again(tmp_path):
     assert first.embeddings.encoded == 0
     Image.fromarray(255 - source.read(0)).save(tmp_path / "data" / str(source.labels[0]) / "0.png")
     second = Workbench(plan, cache=tmp_path / "cache", workers=0)
-    with pytest.warns(RuntimeWarning, match="1 images of .* changed"):
+    with pytest.warns(RuntimeWarning, match=r"1 images of .* changed"):
         second.execute(second.runs()[0])
     assert second.embeddings.encoded == 1
 
@@ -127,6 +128,19 @@ def test_few_classes_adapts_to_them_and_scores_the_rest():
     assert sorted([*adapt.index, *scored.index]) == list(range(len(dataset)))
     (fewer,) = bench(corruptions=["fog"], methods="neo", evaluate=7, **given).runs()
     assert list(workbench.phases(fewer)[1].stream.index) == list(scored.index[:7])
+
+
+def test_a_continual_stream_has_the_kind_that_was_asked_for():
+    kinds = {"iid": {}, "correlated": {"delta": 0.01, "shuffle": False}, "imbalanced": {"ratio": 50.0}}
+    orders = {}
+    for kind, options in kinds.items():
+        workbench = bench(methods="neo", protocol="continual", stream=kind, stream_options=options, samples=[-1])
+        ((stream, _, _),) = workbench.phases(workbench.runs()[0])
+        there = stream.index[stream.domain == stream.domains.index("fog/3")]
+        orders[kind] = workbench.data.dataset("fog/3").labels[there]
+    turns = {kind: np.count_nonzero(np.diff(order)) / len(order) for kind, order in orders.items()}
+    assert turns["iid"] > 0.8 > 0.5 > turns["correlated"]
+    assert np.bincount(orders["imbalanced"]).max() > 20 * np.bincount(orders["imbalanced"], minlength=10).min()
 
 
 def test_continual_runs_do_not_reset():
@@ -259,3 +273,22 @@ def test_plans_unfold():
     assert {run.options.get("lr") for run in runs} == {None, 1e-3, 1e-4}
     parsed = MethodPlan.parse("neo-continual@paper:alpha=0.05|0.1,debias=true")
     assert list(parsed.grid()) == [{"alpha": 0.05, "debias": True}, {"alpha": 0.1, "debias": True}]
+
+
+def test_a_changed_image_is_told_of_once(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(3):
+        PIL.Image.new("RGB", (32, 32), (number, 0, 0)).save(images / f"{number}.png")
+    plan = Plan.make({"data": str(images), "methods": "none", "samples": [-1], "seeds": 1})
+
+    def encoded():
+        workbench = Workbench(plan, cache=tmp_path / "cache", workers=0)
+        workbench.fill(workbench.runs())
+        return workbench.embeddings.encoded
+
+    assert encoded() == 3
+    PIL.Image.new("RGB", (32, 32), "white").save(images / "1.png")
+    with pytest.warns(RuntimeWarning, match=r"1 images of .* changed since they were encoded"):
+        assert encoded() == 1
+    assert encoded() == 0  # and nothing is warned of

@@ -75,7 +75,7 @@ def _read(paths: list[Path]) -> list[Record]:
         for path in paths:
             if not path.exists():
                 raise DataError(f"there is no file of records {str(path)!r}")
-            records += Records(path).read()
+            records += Records(path).read(repair=False)
     for warning in caught:
         typer.echo(f"neotta: {warning.message}", err=True)
     return records

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from neotta.errors import DataError, OptionError
+from neotta.errors import DataError, OptionError, suggestion
 from neotta.evaluate.plan import MethodPlan, Plan
 
 
@@ -43,7 +43,7 @@ def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Pla
         raise DataError(f"{str(path)!r} has to hold entries such as 'model', got a {type(found).__name__}")
     unknown = [str(name) for name in found if name not in known]
     if unknown:
-        raise OptionError(f"{str(path)!r} has the unknown entry {unknown[0]!r}: known are {', '.join(known)}")
+        raise OptionError(f"{str(path)!r} has the unknown entry {unknown[0]!r}: {suggestion(unknown[0], known)}")
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from typing import Annotated, Any
+import warnings
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -61,6 +62,7 @@ def _top(
 
 def main() -> None:
     """Run the command line; mistakes, and what neotta raises on purpose, are shown as one line."""
+    warnings.showwarning = _warn
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()  # here, where a closed pipe can still be dealt with
@@ -79,7 +81,25 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         sys.exit(1)
+    except OSError as error:  # the disk is full, or a file is not to be read or written
+        if error.errno is None:
+            raise
+        where = "" if error.filename is None else f" ({error.filename})"
+        typer.echo(f"neotta: {error.strerror}{where}", err=True)
+        sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line for a warning too; where in the code it comes from tells the user nothing."""
+    print(f"neotta: {message}", file=file or sys.stderr)
 
 
 def _usage(error: Any) -> str:

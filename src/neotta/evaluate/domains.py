@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neotta.data._stream import Stream
 from neotta.data.aligned import align, class_outputs, shared_names
-from neotta.data.base import ImageDataset
+from neotta.data.base import Image, ImageDataset
 from neotta.data.corrupted import CorruptedDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.wordnet import imagenet_wnids
@@ -28,6 +28,8 @@ from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
 CLEAN, ALL = "clean", "all"
+TRIED = 100
+"""How many images are tried to see how large they are."""
 
 
 class Domains:
@@ -51,7 +53,7 @@ class Domains:
         # The published protocol: images that have the model's size already, as ImageNet-C's, are not resized again.
         first = self.dataset(self.names[0])
         with contextlib.suppress(DataError):
-            if first.read(0).shape[:2] == tuple(preprocess.size):
+            if _first_image(first).shape[:2] == tuple(preprocess.size):
                 self.preprocess = replace(preprocess, resize=None)
 
     def dataset(self, name: str) -> ImageDataset:
@@ -112,7 +114,7 @@ class Domains:
         """The parameters made for images of about this size."""
         if self._plan.corruption_preset is not None:
             return self._plan.corruption_preset
-        side = min(dataset.read(0).shape[:2])
+        side = min(_first_image(dataset).shape[:2])
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:
@@ -133,6 +135,15 @@ class Domains:
             "is wrong: give both the same names (of folders, or the model's option 'labels')",
             stacklevel=2,
         )
+
+
+def _first_image(dataset: ImageDataset) -> Image:
+    """The first image that can be read, of the first few: one that cannot is skipped here as everywhere."""
+    tried = min(len(dataset), TRIED)
+    for index in range(tried - 1):
+        with contextlib.suppress(DataError):
+            return dataset.read(index)
+    return dataset.read(max(0, tried - 1))
 
 
 def _only_numbers(names: Sequence[str]) -> bool:

@@ -159,11 +159,14 @@ class EmbeddingCache:
             if dataset.domain in self._given:
                 found.take(positions, *self._given[dataset.domain])
             if self._folder is not None and self._place(dataset).is_dir():
+                changed: set[int] = set()
                 for path in sorted(self._place(dataset).glob("*.safetensors")):
-                    self._read(path, positions, found)
+                    changed |= self._read(path, positions, found)
+                _warn_of_changes(found, changed)
         return found
 
-    def _read(self, path: Path, positions: dict[str, int], domain: _Domain) -> None:
+    def _read(self, path: Path, positions: dict[str, int], domain: _Domain) -> set[int]:
+        """Take over what a file holds of samples that are as they were; return those that changed."""
         dataset = domain.dataset
         try:
             tensors, about = read_state(path)
@@ -174,17 +177,22 @@ class EmbeddingCache:
         except (StateFileError, KeyError) as error:
             path.replace(path.with_suffix(".damaged"))
             warnings.warn(f"cached embeddings are damaged and made anew ({error})", RuntimeWarning, stacklevel=5)
-            return
+            return set()
         known = [(row, positions[name]) for row, name in enumerate(ids) if name in positions]
         same = [(row, index) for row, index in known if dataset.stamp(index) == stamps[row]]
-        if len(same) < len(known):
-            warnings.warn(
-                f"{len(known) - len(same)} images of {dataset.domain!r} changed since they were encoded: "
-                "they are encoded again",
-                RuntimeWarning,
-                stacklevel=5,
-            )
         domain.add([index for _, index in same], embeddings[[row for row, _ in same]])
+        return {index for _, index in known} - {index for _, index in same}
+
+
+def _warn_of_changes(domain: _Domain, changed: set[int]) -> None:
+    """Tell of samples that changed, unless another file holds them as they are now."""
+    again = [index for index in changed if domain.rows[index] == UNSEEN]
+    if again:
+        warnings.warn(
+            f"{len(again)} images of {domain.dataset.domain!r} changed since they were encoded: they are encoded again",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 class _Fresh:

@@ -10,13 +10,14 @@ import numpy as np
 from neotta.data import streams
 from neotta.data._stream import Stream, reorder
 from neotta.data.base import ImageDataset
-from neotta.errors import OptionError
 from neotta.evaluate.domains import Domains
-from neotta.evaluate.plan import Run
+from neotta.evaluate.plan import STREAM_OPTIONS, Run, check_stream
 from neotta.evaluate.records import content_key
 
 KEPT = 4_000_000
 """How many samples the streams that are kept may have in all: some 100 MB."""
+
+_DEFAULTS: dict[str, dict[str, Any]] = {"imbalanced": {"ratio": 10.0}, "correlated": {"delta": 0.1}}
 
 
 class Phase(NamedTuple):
@@ -67,11 +68,13 @@ def stream_key(run: Run) -> str:
 
 
 def _make(run: Run, data: Domains) -> list[Phase]:
+    check_stream(run.protocol, run.stream, run.stream_options)
     common: dict[str, Any] = {"seed": run.seed, "batch_size": run.batch_size}
     targets = {name: data.dataset(name) for name in run.domains}
     if run.protocol == "continual":
-        samples = {**run.stream_options, **common}
-        return [Phase(streams.continual(targets, samples=run.samples, **samples), True, True)]
+        given = {**_DEFAULTS.get(run.stream, {}), **run.stream_options}
+        skew = streams.Skew(**{name: given.pop(name) for name in STREAM_OPTIONS["online", run.stream] & given.keys()})
+        return [Phase(streams.continual(targets, samples=run.samples, skew=skew, **given, **common), True, True)]
     one = {run.domains[0]: targets[run.domains[0]]}
     if run.protocol == "online":
         return [Phase(_stream(run, one), True, True)]
@@ -90,11 +93,8 @@ def _stream(run: Run, data: dict[str, ImageDataset]) -> Stream:
     common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
     if run.stream == "iid":
         return streams.iid(data, **common)
-    if run.stream == "imbalanced":
-        return streams.imbalanced(data, **{"ratio": 10.0, **run.stream_options}, **common)
-    if run.stream == "correlated":
-        return streams.correlated(data, **run.stream_options, **common)
-    raise OptionError(f"a stream of kind {run.stream!r} goes with the protocol 'hold-out', not {run.protocol!r}")
+    make = streams.imbalanced if run.stream == "imbalanced" else streams.correlated
+    return make(data, **{**_DEFAULTS[run.stream], **run.stream_options}, **common)
 
 
 def _first(stream: Stream, count: int) -> Stream:

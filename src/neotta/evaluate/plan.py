@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from neotta.errors import OptionError
+from neotta.errors import OptionError, suggestion
 
 Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
 Kind = Literal["iid", "few-classes", "imbalanced", "correlated"]
 SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; further ones count up from 1."""
+_TAIL, _BURSTS, _SEQUENCE = {"ratio"}, {"delta", "slots", "ratio"}, {"shuffle", "straddle"}
+STREAM_OPTIONS: dict[tuple[str, str], set[str]] = {
+    ("online", "iid"): set(),
+    ("online", "imbalanced"): _TAIL,
+    ("online", "correlated"): _BURSTS,
+    ("continual", "iid"): _SEQUENCE,
+    ("continual", "imbalanced"): _SEQUENCE | _TAIL,
+    ("continual", "correlated"): _SEQUENCE | _BURSTS,
+    ("hold-out", "iid"): set(),
+    ("hold-out", "few-classes"): {"classes", "validate", "disjoint"},
+    ("cross-domain", "iid"): set(),
+}
+"""What the streams take, by protocol and kind; what is not here does not go together."""
 
 
 class MethodPlan(BaseModel):
@@ -30,6 +43,14 @@ class MethodPlan(BaseModel):
     method: str
     preset: str = "paper"
     options: dict[str, Any] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, given in value.items():
+            if given == []:
+                raise OptionError(f"the option {name!r} of a method has no value: its list is empty")
+        return value
 
     @classmethod
     def parse(cls, text: str) -> MethodPlan:
@@ -106,16 +127,16 @@ class Plan(BaseModel):
     data: str = "digits"
     domains: list[str] = []
     corruptions: list[str] = []
-    severities: list[int] = Field(default=[5], min_length=1)
+    severities: list[Annotated[int, Field(ge=1, le=5)]] = Field(default=[5], min_length=1)
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     methods: list[MethodPlan] = Field(default=[MethodPlan(method="none"), MethodPlan(method="neo")], min_length=1)
     protocol: Protocol = "online"
     stream: Kind = "iid"
-    stream_options: dict[str, Any] = {}
-    samples: list[int] = Field(default=[512], min_length=1)
-    evaluate: int = -1
+    stream_options: dict[str, Any] = Field(default={}, validate_default=True)
+    samples: list[Annotated[int, Field(ge=-1)]] = Field(default=[512], min_length=1)
+    evaluate: int = Field(default=-1, ge=-1)
     seeds: list[int] = Field(default=list(SEEDS), min_length=1)
-    batch_sizes: list[int] = Field(default=[64], min_length=1)
+    batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default=[64], min_length=1)
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -132,6 +153,13 @@ class Plan(BaseModel):
             if value < 1:
                 raise ValueError("at least one seed is needed")
             return seed_list(value)
+        return value
+
+    @field_validator("stream_options")
+    @classmethod
+    def _stream(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "protocol" in info.data and "stream" in info.data:
+            check_stream(info.data["protocol"], info.data["stream"], value)
         return value
 
     @field_validator("domains", "corruptions", "severities", "samples", "batch_sizes", mode="before")
@@ -152,9 +180,12 @@ class Plan(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             if first["type"] == "extra_forbidden":
-                known = ", ".join(cls.model_fields)
-                raise OptionError(f"a plan has no entry {where!r}: it has {known}") from None
+                *inside, name = map(str, first["loc"])
+                what, kind = ("a method of the plan", MethodPlan) if inside else ("a plan", cls)
+                raise OptionError(f"{what} has no entry {name!r}: {suggestion(name, kind.model_fields)}") from None
             message = first["msg"].removeprefix("Value error, ")
+            if isinstance(first.get("ctx", {}).get("error"), OptionError):  # it says all
+                raise OptionError(message) from None
             raise OptionError(f"entry {where!r} of the plan is {first['input']!r}: {message}") from None
 
     def runs(self, domains: Sequence[str]) -> list[Run]:
@@ -190,6 +221,24 @@ class Plan(BaseModel):
         return [(None, (domain,)) for domain in domains]
 
 
+def check_stream(protocol: str, stream: str, options: Mapping[str, Any]) -> None:
+    """See to it that a kind of stream goes with a protocol and takes these options.
+
+    Raises:
+        OptionError: It does not.
+    """
+    if (protocol, stream) not in STREAM_OPTIONS:
+        protocols = " or ".join(repr(each) for each, kind in STREAM_OPTIONS if kind == stream)
+        raise OptionError(f"a stream of kind {stream!r} goes with the protocol {protocols}, not {protocol!r}")
+    known = sorted(STREAM_OPTIONS[protocol, stream])
+    for name in options:
+        if name not in known:
+            what = f"the stream {stream!r} of the protocol {protocol!r} has no option {name!r}"
+            raise OptionError(f"{what}: {suggestion(name, known)}")
+    if stream == "few-classes" and "classes" not in options:
+        raise OptionError("the stream 'few-classes' needs the option 'classes': how many to adapt to")
+
+
 def seed_list(count: int) -> list[int]:
     """So many seeds: those of the paper, then 1, 2, ..."""
     return [*SEEDS, *range(1, count)][:count]
@@ -213,6 +262,8 @@ def split_methods(text: str) -> list[str]:
 def _method(entry: Any) -> Any:
     if isinstance(entry, str):
         return MethodPlan.parse(entry)
+    if isinstance(entry, Mapping) and "method" not in entry:
+        raise OptionError(f"a method of the plan needs the entry 'method', its name: got {dict(entry)!r}")
     if isinstance(entry, Mapping) and "options" not in entry:
         known = {name: value for name, value in entry.items() if name in ("method", "preset")}
         return {**known, "options": {name: value for name, value in entry.items() if name not in known}}

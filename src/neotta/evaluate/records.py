@@ -43,26 +43,37 @@ class Records:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        if self.path.is_dir():
-            raise DataError(f"{str(self.path)!r} is a folder: records are kept in a file, such as results.jsonl")
+        if self.path.exists() and not self.path.is_file():
+            kind = "a folder" if self.path.is_dir() else "no file that keeps what is written to it"
+            raise DataError(f"{str(self.path)!r} is {kind}: records are kept in a file, such as results.jsonl")
 
-    def read(self) -> list[Record]:
-        """All records in the order they were written; of records with the same key, the last."""
+    def read(self, *, repair: bool = True) -> list[Record]:
+        """All records in the order they were written; of records with the same key, the last.
+
+        Args:
+            repair: Take damaged lines out of the file, and keep it as it was beside it; otherwise only leave them out.
+
+        Raises:
+            DataError: The file holds something else than records; it is not touched.
+        """
         if not self.path.exists():
             return []
         good: dict[str, Record] = {}
         bad = 0
-        for line in self.path.read_bytes().split(b"\n"):
-            if not line.strip():
-                continue
+        lines = [line for line in self.path.read_bytes().split(b"\n") if line.strip()]
+        if lines and not any(line.startswith((b'{"', b"\0")) for line in lines):  # NULs: what a power failure leaves
+            raise DataError(f"{str(self.path)!r} holds no records of runs: it is another kind of file")
+        for line in lines:
             record = _parse(line)
             if record is None:
                 bad += 1
             else:
                 good.pop(record["key"], None)
                 good[record["key"]] = record
-        if bad:
+        if bad and repair:
             self._repair(list(good.values()), bad)
+        elif bad:
+            self._warn(f"{bad} of {bad + len(good)} records", "they are left out, and the next run computes them again")
         return list(good.values())
 
     def keys(self) -> set[str]:
@@ -99,15 +110,21 @@ class Records:
         aside = next(
             path for number in range(1, 10_000) if not (path := Path(f"{self.path}.damaged-{number}")).exists()
         )
-        warnings.warn(
-            f"{bad} of {bad + len(good)} records in {str(self.path)!r} are damaged: the file is kept as "
-            f"{aside.name!r}, and what is missing is computed again",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        aside.write_bytes(self.path.read_bytes())
-        with atomic(self.path) as temporary:
-            temporary.write_text("".join(f"{as_line(record)}\n" for record in good))
+        try:
+            with atomic(aside) as temporary:
+                temporary.write_bytes(self.path.read_bytes())
+            with atomic(self.path) as temporary:
+                temporary.write_text("".join(f"{as_line(record)}\n" for record in good), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(
+                f"{bad} of {bad + len(good)} records in {str(self.path)!r} are damaged, and the file cannot be "
+                f"repaired: {error.strerror or error}"
+            ) from error
+        what = f"the file is kept as {aside.name!r}, and what is missing is computed again"
+        self._warn(f"{bad} of {bad + len(good)} records", what)
+
+    def _warn(self, which: str, what: str) -> None:
+        warnings.warn(f"{which} in {str(self.path)!r} are damaged: {what}", RuntimeWarning, stacklevel=4)
 
 
 def as_line(record: Mapping[str, Any]) -> str:
@@ -118,7 +135,8 @@ def as_line(record: Mapping[str, Any]) -> str:
 def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> pandas.DataFrame:
     """The records of one or more files as a table: one row per run, one column per thing varied or measured.
 
-    Nested entries become columns with dots: `metrics.top1`, `options.alpha`.
+    Nested entries become columns with dots: `metrics.top1`, `options.alpha`. Damaged records are left out, with a
+    warning; the files stay as they are.
     """
     import pandas
 
@@ -126,7 +144,7 @@ def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     for each in paths:
         if not Path(each).is_file():
             raise DataError(f"there is no file of records {os.fspath(each)!r}")
-    records = [record for each in paths for record in Records(each).read()]
+    records = [record for each in paths for record in Records(each).read(repair=False)]
     return pandas.DataFrame([dict(_flat(record)) for record in records])
 
 

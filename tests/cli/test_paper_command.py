@@ -111,6 +111,12 @@ def test_mistakes_are_named(words, message, tmp_path):
         CliRunner().invoke(app, ["paper", *words, "-o", str(tmp_path)], catch_exceptions=False)
 
 
+def test_an_unknown_entry_of_a_subject_is_named_with_the_known_ones(tmp_path):
+    (tmp_path / "study.toml").write_text('[[subjects]]\nmodle = "digits"\n')
+    with pytest.raises(OptionError, match=r"unknown entry 'subjects.0.modle': known are model, model_options"):
+        CliRunner().invoke(app, ["paper", "all", "--config", str(tmp_path / "study.toml")], catch_exceptions=False)
+
+
 def test_what_is_said_of_one_model_does_not_go_with_several(tmp_path):
     (tmp_path / "study.toml").write_text('[[subjects]]\nname = "A"\n[[subjects]]\nname = "B"\n')
     with pytest.raises(OptionError, match="several subjects"):

@@ -8,6 +8,7 @@ from by_hand import Moving, Neo, domain_order, nothing, online
 
 from neotta.evaluate.comparison import Block, Cell, Difference, Value
 from neotta.evaluate.metrics import Interval
+from neotta.paper import comparing
 from neotta.paper.catalog import chosen
 from neotta.paper.items import continual
 
@@ -61,6 +62,21 @@ def test_a_place_holds_another_domain_for_every_seed():
     assert [point.mean.mean for point in path["none"]] == [(10 + 0) / 2, (20 + 30) / 2]
     assert [(point.x, point.gain.mean, point.gain.runs) for point in path["neo"]] == [(1, 4.0, 2), (2, 4.0, 2)]
     assert [point.gain.runs for point in path["none"]] == [0, 0]
+
+
+def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
+    cells = {
+        (domain, label): Cell({seed: Value(10.0 * seed, ()) for seed in seeds})
+        for domain in "ab"
+        for label, seeds in (("none", (1, 2)), ("neo", (1, 2)), ("tent", (1,)))
+    }
+    methods = ("none", "neo", "tent")
+    block = Block(conditions=None, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
+    path = continual.over_index(block, {1: ("a", "b"), 2: ("b", "a")})
+    assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
+        label: [10.0, 10.0] for label in methods
+    }
+    assert "With fewer seeds: tent; their means" in comparing.seeds(block)
 
 
 def test_each_method_reaches_what_it_should_in_each_domain(found, expected):

@@ -54,7 +54,19 @@ def seeds(block: Block) -> str:
     """A sentence that says what the ± means, or that there is none."""
     if len(block.seeds) < 2:
         return " One seed: no interval can be given."
-    return f" ±: 95 % interval over {len(block.seeds)} seeds."
+    return f" ±: 95 % interval over {len(block.seeds)} seeds.{uneven(block)}"
+
+
+def uneven(block: Block) -> str:
+    """A sentence on methods that have fewer seeds than others, whose means are of other samples; empty without any."""
+    few = [label for label in block.methods if 0 < len(seeds_of(block, label)) < len(block.seeds)]
+    why = "their means are of fewer samples, so compare them by their differences to none"
+    return f" With fewer seeds: {listed(few)}; {why}." if few else ""
+
+
+def seeds_of(block: Block, label: str) -> set[int]:
+    """The seeds that a method has in any domain."""
+    return {seed for (_, name), cell in block.cells.items() if name == label for seed in cell.values}
 
 
 def rows(block: Block) -> Rows:

@@ -67,7 +67,7 @@ def _figure(setting: Setting, block: Block) -> Figure:
         functools.partial(_draw, ordered),
         [{"method": label, **comparing.plain(mean)} for label, mean in ordered.items()],
         f"Expected calibration error over 15 bins, mean over the domains, {block.conditions.samples} samples each, "
-        "with its 95 % interval over seeds. To the left is better.",
+        f"with its 95 % interval over seeds. To the left is better.{comparing.uneven(block)}",
         (7.0, 0.8 + 0.28 * len(means)),
     )
 

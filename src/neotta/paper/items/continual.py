@@ -71,11 +71,16 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
 
 
 def over_index(block: Block, orders: Mapping[int, Sequence[str]]) -> dict[str, list[curves.Point]]:
-    """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence."""
+    """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence.
+
+    Only over the seeds that all methods have, because others meet the domains in another order.
+    """
     found: dict[str, list[curves.Point]] = {}
+    having = [seeds for label in block.methods if (seeds := comparing.seeds_of(block, label))]
+    shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
     for label in block.methods:
         for index in range(len(block.domains)):
-            places = [(orders[seed][index], seed) for seed in block.seeds]
+            places = [(orders[seed][index], seed) for seed in shared]
             mine = {place: value for place in places if (value := _value(block, label, *place)) is not None}
             gains = [
                 value - base
@@ -129,8 +134,8 @@ def _over_index(setting: Setting, path: curves.Curves) -> Figure:
         f"{setting.title}: accuracy over the index of the domain",
         draw,
         curves.rows("index", path),
-        "Mean over seeds, each with its own order of the domains, so the accuracy of all methods goes up and down with "
-        "the domains met; the gain shows whether a method holds out.",
+        "Mean over the seeds that all methods have, each with its own order of the domains, so the accuracy of all "
+        "methods goes up and down with the domains met; the gain shows whether a method holds out.",
         (7.0, 5.2),
     )
 

@@ -97,7 +97,7 @@ def _figure(setting: Setting, block: Block, costs: dict[str, Record]) -> Figure:
         _rows(points, costs),
         f"Accuracy: mean over the domains ({conditions}), with its 95 % interval over seeds. Time: median on "
         f"{costing.device(next(iter(costs.values())))}, batches of {setting.study.batch_size}. The area of a point is "
-        "the peak memory of the process. Up and to the left is better.",
+        f"the peak memory of the process. Up and to the left is better.{comparing.uneven(block)}",
         (7.0, 4.2),
     )
 

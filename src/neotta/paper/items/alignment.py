@@ -103,8 +103,7 @@ def _claims(mean: dict[str, list[float]]) -> dict[str, bool]:
         "the global shift is the largest part": gains[0] > 0 and gains[0] == max(gains),
         f"removing the mean does nearly as much ({100 * NEARLY:.0f} %)": gains[0] > 0
         and cosine["minus_mean"] - steps[0] >= NEARLY * gains[0],
-        "removing the mean leaves the norms closest": norm["minus_mean"]
-        == min(norm[name] for name in VECTORS if name != ALL),
+        "removing the mean leaves the norms closest": norm["minus_mean"] == closest,
         "the class shift drives them apart": norm["minus_class"] > norm["minus_global"],
     }
 

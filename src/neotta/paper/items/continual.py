@@ -158,7 +158,7 @@ def _answer(setting: Setting, gaps: Mapping[str, Interval], others: Mapping[str,
     ahead, level = (comparing.with_verdict(others, said) for said in ("helps", "can't tell"))
     first = ", before all methods of others" if others and not level else ""
     before = f", after {comparing.listed(ahead)}" if ahead else first
-    beside = f" ({', '.join(named)})" if named else ""
+    beside = f"; beside it, {', '.join(named)}" if named else ""
     chance = f"; its difference to {comparing.listed(level)} may be chance" if level else ""
     return (
         f"On {setting.title}, NEO-Continual gains {comparing.gain_words(gaps[OURS])}{comparing.doubt(gaps[OURS])} over "

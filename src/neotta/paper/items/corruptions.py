@@ -75,8 +75,8 @@ def _answer(setting: Setting, block: Block, others: Mapping[str, Difference]) ->
     hurt = [domain for (domain, label), each in block.differences.items() if label == "neo" and each.verdict == "hurts"]
     under = f"; it hurts under {comparing.listed(hurt)}" if hurt else ""
     return (
-        f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} % "
-        f"({comparing.gain_words(gap)}{comparing.doubt(gap)}) and is {comparing.rank(others)}{under}."
+        f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, "
+        f"by {comparing.gain_words(gap)}{comparing.doubt(gap)}, and is {comparing.rank(others)}{under}."
     )
 
 

@@ -1,11 +1,14 @@
 """`neotta paper` from the command line, in the same process where that tells the same."""
 
 import json
+import shlex
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from neotta.cli.main import app
+from neotta.cli.paper import FLAGS, _command
 from neotta.errors import OptionError
 from neotta.evaluate.records import Records
 
@@ -94,6 +97,7 @@ def test_several_subjects_from_a_file(tmp_path, report):
     [
         ([], "name an item"),
         (["table-coruptions"], "did you mean 'table-corruptions'"),
+        (["all", "table-coruptions"], "did you mean 'table-corruptions'"),
         (["all", "--format", "pdf"], "takes some of html,md"),
         (["all", "--methods", "tnet"], "did you mean 'tent'"),
         (["table-corruptions", "--data", "nowhere"], "nowhere"),
@@ -107,9 +111,35 @@ def test_mistakes_are_named(words, message, tmp_path):
         CliRunner().invoke(app, ["paper", *words, "-o", str(tmp_path)], catch_exceptions=False)
 
 
+def test_an_unknown_entry_of_a_subject_is_named_with_the_known_ones(tmp_path):
+    (tmp_path / "study.toml").write_text('[[subjects]]\nmodle = "digits"\n')
+    with pytest.raises(OptionError, match=r"unknown entry 'subjects.0.modle': known are model, model_options"):
+        CliRunner().invoke(app, ["paper", "all", "--config", str(tmp_path / "study.toml")], catch_exceptions=False)
+
+
 def test_what_is_said_of_one_model_does_not_go_with_several(tmp_path):
     (tmp_path / "study.toml").write_text('[[subjects]]\nname = "A"\n[[subjects]]\nname = "B"\n')
     with pytest.raises(OptionError, match="several subjects"):
         CliRunner().invoke(
             app, ["paper", "all", "--config", str(tmp_path / "study.toml"), "--severity", "3"], catch_exceptions=False
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["all", "--samples", "8"], ["--samples", "8"]),
+        (["figure-gains", "--corruptions", "all", "--force", "table-cnn"], ["--corruptions", "all", "--force"]),
+        (["-o", "paper", "all"], ["-o", "paper"]),
+        (["-opaper", "all", "--seeds=2", "table-cnn"], ["-opaper", "--seeds=2"]),
+    ],
+)
+def test_the_command_of_an_item_keeps_all_options_and_their_values(monkeypatch, given, kept):
+    monkeypatch.setattr("sys.argv", ["neotta", "paper", *given])
+    assert shlex.split(_command("table-full")) == ["neotta", "paper", "table-full", *kept]
+
+
+def test_the_options_without_a_value_are_known():
+    options = typer.main.get_command(app).commands["paper"].params
+    flags = {name for option in options if getattr(option, "is_flag", False) for name in option.opts}
+    assert flags - {"--list", "--help", "-h"} == set(FLAGS)

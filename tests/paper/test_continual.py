@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from by_hand import Moving, Neo, domain_order, nothing, online
 
-from neotta.evaluate.comparison import Block, Cell, Value
+from neotta.evaluate.comparison import Block, Cell, Difference, Value
 from neotta.evaluate.metrics import Interval
+from neotta.paper import comparing
 from neotta.paper.catalog import chosen
 from neotta.paper.items import continual
 
@@ -63,6 +64,21 @@ def test_a_place_holds_another_domain_for_every_seed():
     assert [point.gain.runs for point in path["none"]] == [0, 0]
 
 
+def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
+    cells = {
+        (domain, label): Cell({seed: Value(10.0 * seed, ()) for seed in seeds})
+        for domain in "ab"
+        for label, seeds in (("none", (1, 2)), ("neo", (1, 2)), ("tent", (1,)))
+    }
+    methods = ("none", "neo", "tent")
+    block = Block(conditions=None, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
+    path = continual.over_index(block, {1: ("a", "b"), 2: ("b", "a")})
+    assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
+        label: [10.0, 10.0] for label in methods
+    }
+    assert "With fewer seeds: tent; their means" in comparing.seeds(block)
+
+
 def test_each_method_reaches_what_it_should_in_each_domain(found, expected):
     table = found.parts[2]
     for method in RULES:
@@ -116,8 +132,19 @@ def test_methods_that_the_study_has_are_not_run_twice(evidence, item):
 
 
 def test_the_claim_allows_surgeon_alone_to_be_better():
-    better, worse = Interval(3.0, 0.1, 3), Interval(1.0, 0.1, 3)
-    assert continual._holds({"neo-continual": worse, "surgeon": better, "cotta": Interval(0.5, 0.1, 3)}) == "yes"
-    assert continual._holds({"neo-continual": worse, "cotta": better}) == "partly"
-    assert continual._holds({"neo-continual": Interval(-1.0, 0.1, 3), "cotta": better}) == "no"
-    assert continual._holds({"neo": better}) == "unclear"
+    gains, loses = {"neo-continual": Interval(1.0, 0.1, 3)}, {"neo-continual": Interval(-1.0, 0.1, 3)}
+    more, less = Difference(Interval(2.0, 0.1, 3), "helps"), Difference(Interval(-2.0, 0.1, 3), "hurts")
+    same = Difference(Interval(-2.0, 5.0, 3), "can't tell")
+    assert continual._holds(gains, {"surgeon": more, "cotta": less}) == "yes"
+    assert continual._holds(gains, {"cotta": more}) == "partly"
+    assert continual._holds(loses, {"cotta": more}) == "no"
+    assert continual._holds({"neo-continual": Interval(1.0, 4.0, 3)}, {"cotta": same}) == "unclear"
+    assert continual._holds({"neo": gains["neo-continual"]}, {}) == "unclear"
+
+
+def test_a_difference_that_may_be_chance_is_no_rank(evidence):
+    gains = {"neo-continual": Interval(1.0, 0.1, 3), "cotta": Interval(0.9, 0.1, 3)}
+    same = Difference(Interval(-0.1, 0.5, 3), "can't tell")
+    answer = continual._answer(evidence.settings[0], gains, {"cotta": same})
+    assert "before" not in answer
+    assert answer.endswith("; its difference to cotta may be chance.")

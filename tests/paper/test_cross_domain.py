@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from by_hand import accuracy, embeddings, permutation
+from matplotlib.figure import Figure as Canvas
 
 from neotta.paper.catalog import chosen
 from neotta.paper.families import family, short_names
@@ -47,6 +48,16 @@ def test_fog_and_contrast_say_nothing_of_noises_and_blurs(found):
     assert found.holds == "unclear"
     helped = sum(row["gain"] > 0 for row in found.parts[0].data if row["source"] != row["target"])
     assert found.answer == f"On digits, a foreign centroid helps in {helped} of 2 pairs of domains."
+
+
+def test_names_of_axes_fit_a_figure_of_two_domains(found):
+    for figure in found.parts:
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        figure.draw(canvas)
+        canvas.draw_without_rendering()
+        for axes in canvas.axes:
+            box = axes.yaxis.label.get_window_extent()
+            assert 0 <= box.y0 < box.y1 <= canvas.bbox.height
 
 
 def test_the_claim_compares_sources_on_the_same_targets():

@@ -39,7 +39,7 @@ def test_the_answer_gives_the_changes(evidence, finding):
         {row["method"]: row["mean"] for row in table.data if row["domain"] == "average"} for table in (accuracy, error)
     ]
     change, of_error = (average["neo"] - average["none"] for average in averages)
-    assert f"NEO changes accuracy in % by {change:+.1f} ±" in finding.answer
+    assert f"NEO changes accuracy by {change:+.1f} ±" in finding.answer
     assert f"calibration error by {of_error:+.3f} ±" in finding.answer
     assert not any("left out" in note for note in finding.notes)
 

@@ -52,6 +52,30 @@ def test_a_browser_shows_every_figure_and_table(browser, sections, address, widt
         assert ink == ("rgb(28, 32, 36)" if scheme == "light" else "rgb(236, 238, 240)")
 
 
+def test_the_answers_can_be_read_on_a_phone_without_scrolling_sideways(browser, address):
+    with browser.new_page(viewport={"width": 390, "height": 844}, offline=True) as page:
+        page.goto(address)
+        wide, shown = page.locator("table.overview").evaluate(
+            "table => [table.parentElement.scrollWidth, table.parentElement.clientWidth]"
+        )
+        assert wide <= shown
+
+
+def test_notes_are_printed(browser, address):
+    with browser.new_page(offline=True) as page:
+        page.goto(address)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details").count() == page.locator("details[open]").count() > 0
+
+
+def test_tables_fit_on_paper_and_code_is_dark_on_light(browser, address):
+    with browser.new_page(viewport={"width": 600, "height": 900}, offline=True) as page:
+        page.goto(address)
+        page.emulate_media(media="print", color_scheme="dark")
+        assert page.evaluate("document.documentElement.scrollWidth") == 600
+        assert page.locator("pre").first.evaluate("e => getComputedStyle(e).backgroundColor") == "rgb(241, 243, 245)"
+
+
 def test_a_click_sorts_and_a_third_one_brings_the_order_back(browser, address):
     with browser.new_page(offline=True) as page:
         page.goto(address)

@@ -27,14 +27,16 @@ def found(evidence):
 def write(path, costs, machine, **conditions):
     """A file as `neotta bench -o` writes it on another device."""
     for method, (milliseconds, mebibytes) in costs.items():
-        cost = {**cost_record(made_up_cost(method, milliseconds, mebibytes, **conditions)), "machine": machine}
+        plain = costs.get("none", (1.0, None))[0]
+        made_up = made_up_cost(method, milliseconds, mebibytes, plain, **conditions)
+        cost = {**cost_record(made_up), "machine": machine}
         Records(path).append({**cost, "key": content_key(cost)})
 
 
 def test_neo_alone_costs_nothing(tmp_path):
     finding = found(costed(tmp_path, HERE))
     assert finding.holds == "yes"
-    assert "1.01 times the time of the unadapted model and +1 MiB, the slowest method (lame) 2.0" in finding.answer
+    assert "1.01 times the time of the unadapted model and +1 MiB, the slowest other method (lame) 2" in finding.answer
     assert finding.answer.endswith("without extra time and memory: neo.")
     (figure,) = figures(finding)
     assert {row["method"]: row["seconds_per_image"] for row in figure.data} == {
@@ -61,6 +63,12 @@ def test_the_change_against_the_mean_of_the_others_stands_beside_the_published(t
 )
 def test_it_is_honest(tmp_path, costs, holds):
     assert found(costed(tmp_path, costs)).holds == holds
+
+
+def test_a_busy_machine_tells_nothing(tmp_path):
+    finding = found(costed(tmp_path, {**HERE, "none": (0.8, 300)}))  # the model alone: 1 ms
+    assert finding.holds == "unclear"
+    assert finding.answer.endswith("differs by a factor of 1.25: the machine was busy.")
 
 
 def test_devices_are_merged_in_each_with_its_own_figure(tmp_path):

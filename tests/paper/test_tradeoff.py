@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from small_studies import costed
 
+from neotta.evaluate.comparison import Difference
+from neotta.evaluate.metrics import Interval, verdict
 from neotta.paper.catalog import chosen
+from neotta.paper.items import tradeoff
 from neotta.report.figures import Figure
 
 (ITEM,) = chosen(["figure-tradeoff"])
@@ -35,7 +38,7 @@ def test_it_is_honest_about_what_is_faster_leaner_or_more_accurate(tmp_path):
     accuracy = {row["method"]: row["accuracy"] for row in finding.parts[0].data}
     better = [name for name in ("lame", "t3a") if accuracy[name] > accuracy["neo"]]
     assert better == []
-    assert "more accurate: none; faster: t3a; leaner: lame." in finding.answer
+    assert "more accurate: none; faster: t3a; leaner: lame; whether NEO is more accurate than t3a" in finding.answer
     assert f"NEO reaches {accuracy['neo']:.1f} % in 1.01 ms per image with 301 MiB" in finding.answer
     assert finding.holds == "partly"
 
@@ -44,8 +47,29 @@ def test_small_differences_do_not_count(tmp_path):
     evidence = costed(tmp_path, {**COSTS, "t3a": (0.95, 298), "neo": (1.0, 303)})
     evidence.gather([ITEM])
     finding = ITEM.find(evidence)
-    assert "more accurate: none; faster: none; leaner: none." in finding.answer
-    assert finding.holds == "yes"
+    assert "more accurate: none; faster: none; leaner: none" in finding.answer
+    assert finding.holds == "unclear"  # two seeds do not tell whether NEO is more accurate than T3A
+
+
+def test_accuracies_differ_only_beyond_chance(tmp_path):
+    evidence = costed(tmp_path, COSTS)
+    evidence.gather([])
+    (setting,), costs = evidence.settings, evidence.costs(evidence.settings[0], COSTS)
+    means = {name: Interval(50.0, 1.0, 3) for name in COSTS}
+
+    def judged(**gaps):
+        found = {name: Difference(gap := Interval(mean, 0.2, 3), verdict(gap)) for name, mean in gaps.items()}
+        return tradeoff._judge(setting, means, costs, found)
+
+    answer, holds = judged(t3a=-3.0, lame=-2.0)
+    assert answer.endswith("more accurate: none; faster: none; leaner: none.")
+    assert holds == "yes"
+    answer, holds = judged(t3a=-3.0, lame=0.1)
+    assert answer.endswith("whether NEO is more accurate than lame cannot be told.")
+    assert holds == "unclear"
+    answer, holds = judged(t3a=-3.0, lame=2.0)
+    assert "more accurate: lame; faster: none" in answer
+    assert holds == "partly"
 
 
 def test_memory_may_be_unknown_and_methods_may_be_missing(tmp_path):

@@ -32,7 +32,7 @@ def paper(
     list_items: Annotated[bool, typer.Option("--list", help="Name all items and what they ask.")] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="A study in a TOML or YAML file, with several [[subjects]]; options given here override it."),
+        typer.Option(help="A study in a TOML or YAML file, with one or several subjects; options here override it."),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="As `neotta models` lists them. Default: digits.", rich_help_panel=WHAT)
@@ -243,8 +243,9 @@ def _make(
     page = None
     if "html" in formats:
         page = folder / "report.html"
+        text = paper_page(sections, facts(evidence, time.monotonic() - began), evidence.problems)
         with atomic(page) as temporary:
-            temporary.write_text(paper_page(sections, facts(evidence, time.monotonic() - began), evidence.problems))
+            temporary.write_text(text, encoding="utf-8")
     for section in sections:
         verdict = f" [{section.verdict}]" if section.verdict else ""
         say(console, f"\n{section.item.title}{verdict}\n  {section.finding.answer}")
@@ -269,10 +270,24 @@ def _watching(console: Console, jobs: int) -> Watching:
     return show
 
 
+FLAGS = ("--force", "--only-recorded", "--open")
+"""Options that take no value."""
+
+
 def _command(name: str) -> str:
     """The command line as it was given, for one item."""
-    words, found = sys.argv[1:], ["neotta", "paper", name]
-    from neotta.paper.catalog import items
+    words = sys.argv[1:]
+    given = words[words.index("paper") + 1 :] if "paper" in words else []
+    return shlex.join(["neotta", "paper", name, *_options(given)])
 
-    known = {*items(), "all", "paper"}
-    return shlex.join([*found, *(word for word in words if word not in known)])
+
+def _options(words: list[str]) -> list[str]:
+    """The options among the words of a command line, with their values; a value may look like the name of an item."""
+    found, awaited = [], False
+    for word in words:
+        option = not awaited and word.startswith("-")
+        if option or awaited:
+            found.append(word)
+        complete = word in FLAGS or "=" in word or (len(word) > 2 and not word.startswith("--"))
+        awaited = option and not complete
+    return found

@@ -53,11 +53,9 @@ def chosen(names: list[str]) -> list[Item]:
         OptionError: There is no such item; the message suggests the nearest.
     """
     known = items()
-    if "all" in names:
-        return list(known.values())
     for name in names:
-        if name not in known:
+        if name != "all" and name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             hint = f"did you mean {near[0]!r}?" if near else "see neotta paper --list"
             raise OptionError(f"the paper has no item {name!r} here: {hint}")
-    return [known[name] for name in dict.fromkeys(names)]
+    return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]

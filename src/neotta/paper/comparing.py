@@ -54,7 +54,19 @@ def seeds(block: Block) -> str:
     """A sentence that says what the ± means, or that there is none."""
     if len(block.seeds) < 2:
         return " One seed: no interval can be given."
-    return f" ±: 95 % interval over {len(block.seeds)} seeds."
+    return f" ±: 95 % interval over {len(block.seeds)} seeds.{uneven(block)}"
+
+
+def uneven(block: Block) -> str:
+    """A sentence on methods that have fewer seeds than others, whose means are of other samples; empty without any."""
+    few = [label for label in block.methods if 0 < len(seeds_of(block, label)) < len(block.seeds)]
+    why = "their means are of fewer samples, so compare them by their differences to none"
+    return f" With fewer seeds: {listed(few)}; {why}." if few else ""
+
+
+def seeds_of(block: Block, label: str) -> set[int]:
+    """The seeds that a method has in any domain."""
+    return {seed for (_, name), cell in block.cells.items() if name == label for seed in cell.values}
 
 
 def rows(block: Block) -> Rows:
@@ -211,6 +223,28 @@ def _alone(block: Block) -> tuple[str, ...]:
     return names if len(names) == 1 else ()
 
 
+def against(records: Sequence[Record], method: str, metric: str = "top1") -> dict[str, Difference]:
+    """How all other methods differ from this one on the same samples, over the shifted domains."""
+    block = fullest(compared(records, metric, method))
+    return mean_gaps(block) if block else {}
+
+
+def with_verdict(gaps: Mapping[str, Difference], said: str) -> list[str]:
+    """The methods of whose difference this is said: `helps`, `hurts` or `can't tell`."""
+    return [label for label, gap in gaps.items() if gap.verdict == said]
+
+
+def rank(gaps: Mapping[str, Difference]) -> str:
+    """`the best of 9 methods`: where a method stands by how the others differ from it, and what may be chance."""
+    means = {label: gap.interval.mean for label, gap in gaps.items()}
+    ahead = sorted((label for label in means if means[label] > 0), key=lambda label: -means[label])
+    level = with_verdict(gaps, "can't tell")
+    first = "first" if level else "the best"
+    place = f"number {len(ahead) + 1}, after {listed(ahead)}," if ahead else first
+    chance = f" (its difference to {listed(level)} may be chance)" if level else ""
+    return f"{place} of {len(gaps) + 1} methods{chance}"
+
+
 def doubt(gap: Interval) -> str:
     """What has to be added to a difference that may be none."""
     if math.isnan(gap.half_width):
@@ -226,10 +260,12 @@ def together(parts: Sequence[Holds]) -> Holds:
 
 
 def all_hold(found: Sequence[Holds]) -> Holds:
-    """One verdict for several subjects."""
+    """One verdict for several subjects: it holds in part only if it does so somewhere."""
     if not found:
         return "unclear"
-    return found[0] if len(set(found)) == 1 else "partly"
+    if len(set(found)) == 1:
+        return found[0]
+    return "partly" if {"yes", "partly"} & set(found) else "no"
 
 
 def file_name(*parts: str) -> str:

@@ -39,6 +39,12 @@ def leaner(one: Record, other: Record) -> bool:
     return mine * SAME_MEMORY < theirs and mine + NOISE / MIB < theirs
 
 
+def unsteadiness(plain: Record) -> float:
+    """The factor between two measurements of the same: the unadapted model alone, and as the method none."""
+    mine, alone = float(plain["seconds_per_image"]), float(plain.get("plain_seconds_per_image") or math.nan)
+    return 1.0 if math.isnan(alone) else max(mine / alone, alone / mine)
+
+
 def ahead(costs: Mapping[str, Record], method: str, better: Better) -> list[str]:
     """The other methods that are better than this one; the unadapted model does not count."""
     return [name for name, cost in costs.items() if name not in (method, "none") and better(cost, costs[method])]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from neotta.evaluate.comparison import METRICS, Block, Comparison
-from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.metrics import Interval, interval, verdict
 from neotta.evaluate.naming import Conditions
 from neotta.paper import comparing
 from neotta.paper.item import Holds, Rows, Table
@@ -98,8 +98,11 @@ def between(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
 
 
 def nearly(part: Interval, whole: Interval) -> Holds:
-    """Whether one gain is nearly all of another; that it is not is only said if their intervals lie apart."""
-    if math.isnan(part.half_width) or math.isnan(whole.half_width):
+    """Whether one gain is nearly all of another; nothing is said of a gain that may be chance.
+
+    That it is not is only said if their intervals lie apart.
+    """
+    if math.isnan(part.half_width) or verdict(whole) == "can't tell":
         return "unclear"
     if part.mean >= NEARLY * whole.mean > 0:
         return "yes"

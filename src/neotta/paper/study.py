@@ -111,6 +111,11 @@ class Study(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = cls if len(first["loc"]) == 1 else Subject
+                raise OptionError(
+                    f"the study has the unknown entry {where!r}: known are {', '.join(known.model_fields)}"
+                ) from None
             raise OptionError(f"entry {where!r} of the study is {first['input']!r}: {first['msg']}") from None
         if len({subject.title for subject in study.subjects}) < len(study.subjects):
             raise OptionError("two subjects of the study have the same name: give them different ones with 'name'")

@@ -162,6 +162,8 @@ def lines(axes: Axes, series: Mapping[str, Series], names: Mapping[str, str] | N
         if points.half_width is not None:
             low = [y - half for y, half in zip(points.y, points.half_width, strict=True)]
             high = [y + half for y, half in zip(points.y, points.half_width, strict=True)]
+            if len(points.x) == 1:  # a band would have no width
+                axes.errorbar(points.x, points.y, yerr=points.half_width, color=look.color, capsize=2, linewidth=0.9)
             axes.fill_between(points.x, low, high, color=look.color, alpha=0.15, linewidth=0)
     axes.grid(axis="y")
 

@@ -67,7 +67,7 @@ def _figure(setting: Setting, block: Block) -> Figure:
         functools.partial(_draw, ordered),
         [{"method": label, **comparing.plain(mean)} for label, mean in ordered.items()],
         f"Expected calibration error over 15 bins, mean over the domains, {block.conditions.samples} samples each, "
-        "with its 95 % interval over seeds. To the left is better.",
+        f"with its 95 % interval over seeds. To the left is better.{comparing.uneven(block)}",
         (7.0, 0.8 + 0.28 * len(means)),
     )
 
@@ -96,11 +96,14 @@ def _judge(setting: Setting, block: Block, against: Block | None) -> tuple[str, 
     rival = ranked[1] if place == 0 else ranked[0]
     gap = comparing.mean_gaps(against).get(rival)
     rank = "the lowest" if place == 0 else f"number {place + 1}, after {comparing.listed(ranked[:place])},"
-    size = "which differs by an unknown amount" if gap is None else f"{number(gap.interval, METRICS['ece'], '+')}"
+    size = "which differs by an unknown amount" if gap is None else number(gap.interval, METRICS["ece"], "+")
+    doubt = "" if gap is None else comparing.doubt(gap.interval)
     answer = (
         f"On {setting.title}, the calibration error with NEO is {number(means['neo'], METRICS['ece'])}, {rank} of "
-        f"{len(ranked)} methods; {rival} is at {means[rival].mean:.3f}, {size} against NEO."
+        f"{len(ranked)} methods; {rival} is at {means[rival].mean:.3f}, {size} against NEO{doubt}."
     )
-    said = "can't tell" if gap is None else gap.verdict
-    verdicts: dict[str, Holds] = {"hurts": "yes", "helps": "no"}  # of the rival: a larger error is worse
-    return answer, verdicts.get(said, "unclear")
+    gaps = comparing.mean_gaps(against)
+    if comparing.with_verdict(gaps, "helps"):
+        return answer, "no"
+    first = len(comparing.with_verdict(gaps, "hurts")) == len(ranked) - 1  # of the others: a larger error is worse
+    return answer, "yes" if first else "unclear"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from neotta.evaluate.comparison import Block
+from neotta.evaluate.comparison import Block, Difference
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper import comparing, curves
@@ -44,7 +44,8 @@ class Continual(Item):
             plans = self.plans(setting)
             if not plans:
                 finding.notes.append(f"{setting.title}: has one domain, and this needs several.")
-            comparison = comparing.compared(evidence.records(*plans))
+            records = evidence.records(*plans)
+            comparison = comparing.compared(records)
             block = comparing.fullest(comparison)
             if comparison is None or block is None or not comparing.mean_gaps(block):
                 continue
@@ -52,8 +53,9 @@ class Continual(Item):
             path = over_index(block, sequences(evidence, setting, plans))
             finding.parts += [_bars(setting, block, gaps), _over_index(setting, path)]
             finding.parts += comparing.tables(comparison, setting.title)
-            answers.append(_answer(setting, gaps))
-            holds.append(_holds(gaps))
+            others = _of_others(comparing.against(records, OURS))
+            answers.append(_answer(setting, gaps, others))
+            holds.append(_holds(gaps, others))
             finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
             finding.notes += curves.failures(comparison)
         finding.answer = " ".join(answers) or "Nothing could be measured."
@@ -69,11 +71,16 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
 
 
 def over_index(block: Block, orders: Mapping[int, Sequence[str]]) -> dict[str, list[curves.Point]]:
-    """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence."""
+    """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence.
+
+    Only over the seeds that all methods have, because others meet the domains in another order.
+    """
     found: dict[str, list[curves.Point]] = {}
+    having = [seeds for label in block.methods if (seeds := comparing.seeds_of(block, label))]
+    shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
     for label in block.methods:
         for index in range(len(block.domains)):
-            places = [(orders[seed][index], seed) for seed in block.seeds]
+            places = [(orders[seed][index], seed) for seed in shared]
             mine = {place: value for place in places if (value := _value(block, label, *place)) is not None}
             gains = [
                 value - base
@@ -127,39 +134,44 @@ def _over_index(setting: Setting, path: curves.Curves) -> Figure:
         f"{setting.title}: accuracy over the index of the domain",
         draw,
         curves.rows("index", path),
-        "Mean over seeds, each with its own order of the domains, so the accuracy of all methods goes up and down with "
-        "the domains met; the gain shows whether a method holds out.",
+        "Mean over the seeds that all methods have, each with its own order of the domains, so the accuracy of all "
+        "methods goes up and down with the domains met; the gain shows whether a method holds out.",
         (7.0, 5.2),
     )
 
 
-def _rivals(gaps: Mapping[str, Interval]) -> list[str]:
-    """Methods of others that gain more."""
-    mine = gaps[OURS].mean
-    return [label for label, gap in gaps.items() if not label.startswith("neo") and gap.mean > mine]
+def _of_others(gaps: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Differences to NEO-Continual, without those of our methods and of none."""
+    return {label: gap for label, gap in gaps.items() if not label.startswith(("neo", "none"))}
 
 
-def _answer(setting: Setting, gaps: Mapping[str, Interval]) -> str:
+def _answer(setting: Setting, gaps: Mapping[str, Interval], others: Mapping[str, Difference]) -> str:
+    """One sentence on NEO-Continual; `others` is how the methods of others differ from it."""
     ranked = sorted(gaps, key=lambda label: -gaps[label].mean)
     if OURS not in gaps:
         return f"On {setting.title}, {ranked[0]} gains most: {comparing.gain_words(gaps[ranked[0]])}."
-    others = [
+    named = [
         f"{label} {comparing.gain_words(gaps[label])}{comparing.doubt(gaps[label])}"
         for label in ranked
         if label in ("neo", "cotta", "surgeon") or (label == ranked[0] and label != OURS)
     ]
-    before = f"after {comparing.listed(rivals)}" if (rivals := _rivals(gaps)) else "before all methods of others"
-    beside = f" ({', '.join(others)})" if others else ""
+    ahead, level = (comparing.with_verdict(others, said) for said in ("helps", "can't tell"))
+    first = ", before all methods of others" if others and not level else ""
+    before = f", after {comparing.listed(ahead)}" if ahead else first
+    beside = f"; beside it, {', '.join(named)}" if named else ""
+    chance = f"; its difference to {comparing.listed(level)} may be chance" if level else ""
     return (
         f"On {setting.title}, NEO-Continual gains {comparing.gain_words(gaps[OURS])}{comparing.doubt(gaps[OURS])} over "
-        f"{len(setting.domains)} domains in a row, {before}{beside}."
+        f"{len(setting.domains)} domains in a row{before}{beside}{chance}."
     )
 
 
-def _holds(gaps: Mapping[str, Interval]) -> Holds:
+def _holds(gaps: Mapping[str, Interval], others: Mapping[str, Difference]) -> Holds:
     if OURS not in gaps:
         return "unclear"
     parts = [comparing.claim_of_gain(gaps[OURS])]
-    if any(not label.startswith("neo") for label in gaps):
-        parts.append("yes" if set(_rivals(gaps)) <= {"surgeon"} else "no")
+    rivals = {label: gap for label, gap in others.items() if label != "surgeon"}
+    if others:
+        better, level = (comparing.with_verdict(rivals, said) for said in ("helps", "can't tell"))
+        parts.append("no" if better else "unclear" if level else "yes")
     return comparing.together(parts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from neotta.evaluate.comparison import Block
+from collections.abc import Mapping
+
+from neotta.evaluate.comparison import Block, Difference
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing, published
 from neotta.paper.evidence import Evidence
@@ -27,14 +29,15 @@ class Corruptions(Item):
         """Compare the methods on each subject."""
         finding, answers, holds = Finding(""), [], []
         for setting in evidence.settings:
-            comparison = comparing.compared(evidence.records(*self.plans(setting)))
+            records = evidence.records(*self.plans(setting))
+            comparison, others = comparing.compared(records), comparing.against(records, "neo")
             block = comparing.fullest(comparison)
             if comparison is None or block is None:
                 continue
             finding.parts += comparing.tables(comparison, setting.title)
             finding.parts.append(_beside(setting, block))
-            answers.append(_answer(setting, block))
-            holds.append(_holds(block))
+            answers.append(_answer(setting, block, others))
+            holds.append(_holds(block, others))
             finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
             finding.notes += comparison.notes()
         finding.answer = " ".join(answers) or "Nothing could be measured."
@@ -60,29 +63,28 @@ def _beside(setting: Setting, block: Block) -> Table:
     )
 
 
-def _answer(setting: Setting, block: Block) -> str:
+def _answer(setting: Setting, block: Block, others: Mapping[str, Difference]) -> str:
+    """One sentence on NEO; `others` is how all other methods differ from it."""
     means, gaps = comparing.means(block), comparing.mean_gaps(block)
     ranked = sorted(means, key=lambda label: -means[label].mean)
     if not ranked:
         return f"On {setting.title}, no method has a result in every domain."
     if "neo" not in gaps:
         return f"On {setting.title}, {ranked[0]} is best with {means[ranked[0]].mean:.1f} %."
-    gap = gaps["neo"]
-    place = ranked.index("neo")
-    rank = "the best" if place == 0 else f"number {place + 1}, after {comparing.listed(ranked[:place])},"
+    gap = gaps["neo"].interval
     hurt = [domain for (domain, label), each in block.differences.items() if label == "neo" and each.verdict == "hurts"]
     under = f"; it hurts under {comparing.listed(hurt)}" if hurt else ""
     return (
-        f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} % "
-        f"({comparing.gain_words(gap.interval)}) and is {rank} of {len(ranked)} methods{under}."
+        f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, "
+        f"by {comparing.gain_words(gap)}{comparing.doubt(gap)}, and is {comparing.rank(others)}{under}."
     )
 
 
-def _holds(block: Block) -> Holds:
-    means, gaps = comparing.means(block), comparing.mean_gaps(block)
+def _holds(block: Block, others: Mapping[str, Difference]) -> Holds:
+    gaps = comparing.mean_gaps(block)
     if "neo" not in gaps:
         return "unclear"
     gained = comparing.claim_of_gain(gaps["neo"].interval)
-    best = max(means, key=lambda label: means[label].mean) == "neo"
+    best = len(comparing.with_verdict(others, "hurts")) == len(others)
     hurts = any(label == "neo" and each.verdict == "hurts" for (_, label), each in block.differences.items())
     return "partly" if gained == "yes" and (hurts or not best) else gained

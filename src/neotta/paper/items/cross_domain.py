@@ -102,7 +102,7 @@ def _cosines(evidence: Evidence, setting: Setting) -> Matrix:
 
 
 def _figures(setting: Setting, gains: Matrix, cosines: Matrix) -> list[Figure]:
-    first, size = setting.study.seeds[0], (7.0, 1.6 + 0.27 * len(setting.domains))
+    first, size = setting.study.seeds[0], (7.0, max(3.4, 1.6 + 0.27 * len(setting.domains)))
     change = Figure(
         comparing.file_name("cross domain accuracy", setting.title),
         f"{setting.title}: change in accuracy with the centroid of another domain",

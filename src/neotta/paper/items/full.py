@@ -31,7 +31,7 @@ class Full(Item):
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
             changes = []
-            for metric, words in (("top1", "accuracy in %"), ("ece", "calibration error")):
+            for metric, words in (("top1", "accuracy"), ("ece", "calibration error")):
                 comparison = comparing.compared(records, metric)
                 block = comparing.fullest(comparison)
                 if comparison is None or block is None:
@@ -40,7 +40,8 @@ class Full(Item):
                 finding.notes += comparing.plain_notes(comparison)
                 gap = comparing.mean_gaps(block).get("neo")
                 if gap is not None:
-                    changes.append(f"{words} by {number(gap.interval, METRICS[metric], '+')}")
+                    unit = " points" if metric == "top1" else ""
+                    changes.append(f"{words} by {number(gap.interval, METRICS[metric], '+')}{unit}")
                     holds += [comparing.claim_of_gain(gap.interval)] if metric == "top1" else []
             if changes:
                 answers.append(f"On all images of {setting.title}, NEO changes {comparing.listed(changes)}.")

@@ -106,14 +106,19 @@ def _judge(measured: Measured) -> tuple[str, Holds]:
     if "neo" not in costs or "none" not in costs:
         return f"{where}, NEO and no adaptation are needed to compare, and one is missing.", "unclear"
     free = [name for name in costs if name != "none" and not _dearer(costs[name], costs["none"])]
-    slowest = max(costs, key=lambda name: costing.milliseconds(costs[name]))
     factors = {name: costing.milliseconds(costs[name]) / costing.milliseconds(costs["none"]) for name in costs}
     more = costing.mebibytes(costs["neo"]) - costing.mebibytes(costs["none"])
     memory = "" if math.isnan(more) else f" and {more:+.0f} MiB"
+    slowest = max((name for name in costs if name not in ("none", "neo")), key=lambda name: factors[name], default=None)
+    other = f", the slowest other method ({slowest}) {factors[slowest]:.1f} times" if slowest else ""
     answer = (
-        f"{where}, NEO takes {factors['neo']:.2f} times the time of the unadapted model{memory}, the slowest method "
-        f"({slowest}) {factors[slowest]:.1f} times; without extra time and memory: {comparing.listed(free)}."
+        f"{where}, NEO takes {factors['neo']:.2f} times the time of the unadapted model{memory}{other}; without extra "
+        f"time and memory: {comparing.listed(free)}."
     )
+    factor = costing.unsteadiness(costs["none"])
+    if factor > costing.SAME_TIME:
+        busy = f" But the same model, measured twice, differs by a factor of {factor:.2f}: the machine was busy."
+        return answer + busy, "unclear"
     return answer, "no" if "neo" not in free else "yes" if free == ["neo"] else "partly"
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from neotta.evaluate.comparison import Block
+from neotta.evaluate.comparison import Block, Difference
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
@@ -44,13 +44,14 @@ class Tradeoff(Item):
         finding, answers = Finding(""), []
         holds: list[Holds] = []
         for setting in evidence.settings:
-            block = comparing.fullest(comparing.compared(evidence.records(*self.plans(setting))))
+            records = evidence.records(*self.plans(setting))
+            block = comparing.fullest(comparing.compared(records))
             costs = evidence.costs(setting, setting.names)
             known = _known(block, costs) if block else {}
             if block is None or not known:
                 continue
             finding.parts.append(_figure(setting, block, known))
-            answer, held = _judge(setting, comparing.means(block), known)
+            answer, held = _judge(setting, comparing.means(block), known, comparing.against(records, "neo"))
             answers.append(answer)
             holds.append(held)
             finding.notes += [
@@ -96,7 +97,7 @@ def _figure(setting: Setting, block: Block, costs: dict[str, Record]) -> Figure:
         _rows(points, costs),
         f"Accuracy: mean over the domains ({conditions}), with its 95 % interval over seeds. Time: median on "
         f"{costing.device(next(iter(costs.values())))}, batches of {setting.study.batch_size}. The area of a point is "
-        "the peak memory of the process. Up and to the left is better.",
+        f"the peak memory of the process. Up and to the left is better.{comparing.uneven(block)}",
         (7.0, 4.2),
     )
 
@@ -121,20 +122,34 @@ def _rows(points: Sequence[Point], costs: dict[str, Record]) -> Rows:
     ]
 
 
-def _judge(setting: Setting, means: dict[str, Interval], costs: dict[str, Record]) -> tuple[str, Holds]:
-    """One sentence on NEO among the others, and whether it is ahead in everything."""
+def _judge(
+    setting: Setting, means: dict[str, Interval], costs: dict[str, Record], gaps: dict[str, Difference]
+) -> tuple[str, Holds]:
+    """One sentence on NEO among the others, and whether it is ahead in everything.
+
+    Args:
+        setting: The subject.
+        means: Accuracies.
+        costs: Time and memory.
+        gaps: How the accuracies of the others differ from that of NEO, on the same samples.
+    """
     others = [label for label in costs if label not in ("neo", "none")]
     if "neo" not in costs or not others:
         return f"On {setting.title}, NEO and another method are needed to compare, and one is missing.", "unclear"
     ahead = {
-        "more accurate": [label for label in others if means[label].mean > means["neo"].mean],
+        "more accurate": [label for label in comparing.with_verdict(gaps, "helps") if label in others],
         "faster": costing.ahead(costs, "neo", costing.faster),
         "leaner": costing.ahead(costs, "neo", costing.leaner),
     }
     said = "; ".join(f"{what}: {comparing.listed(names)}" for what, names in ahead.items())
     lost = sum(bool(names) for names in ahead.values())
+    behind = comparing.with_verdict(gaps, "hurts")
+    level = [label for label in others if label not in (*behind, *ahead["more accurate"])]
+    chance = f"; whether NEO is more accurate than {comparing.listed(level)} cannot be told" if level else ""
     answer = (
         f"On {setting.title}, NEO reaches {means['neo'].mean:.1f} % in {costing.time_words(costs['neo'])} with "
-        f"{costing.memory_words(costs['neo'])} at the peak; of the other {len(others)} methods, {said}."
+        f"{costing.memory_words(costs['neo'])} at the peak; of the other {len(others)} methods, {said}{chance}."
     )
-    return answer, "yes" if lost == 0 else "no" if lost == len(ahead) else "partly"
+    if lost == 0:
+        return answer, "unclear" if level else "yes"
+    return answer, "no" if lost == len(ahead) else "partly"

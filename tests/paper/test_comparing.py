@@ -1,0 +1,40 @@
+"""What items say of methods side by side."""
+
+import pytest
+
+from neotta.evaluate.comparison import Difference
+from neotta.evaluate.metrics import Interval
+from neotta.paper import comparing, curves
+
+
+def gap(mean, half_width, said):
+    return Difference(Interval(mean, half_width, 3), said)
+
+
+WORSE, CLOSE, BETTER = gap(-2.0, 0.5, "hurts"), gap(-0.2, 0.5, "can't tell"), gap(1.0, 0.5, "helps")
+
+
+@pytest.mark.parametrize(
+    ("gaps", "words"),
+    [
+        ({"none": WORSE, "t3a": WORSE}, "the best of 3 methods"),
+        ({"none": WORSE, "t3a": CLOSE}, "first of 3 methods (its difference to t3a may be chance)"),
+        ({"none": WORSE, "sar": BETTER}, "number 2, after sar, of 3 methods"),
+    ],
+)
+def test_the_best_is_ahead_beyond_chance(gaps, words):
+    assert comparing.rank(gaps) == words
+
+
+def test_what_holds_nowhere_does_not_hold_in_part():
+    assert comparing.all_hold(["no", "unclear"]) == "no"
+    assert comparing.all_hold(["yes", "unclear"]) == "partly"
+    assert comparing.all_hold(["no", "partly"]) == "partly"
+    assert comparing.all_hold(["no", "no"]) == "no"
+    assert comparing.all_hold([]) == "unclear"
+
+
+def test_a_part_of_a_gain_that_may_be_chance_says_nothing():
+    assert curves.nearly(Interval(2.0, 0.1, 3), Interval(2.0, 5.0, 3)) == "unclear"
+    assert curves.nearly(Interval(2.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "yes"
+    assert curves.nearly(Interval(1.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "no"

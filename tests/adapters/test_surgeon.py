@@ -61,11 +61,11 @@ def test_prune_keeps_the_largest(size, ratio, zeros, seed):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("sample", [4, 1000])  # a guess from four numbers is often wrong
+@pytest.mark.parametrize(("many", "sample"), [(0, 4), (0, 1000), (1000, 4)])  # a guess from 4 numbers is often wrong
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=60), data=st.data())
-def test_largest_among_equals(threads, sample, values, data):
-    """However many parts and threads, with ties of all kinds, and right even where the guess is wrong."""
+def test_largest_among_equals(threads, many, sample, values, data):
+    """Whoever selects, in however many parts and threads, with ties of all kinds, even where the guess is wrong."""
     values = torch.tensor(values)
     count = data.draw(st.integers(1, len(values)))
     before = torch.get_num_threads()
@@ -74,6 +74,7 @@ def test_largest_among_equals(threads, sample, values, data):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_largest, "PART", data.draw(st.sampled_from([8, 16, 64])))
             patch.setattr(_largest, "SAMPLE", sample)
+            patch.setattr(_largest, "MANY", many)
             kept, bits = _largest.take(values, count)
             back = _largest.put_back(kept, bits, len(values))
     finally:

@@ -1,7 +1,7 @@
 """The largest entries of a long tensor, taken out and put back, in as little memory as they take.
 
-On a CPU this is work on every number a linear layer sees, so it is done with numpy, in parts that fit into the cache
-and by as many threads as torch has: several times as fast as the same with torch's operations.
+This is work on every number that a linear layer sees. On a CPU numpy does it where they are many, in parts that fit
+into the cache and by as many threads as torch has: several times as fast as the same with torch's operations.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+MANY = 2**18
+"""From so many numbers on that pays. Below, torch decides which of several equal numbers are among the largest."""
 PART = 2**16
 """How many numbers a thread works on at a time; a multiple of 8."""
 SAMPLE = 2**14
@@ -38,7 +40,7 @@ def take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         The largest in their order, (count,) or fewer: those of them that are zero may be left out. And one bit for
         each of the n that says whether it is among them, (ceil(n / 8),) bytes.
     """
-    if not values.is_cpu:
+    if not values.is_cpu or len(values) < MANY:
         where = values.abs().topk(count, sorted=False).indices.sort().values
         return values.index_select(0, where), _pack(
             torch.zeros_like(values, dtype=torch.bool).index_fill_(0, where, True)

@@ -96,7 +96,7 @@ class Centroid(nn.Module):
     def _value(self, dtype: torch.dtype | None) -> Tensor:
         mean = self.mean
         if not self.debias or self.alpha is None:
-            return mean.float() if dtype == torch.float32 != mean.dtype else mean.to(dtype or mean.dtype, copy=True)
+            return mean.to(dtype or mean.dtype, copy=True)
         # 1 - (1 - alpha)^t, written so that it is right for the smallest alpha too
         rate = math.log1p(-self.alpha) if self.alpha < 1.0 else -math.inf
         weight = -torch.expm1(self.batches.clamp(min=1).to(mean.dtype) * rate)
@@ -147,6 +147,8 @@ class Centroid(nn.Module):
             on_host = embeddings.is_cpu
             if self.variance or not on_host or not self._update_quickly(embeddings):
                 self._update(embeddings, on_host)
+            if on_host and dtype is torch.float32 and not shrink and not self.debias:
+                return self.mean.float()  # of float64, so a copy
             return self.shrunk(dtype) if shrink else self._value(dtype)
 
     def _update_quickly(self, embeddings: Tensor) -> bool:
@@ -165,7 +167,7 @@ class Centroid(nn.Module):
         count.fill_(seen)
         batches.fill_(turn)
         share = self.alpha if self.alpha is not None else size / seen if self.weighting == "sample" else 1 / turn
-        mean.lerp_(total.to(mean.dtype) / size, share)
+        mean.mul_(1 - share).add_(total, alpha=share / size)
         return True
 
     def _update(self, embeddings: Tensor, on_host: bool) -> None:

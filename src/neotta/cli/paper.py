@@ -12,6 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta.cli.shared_options import (
+    HOW,
+    WHAT,
+    Cache,
+    Checkpoint,
+    Data,
+    Device,
+    Force,
+    Model,
+    ModelOption,
+    NumClasses,
+    Preset,
+)
 from neotta.cli.values import model_options, numbers, user_cache, words
 from neotta.errors import OptionError
 
@@ -22,7 +35,7 @@ if TYPE_CHECKING:
     from neotta.paper.evidence import Watching
     from neotta.paper.study import Study
 
-WHAT, BUDGET, HOW = "What is measured", "How much", "How it is done"
+BUDGET = "How much"
 
 
 def paper(
@@ -34,21 +47,11 @@ def paper(
         Path | None,
         typer.Option(help="A study in a TOML or YAML file, with one or several subjects; options here override it."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="As `neotta models` lists them. Default: digits.", rich_help_panel=WHAT)
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="A .safetensors file with the model's weights.", rich_help_panel=WHAT)
-    ] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
-    model_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Another option of the model; may be repeated.", rich_help_panel=WHAT),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or digits, the default.", rich_help_panel=WHAT),
-    ] = None,
+    model: Model = None,
+    checkpoint: Checkpoint = None,
+    num_classes: NumClasses = None,
+    model_option: ModelOption = None,
+    data: Data = None,
     domains: Annotated[
         str | None, typer.Option(help="Only these domains of the data. Default: all.", rich_help_panel=WHAT)
     ] = None,
@@ -61,10 +64,7 @@ def paper(
     severity: Annotated[
         int | None, typer.Option(min=1, max=5, help="Of the corruptions. Default: 5.", rich_help_panel=WHAT)
     ] = None,
-    corruption_preset: Annotated[
-        str | None,
-        typer.Option(help="imagenet, tiny or cifar. Default: by the size of the images.", rich_help_panel=WHAT),
-    ] = None,
+    corruption_preset: Preset = None,
     methods: Annotated[
         str | None,
         typer.Option(help="none,neo,tent,... Default: those of the paper that suit the model.", rich_help_panel=WHAT),
@@ -103,12 +103,8 @@ def paper(
     formats: Annotated[
         str, typer.Option("--format", help="Any of html,md,latex,png,csv.", rich_help_panel=HOW)
     ] = "html",
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder of embeddings. Default: the user's cache folder.", rich_help_panel=HOW)
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also measure what is recorded already.", rich_help_panel=HOW)
-    ] = False,
+    cache: Cache = None,
+    force: Force = False,
     only_recorded: Annotated[
         bool,
         typer.Option("--only-recorded", help="Make no runs: report what is recorded so far.", rich_help_panel=HOW),
@@ -116,9 +112,7 @@ def paper(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.", rich_help_panel=HOW)
-    ] = None,
+    device: Device = None,
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
     ] = False,

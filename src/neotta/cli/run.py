@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta.cli.shared_options import (
+    HOW,
+    WHAT,
+    Cache,
+    Checkpoint,
+    Data,
+    Device,
+    Force,
+    Model,
+    ModelOption,
+    NumClasses,
+    Preset,
+)
 from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
     from neotta.evaluate.plan import Plan
-
-WHAT, HOW = "What is measured", "How it is done"
 
 
 def run(
@@ -23,25 +34,11 @@ def run(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the plan as TOML, which --config takes, and do nothing.")
     ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="As `neotta models` lists them. Default: digits.", rich_help_panel=WHAT)
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="A .safetensors file with the model's weights.", rich_help_panel=WHAT)
-    ] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Of the model.", rich_help_panel=WHAT)] = None,
-    model_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Another option of the model, as norm_eps=1e-12 or preprocess.resize=256; may be repeated.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or digits, the default.", rich_help_panel=WHAT),
-    ] = None,
+    model: Model = None,
+    checkpoint: Checkpoint = None,
+    num_classes: NumClasses = None,
+    model_option: ModelOption = None,
+    data: Data = None,
     domains: Annotated[
         str | None, typer.Option(help="Only these: fog/5,snow or '*/5'. Default: all.", rich_help_panel=WHAT)
     ] = None,
@@ -56,10 +53,7 @@ def run(
     severities: Annotated[
         str | None, typer.Option(help="Of the corruptions, 1 to 5: 3,5. Default: 5.", rich_help_panel=WHAT)
     ] = None,
-    corruption_preset: Annotated[
-        str | None,
-        typer.Option(help="imagenet, tiny or cifar. Default: by the size of the images.", rich_help_panel=WHAT),
-    ] = None,
+    corruption_preset: Preset = None,
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,23 +109,16 @@ def run(
             rich_help_panel=HOW,
         ),
     ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder of embeddings. Default: the user's cache folder.", rich_help_panel=HOW),
-    ] = None,
+    cache: Cache = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also do what is recorded already.", rich_help_panel=HOW)
-    ] = False,
+    force: Force = False,
     jobs: Annotated[int, typer.Option(min=1, help="How many runs at a time.", rich_help_panel=HOW)] = 1,
     engine: Annotated[
         str, typer.Option(help="local, or ray for a Ray cluster (RAY_ADDRESS).", rich_help_panel=HOW)
     ] = "local",
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.", rich_help_panel=HOW)
-    ] = None,
+    device: Device = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that load images. Default: chosen.", rich_help_panel=HOW)
     ] = None,

@@ -265,4 +265,5 @@ def test_a_method_that_needs_source_images_gets_some(own_methods):
     task = {**CONDITIONS, "model": MODEL, "device": "cpu", "dtype": "float64", "threads": None, "modules": []}
     answer = measure({**task, "method": "needy", "options": {}, "preset": "paper"})
     assert seen == [(32, 3, 32, 32)]
-    assert len(answer["seconds"]) == 2
+    assert len(answer["seconds"]) >= 2
+    assert sum(answer["seconds"]) >= 0.5, "a few batches of a small model say nothing"

@@ -25,7 +25,7 @@ def bench(
     ] = None,
     methods: Annotated[str, typer.Option(help="Names with commas between, or 'all': see `neotta methods`.")] = "all",
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
-    batches: Annotated[int, typer.Option(min=1, help="Batches that are timed; their median counts.")] = 5,
+    batches: Annotated[int, typer.Option(min=1, help="Batches that are timed at least; their median counts.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Measure everything so often, in turns, on a busy device.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Of the model and the images.")] = "float32",

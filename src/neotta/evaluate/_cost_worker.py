@@ -29,6 +29,8 @@ from neotta.models.split import split
 
 SOURCE_IMAGES = 32
 """How many images stand for the source domain, for a method that needs some."""
+LEAST_SECONDS = 0.5
+"""How long batches are timed at least: a few batches of a small model are over before the machine is steady."""
 SURENESS = 0.25
 """Entropy of the predictions of a trained model, as a share of that of a guess (ln C)."""
 
@@ -59,11 +61,13 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     for _ in range(task["warmup"]):
         run(images())
     with counted_passes(loaded.model) as passes:
-        seconds = [timed(run, images(), device) for _ in range(task["batches"])]
+        seconds: list[float] = []
+        while len(seconds) < task["batches"] or sum(seconds) < LEAST_SECONDS:
+            seconds.append(timed(run, images(), device))
     return {
         "seconds": seconds,
-        "forward_passes": passes["forward"] / task["batches"],
-        "backward_passes": passes["backward"] / task["batches"],
+        "forward_passes": passes["forward"] / len(seconds),
+        "backward_passes": passes["backward"] / len(seconds),
         "peak_memory": memory.read(),
         "flops": count_flops(run, images()),  # last: it is slow and takes memory
         "threads": torch.get_num_threads(),

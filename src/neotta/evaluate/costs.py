@@ -34,7 +34,7 @@ class Conditions:
         model_options: Its options, such as `{"pretrained": False}`. The head of an untrained model is scaled so that
             its answers are as sure as those of a trained one: some methods depend on it.
         batch_size: How many images a batch has. They are random.
-        batches: How many batches are timed; the median counts.
+        batches: How many batches are timed at least; the median counts. Half a second is timed in any case.
         warmup: How many batches come before, untimed.
         rounds: How often everything is measured again, in turns, so that a machine which is busy for a while disturbs
             all methods alike; medians over the rounds count.

@@ -49,7 +49,7 @@ class Crasher(NoAdapt):
 def own_methods(tmp_path_factory):
     """Methods that are not neotta's own, in modules that only this process's path leads to."""
     folder = tmp_path_factory.mktemp("own")
-    before = dict(registry._METHODS)
+    before = registry.methods()  # all of them, so that none is first met, and lost, within the test
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         for name, content in OWN_METHODS.items():

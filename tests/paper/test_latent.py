@@ -34,6 +34,16 @@ def test_the_dimensions_of_most_samples_are_counted(found):
     assert [row["domain"] for row in table.data] == ["fog/5", "contrast/5"]
 
 
+def test_where_nothing_is_to_be_measured_nothing_is(tmp_path):
+    study = Study(subjects=[Subject(corruptions=["fog"])], samples=16, seeds=[2020])
+    evidence = Evidence(study, tmp_path / "records.jsonl", cache=tmp_path / "cache", only_recorded=True)
+    for item in chosen(["figure-dimensions", "table-alignment", "table-collapse"]):
+        finding = item.find(evidence)
+        assert finding.answer == "Nothing could be measured."
+        assert any("is not recorded" in note for note in finding.notes)
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
 def test_the_claim_on_dimensions_is_judged_by_their_share(found):
     shares = [row["for_80_percent"] / 64 for table in found[0].parts[1::2] for row in table.data]
     fewer = [share < 50 / 768 for share in shares]

@@ -146,9 +146,14 @@ class Evidence:
             setting: What it is about.
             runs: Runs whose samples it depends on.
             compute: Makes the result, which JSON can hold.
+
+        Raises:
+            DataError: It is not recorded, and nothing is to be measured.
         """
         bench = self.bench(setting)
         key = content_key({"analysis": name, "runs": [bench.key(run) for run in runs]})
+        if self._only_recorded and key not in self._found:
+            raise DataError(f"the analysis {name!r} is not recorded")
         if key not in self._found or self._force:
             record = {"key": key, "analysis": name, "model": setting.subject.model, "data": setting.subject.data}
             record |= {"values": compute(bench), **surroundings()}

@@ -39,13 +39,6 @@ def test_costs_are_records(tmp_path, command):
     assert (row["method"], row["conditions.batch_size"]) == ("neo", 4)
 
 
-def test_a_size_that_the_model_refuses_is_one_line(command):
-    done = command("bench", "--methods", "neo", "--image-size", "100", *QUICK)
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
-    assert "does not take images of 100 x 100 pixels" in " ".join(done.stderr.split())
-
-
 def test_measured_again_a_cost_takes_the_place_of_the_old_one(tmp_path):
     records = Records(tmp_path / "costs.jsonl")
     for found in (cost("neo"), cost("neo", seconds_per_image=0.5), cost("tent")):

@@ -12,7 +12,7 @@ import torch
 
 import neotta
 from neotta.adapters import registry
-from neotta.errors import OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
+from neotta.errors import InputError, OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
 from neotta.evaluate._cost_worker import PeakMemory, count_flops, counted_passes, measure, sharpen
 from neotta.evaluate._process import ask
 from neotta.evaluate.costs import measure_cost, measure_costs
@@ -248,6 +248,13 @@ def test_the_peak_of_memory_starts_afresh():
     assert memory.read() - start > 190 * MEGABYTE
     memory.restart()
     assert memory.read() - start < 100 * MEGABYTE
+
+
+def test_a_size_that_the_model_refuses_is_told():
+    task = {**CONDITIONS, "model": "digits", "model_options": {}, "image_size": 100}
+    task |= {"device": "cpu", "dtype": "float32", "threads": None, "modules": [], "method": None}
+    with pytest.raises(InputError, match="does not take images of 100 x 100 pixels"):
+        measure(task)
 
 
 def test_a_method_that_needs_source_images_gets_some(own_methods):

@@ -47,7 +47,7 @@ def inline(linear, embeddings):
             raise ValueError
         seen = count.item() + size
         count.fill_(seen)
-        mean.lerp_(total.double() / size, size / seen)
+        mean.mul_(1 - size / seen).add_(total, alpha=1 / seen)
         return F.linear(embeddings - mean.float(), linear.weight, linear.bias)
 
     return step

@@ -21,7 +21,7 @@ from torch.nn import functional
 MANY = 2**18
 """From so many numbers on that pays. Below, torch decides which of several equal numbers are among the largest."""
 PART = 2**16
-"""How many numbers a thread works on at a time; a multiple of 8."""
+"""How many numbers a thread works on at a time."""
 SAMPLE = 2**14
 """How many numbers are looked at to guess where the least of the largest lies."""
 

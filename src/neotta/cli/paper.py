@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta.cli.shared_options import (
-    HOW,
-    WHAT,
-    Cache,
-    Checkpoint,
-    Data,
-    Device,
-    Force,
-    Model,
-    ModelOption,
-    NumClasses,
-    Preset,
-)
+from neotta.cli import shared_options as shared
+from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, user_cache, words
 from neotta.errors import OptionError
 
@@ -47,11 +36,11 @@ def paper(
         Path | None,
         typer.Option(help="A study in a TOML or YAML file, with one or several subjects; options here override it."),
     ] = None,
-    model: Model = None,
-    checkpoint: Checkpoint = None,
-    num_classes: NumClasses = None,
-    model_option: ModelOption = None,
-    data: Data = None,
+    model: shared.Model = None,
+    checkpoint: shared.Checkpoint = None,
+    num_classes: shared.NumClasses = None,
+    model_option: shared.ModelOption = None,
+    data: shared.Data = None,
     domains: Annotated[
         str | None, typer.Option(help="Only these domains of the data. Default: all.", rich_help_panel=WHAT)
     ] = None,
@@ -64,7 +53,7 @@ def paper(
     severity: Annotated[
         int | None, typer.Option(min=1, max=5, help="Of the corruptions. Default: 5.", rich_help_panel=WHAT)
     ] = None,
-    corruption_preset: Preset = None,
+    corruption_preset: shared.Preset = None,
     methods: Annotated[
         str | None,
         typer.Option(help="none,neo,tent,... Default: those of the paper that suit the model.", rich_help_panel=WHAT),
@@ -103,8 +92,8 @@ def paper(
     formats: Annotated[
         str, typer.Option("--format", help="Any of html,md,latex,png,csv.", rich_help_panel=HOW)
     ] = "html",
-    cache: Cache = None,
-    force: Force = False,
+    cache: shared.Cache = None,
+    force: shared.Force = False,
     only_recorded: Annotated[
         bool,
         typer.Option("--only-recorded", help="Make no runs: report what is recorded so far.", rich_help_panel=HOW),
@@ -112,7 +101,7 @@ def paper(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
     ] = None,
-    device: Device = None,
+    device: shared.Device = None,
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
     ] = False,

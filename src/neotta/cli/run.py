@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta.cli.shared_options import (
-    HOW,
-    WHAT,
-    Cache,
-    Checkpoint,
-    Data,
-    Device,
-    Force,
-    Model,
-    ModelOption,
-    NumClasses,
-    Preset,
-)
+from neotta.cli import shared_options as shared
+from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
 
@@ -34,11 +23,11 @@ def run(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the plan as TOML, which --config takes, and do nothing.")
     ] = False,
-    model: Model = None,
-    checkpoint: Checkpoint = None,
-    num_classes: NumClasses = None,
-    model_option: ModelOption = None,
-    data: Data = None,
+    model: shared.Model = None,
+    checkpoint: shared.Checkpoint = None,
+    num_classes: shared.NumClasses = None,
+    model_option: shared.ModelOption = None,
+    data: shared.Data = None,
     domains: Annotated[
         str | None, typer.Option(help="Only these: fog/5,snow or '*/5'. Default: all.", rich_help_panel=WHAT)
     ] = None,
@@ -53,7 +42,7 @@ def run(
     severities: Annotated[
         str | None, typer.Option(help="Of the corruptions, 1 to 5: 3,5. Default: 5.", rich_help_panel=WHAT)
     ] = None,
-    corruption_preset: Preset = None,
+    corruption_preset: shared.Preset = None,
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,16 +98,16 @@ def run(
             rich_help_panel=HOW,
         ),
     ] = None,
-    cache: Cache = None,
+    cache: shared.Cache = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
     ] = False,
-    force: Force = False,
+    force: shared.Force = False,
     jobs: Annotated[int, typer.Option(min=1, help="How many runs at a time.", rich_help_panel=HOW)] = 1,
     engine: Annotated[
         str, typer.Option(help="local, or ray for a Ray cluster (RAY_ADDRESS).", rich_help_panel=HOW)
     ] = "local",
-    device: Device = None,
+    device: shared.Device = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that load images. Default: chosen.", rich_help_panel=HOW)
     ] = None,

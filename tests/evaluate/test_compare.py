@@ -202,6 +202,14 @@ def test_what_else_is_varied_makes_blocks():
     assert [block.methods for block in early.blocks] == [("none", "neo-bn")]
 
 
+@pytest.mark.parametrize(("protocol", "blocks"), [("online", 1), ("continual", 1), ("hold-out", 2)])
+def test_how_many_others_are_scored_sets_apart_only_runs_that_score_others(protocol, blocks):
+    records = [record("none", evaluate=-1, protocol=protocol), record("neo", evaluate=500, protocol=protocol)]
+    if protocol == "continual":
+        records = [{**each, "per_domain": {"fog/5": each["metrics"]}} for each in records]
+    assert len(compare(records).blocks) == blocks
+
+
 def test_other_weights_are_another_block():
     blocks = compare([record(weights="a" * 32), record(weights="b" * 32)]).blocks
     assert [block.title for block in blocks] == ["weights aaaaaaaa", "weights bbbbbbbb"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neotta.errors import NeottaError
+from neotta.evaluate.plan import SCORES_OTHERS
 from neotta.evaluate.records import Record
 
 UNKNOWN = "unknown"
@@ -57,7 +58,7 @@ class Conditions(NamedTuple):
             stream=str(record.get("stream", "iid")),
             stream_options=json.dumps(record.get("stream_options") or {}, sort_keys=True),
             samples=int(record.get("samples", -1)),
-            evaluate=int(record.get("evaluate", -1)),
+            evaluate=int(record.get("evaluate", -1)) if protocol in SCORES_OTHERS else -1,
             batch_size=int(record.get("batch_size", 0)),
         )
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from neotta.errors import OptionError, suggestion
 
 Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
+SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
+"""Protocols that score other samples than those adapted on: to them alone `evaluate` says something."""
 Kind = Literal["iid", "few-classes", "imbalanced", "correlated"]
 SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; further ones count up from 1."""
@@ -199,7 +201,7 @@ class Plan(BaseModel):
                 domains=scored,
                 source_domain=source,
                 samples=samples,
-                evaluate=self.evaluate,
+                evaluate=self.evaluate if self.protocol in SCORES_OTHERS else -1,
                 seed=seed,
                 batch_size=batch_size,
                 **cast(Any, shared),

@@ -274,3 +274,4 @@ def test_a_method_that_needs_source_images_gets_some(own_methods):
     assert seen == [(32, 3, 32, 32)]
     assert len(answer["seconds"]) >= 2
     assert sum(answer["seconds"]) >= 0.5, "a few batches of a small model say nothing"
+    assert sum(answer["plain_seconds"]) >= 1, "the plain model is timed before and after"

@@ -5,6 +5,7 @@ from small_studies import costed, made_up_cost, small_study
 
 from neotta.evaluate.cost_records import cost_record
 from neotta.evaluate.records import Records, content_key
+from neotta.paper import costing
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Table
@@ -69,6 +70,12 @@ def test_a_busy_machine_tells_nothing(tmp_path):
     finding = found(costed(tmp_path, {**HERE, "none": (0.8, 300)}))  # the model alone: 1 ms
     assert finding.holds == "unclear"
     assert finding.answer.endswith("differs by a factor of 1.25: the machine was busy.")
+
+
+def test_times_are_those_beside_the_unadapted_model_in_the_same_process():
+    costs = {name: cost_record(made_up_cost(name, time, 300)) for name, time in (("none", 1.0), ("tent", 3.0))}
+    costs["neo"] = cost_record(made_up_cost("neo", 1.5, 300, plain=1.5))  # the machine had become slower, NEO had not
+    assert costing.milliseconds(costs) == pytest.approx({"none": 1.0, "tent": 3.0, "neo": 1.0})
 
 
 def test_devices_are_merged_in_each_with_its_own_figure(tmp_path):

@@ -51,6 +51,14 @@ def test_small_differences_do_not_count(tmp_path):
     assert finding.holds == "unclear"  # two seeds do not tell whether NEO is more accurate than T3A
 
 
+def test_a_busy_machine_tells_nothing(tmp_path):
+    evidence = costed(tmp_path, {**COSTS, "none": (1.25, 300), "t3a": (0.5, 303)})  # the model alone: 1 ms
+    evidence.gather([ITEM])
+    finding = ITEM.find(evidence)
+    assert finding.answer.endswith("differs by a factor of 1.25: the machine was busy.")
+    assert finding.holds == "unclear"
+
+
 def test_accuracies_differ_only_beyond_chance(tmp_path):
     evidence = costed(tmp_path, COSTS)
     evidence.gather([])

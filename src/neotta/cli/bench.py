@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,12 +105,12 @@ def _title(model: str, cost: Cost, machine: dict[str, Any]) -> str:
 def _table(costs: dict[str, Cost]) -> Table:
     from rich.table import Table
 
-    first = next(iter(costs.values()))
+    plain = statistics.median(cost.plain_seconds_per_image for cost in costs.values())
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("method")
     for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_row("plain", *_speed(first.plain_seconds_per_image, 1.0), "0", "1", "0", "")
+    table.add_row("plain", *_speed(plain, 1.0), "0", "1", "0", "")
     for name, cost in sorted(costs.items(), key=lambda item: item[1].seconds_per_image):
         table.add_row(
             name,

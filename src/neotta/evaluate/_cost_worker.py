@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from neotta.adapters._gradient import entropy
+from neotta.adapters.base import Adapter
 from neotta.adapters.registry import create, find
 from neotta.errors import InputError
 from neotta.evaluate._process import serve
@@ -55,21 +56,37 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
         try_size(loaded.model, images(1))
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(SOURCE_IMAGES))
-    memory = PeakMemory(device)
-    memory.restart()
-    run = make_run(task, loaded.model, images)
-    for _ in range(task["warmup"]):
-        run(images())
-    with counted_passes(loaded.model) as passes:
+
+    def batches_of(run: Run) -> list[float]:
         seconds: list[float] = []
         while len(seconds) < task["batches"] or sum(seconds) < LEAST_SECONDS:
             seconds.append(timed(run, images(), device))
+        return seconds
+
+    def warm_up(run: Run) -> None:
+        for _ in range(task["warmup"]):
+            run(images())
+
+    plain, memory = torch.no_grad()(loaded.model), PeakMemory(device)
+    warm_up(plain)
+    before = batches_of(plain)
+    memory.restart()
+    run = plain if task["method"] is None else make_adapter(task, loaded.model, images)
+    warm_up(run)
+    with counted_passes(loaded.model) as passes:
+        seconds = batches_of(run)
+    peak_memory = memory.read()
+    flops = count_flops(run, images())  # after the peak was read: it takes memory
+    if isinstance(run, Adapter):
+        run.detach()
     return {
         "seconds": seconds,
+        # Before and after: what else the machine does meets the method and the plain model alike.
+        "plain_seconds": before + batches_of(plain),
         "forward_passes": passes["forward"] / len(seconds),
         "backward_passes": passes["backward"] / len(seconds),
-        "peak_memory": memory.read(),
-        "flops": count_flops(run, images()),  # last: it is slow and takes memory
+        "peak_memory": peak_memory,
+        "flops": flops,
         "threads": torch.get_num_threads(),
         "image_size": [height, width],
     }
@@ -85,10 +102,8 @@ def try_size(model: nn.Module, image: Tensor) -> None:
         raise InputError(f"the model does not take images of {height} x {width} pixels: {error}") from error
 
 
-def make_run(task: Mapping[str, Any], model: nn.Module, images: Callable[[int], Tensor]) -> Run:
-    """What is done with a batch."""
-    if task["method"] is None:
-        return torch.no_grad()(model)
+def make_adapter(task: Mapping[str, Any], model: nn.Module, images: Callable[[int], Tensor]) -> Adapter[Any]:
+    """The method, on the model."""
     options = dict(task["options"])
     if "source" in find(task["method"]).Options.model_fields:
         options.setdefault("source", images(SOURCE_IMAGES))

@@ -85,7 +85,7 @@ class Cost:
         threads: With how many threads.
         image_size: Height and width of the images.
         seconds_per_image: Median over the batches, after a warm-up.
-        plain_seconds_per_image: The same for the model without any method, in a process of its own too.
+        plain_seconds_per_image: The same for the model without any method, before and after in the same process.
         forward_passes: How often the model was run for a batch, on average.
         backward_passes: How often gradients flowed back through the model for a batch, on average.
         peak_memory: The most memory that the process (CUDA: its tensors on the device) took after the model was
@@ -231,8 +231,8 @@ def _cost(
         conditions,
         threads=first["threads"],
         image_size=(first["image_size"][0], first["image_size"][1]),
-        seconds_per_image=_seconds(mine) / images,
-        plain_seconds_per_image=_seconds(plain) / images,
+        seconds_per_image=_seconds(mine, "seconds") / images,
+        plain_seconds_per_image=_seconds(mine, "plain_seconds") / images,
         forward_passes=statistics.fmean(answer["forward_passes"] for answer in mine),
         backward_passes=statistics.fmean(answer["backward_passes"] for answer in mine),
         peak_memory=peak,
@@ -241,9 +241,9 @@ def _cost(
     )
 
 
-def _seconds(answers: list[Answer]) -> float:
+def _seconds(answers: list[Answer], which: str) -> float:
     """The median time of a batch."""
-    median: float = statistics.median(seconds for answer in answers for seconds in answer["seconds"])
+    median: float = statistics.median(seconds for answer in answers for seconds in answer[which])
     return median
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,9 +18,17 @@ SAME_MEMORY, NOISE = 1.05, 8 * MIB
 Better = Callable[[Record, Record], bool]
 
 
-def milliseconds(cost: Record) -> float:
-    """Time for an image."""
-    return 1e3 * float(cost["seconds_per_image"])
+def slowdown(cost: Record) -> float:
+    """Time as a multiple of the unadapted model's, measured in the same process: that is what can be compared."""
+    return float(cost["seconds_per_image"]) / float(cost["plain_seconds_per_image"])
+
+
+def milliseconds(costs: Mapping[str, Record]) -> dict[str, float]:
+    """Time for an image by method, as if the unadapted model had taken the same time beside each of them."""
+    if not costs:
+        return {}
+    plain = statistics.median(float(cost["plain_seconds_per_image"]) for cost in costs.values())
+    return {name: 1e3 * plain * slowdown(cost) for name, cost in costs.items()}
 
 
 def mebibytes(cost: Record) -> float:
@@ -30,7 +39,7 @@ def mebibytes(cost: Record) -> float:
 
 def faster(one: Record, other: Record) -> bool:
     """Whether a method is clearly faster than another."""
-    return milliseconds(one) * SAME_TIME < milliseconds(other)
+    return slowdown(one) * SAME_TIME < slowdown(other)
 
 
 def leaner(one: Record, other: Record) -> bool:
@@ -39,20 +48,17 @@ def leaner(one: Record, other: Record) -> bool:
     return mine * SAME_MEMORY < theirs and mine + NOISE / MIB < theirs
 
 
-def unsteadiness(plain: Record) -> float:
-    """The factor between two measurements of the same: the unadapted model alone, and as the method none."""
-    mine, alone = float(plain["seconds_per_image"]), float(plain.get("plain_seconds_per_image") or math.nan)
-    return 1.0 if math.isnan(alone) else max(mine / alone, alone / mine)
+def busy(plain: Record) -> str:
+    """A sentence that the machine had other work, empty if it had not: times say little then."""
+    factor = max(slowdown(plain), 1 / slowdown(plain))
+    if factor <= SAME_TIME:
+        return ""
+    return f" But the same model, measured twice, differs by a factor of {factor:.2f}: the machine was busy."
 
 
 def ahead(costs: Mapping[str, Record], method: str, better: Better) -> list[str]:
     """The other methods that are better than this one; the unadapted model does not count."""
     return [name for name, cost in costs.items() if name not in (method, "none") and better(cost, costs[method])]
-
-
-def time_words(cost: Record) -> str:
-    """`1.32 ms per image`."""
-    return f"{milliseconds(cost):.3g} ms per image"
 
 
 def memory_words(cost: Record) -> str:

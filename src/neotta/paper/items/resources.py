@@ -106,7 +106,7 @@ def _judge(measured: Measured) -> tuple[str, Holds]:
     if "neo" not in costs or "none" not in costs:
         return f"{where}, NEO and no adaptation are needed to compare, and one is missing.", "unclear"
     free = [name for name in costs if name != "none" and not _dearer(costs[name], costs["none"])]
-    factors = {name: costing.milliseconds(costs[name]) / costing.milliseconds(costs["none"]) for name in costs}
+    factors = {name: costing.slowdown(cost) for name, cost in costs.items()}
     more = costing.mebibytes(costs["neo"]) - costing.mebibytes(costs["none"])
     memory = "" if math.isnan(more) else f" and {more:+.0f} MiB"
     slowest = max((name for name in costs if name not in ("none", "neo")), key=lambda name: factors[name], default=None)
@@ -115,9 +115,7 @@ def _judge(measured: Measured) -> tuple[str, Holds]:
         f"{where}, NEO takes {factors['neo']:.2f} times the time of the unadapted model{memory}{other}; without extra "
         f"time and memory: {comparing.listed(free)}."
     )
-    factor = costing.unsteadiness(costs["none"])
-    if factor > costing.SAME_TIME:
-        busy = f" But the same model, measured twice, differs by a factor of {factor:.2f}: the machine was busy."
+    if busy := costing.busy(costs["none"]):
         return answer + busy, "unclear"
     return answer, "no" if "neo" not in free else "yes" if free == ["neo"] else "partly"
 
@@ -129,12 +127,12 @@ def _dearer(cost: Record, plain: Record) -> bool:
 
 def _beside(measured: Measured) -> list[Table]:
     """By how much NEO is below the mean of the other methods, in the paper and here."""
-    others = [cost for name, cost in measured.costs.items() if name not in ("neo", "none")]
+    others = [name for name in measured.costs if name not in ("neo", "none")]
     if "neo" not in measured.costs or not others:
         return []
     found = {}
-    for what, read in (("time", costing.milliseconds), ("memory", costing.mebibytes)):
-        mean = math.fsum(read(cost) for cost in others) / len(others)
+    for what, read in (("time", costing.slowdown), ("memory", costing.mebibytes)):
+        mean = math.fsum(read(measured.costs[name]) for name in others) / len(others)
         change = 100 * (read(measured.costs["neo"]) / mean - 1)
         found[what] = comparing.NOTHING if math.isnan(change) else Interval(change, math.nan, 1)
     return [
@@ -152,15 +150,16 @@ def _beside(measured: Measured) -> list[Table]:
 
 def _figure(measured: Measured) -> Figure:
     names = list(measured.costs)
-    times = {name: costing.milliseconds(measured.costs[name]) for name in names}
+    times = costing.milliseconds(measured.costs)
     peaks = {name: costing.mebibytes(measured.costs[name]) for name in names}
     return Figure(
         comparing.file_name("resources", measured.title, measured.conditions),
         f"Time and memory on {measured.title}",
         functools.partial(_draw, times, peaks),
         _rows(measured),
-        f"Measured with {measured.conditions}. Time: median over batches of random images. Memory: the most that "
-        "the process of a method takes, model and libraries included; on a GPU, the most on the device.",
+        f"Measured with {measured.conditions}. Time: median over batches of random images, set against the unadapted "
+        "model in the same process. Memory: the most that the process of a method takes, model and libraries included; "
+        "on a GPU, the most on the device.",
         (7.0, 0.8 + 0.28 * len(names)),
     )
 

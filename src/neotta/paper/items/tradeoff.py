@@ -77,11 +77,11 @@ def _known(block: Block, costs: dict[str, Record]) -> dict[str, Record]:
 
 
 def _figure(setting: Setting, block: Block, costs: dict[str, Record]) -> Figure:
-    means = comparing.means(block)
+    means, times = comparing.means(block), costing.milliseconds(costs)
     points = [
         Point(
             label,
-            costing.milliseconds(cost),
+            times[label],
             means[label].mean,
             costing.mebibytes(cost),
             means[label].half_width,
@@ -146,10 +146,13 @@ def _judge(
     behind = comparing.with_verdict(gaps, "hurts")
     level = [label for label in others if label not in (*behind, *ahead["more accurate"])]
     chance = f"; whether NEO is more accurate than {comparing.listed(level)} cannot be told" if level else ""
+    time = costing.milliseconds(costs)["neo"]
     answer = (
-        f"On {setting.title}, NEO reaches {means['neo'].mean:.1f} % in {costing.time_words(costs['neo'])} with "
+        f"On {setting.title}, NEO reaches {means['neo'].mean:.1f} % in {time:.3g} ms per image with "
         f"{costing.memory_words(costs['neo'])} at the peak; of the other {len(others)} methods, {said}{chance}."
     )
+    if "none" in costs and (busy := costing.busy(costs["none"])):
+        return answer + busy, "unclear"
     if lost == 0:
         return answer, "unclear" if level else "yes"
     return answer, "no" if lost == len(ahead) else "partly"

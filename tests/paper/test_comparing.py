@@ -34,6 +34,12 @@ def test_what_holds_nowhere_does_not_hold_in_part():
     assert comparing.all_hold([]) == "unclear"
 
 
+def test_a_gain_may_have_to_be_of_a_size():
+    assert comparing.claim_of_gain(Interval(2.0, 0.5, 3)) == "yes"
+    assert comparing.claim_of_gain(Interval(2.0, 0.5, 3), least=3.0) == "no"
+    assert comparing.claim_of_gain(Interval(2.8, 0.5, 3), least=3.0) == "unclear"
+
+
 def test_a_part_of_a_gain_that_may_be_chance_says_nothing():
     assert curves.nearly(Interval(2.0, 0.1, 3), Interval(2.0, 5.0, 3)) == "unclear"
     assert curves.nearly(Interval(2.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "yes"

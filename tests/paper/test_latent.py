@@ -47,6 +47,12 @@ def test_where_nothing_is_to_be_measured_nothing_is(tmp_path):
 def test_the_claim_on_dimensions_is_judged_by_their_share(found):
     shares = [row["for_80_percent"] / 64 for table in found[0].parts[1::2] for row in table.data]
     fewer = [share < 50 / 768 for share in shares]
+    contrast = [
+        row["for_95_percent"] for table in found[0].parts[1::2] for row in table.data if "contr" in row["domain"]
+    ]
+    assert contrast
+    fewer += [count / 64 < 20 / 768 for count in contrast]
+    assert f"under contrast, 95 % of the samples have it in {contrast[0]} " in found[0].answer
     assert found[0].holds == ("yes" if all(fewer) else "partly" if any(fewer) else "no")
     assert f"{100 * max(shares[:2]):.1f} %" in found[0].answer
 

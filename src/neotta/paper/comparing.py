@@ -175,9 +175,9 @@ def mean_over(records: Sequence[Record], metric: str = "top1") -> Interval:
     return interval([math.fsum(found.values()) / most for found in by_seed.values() if len(found) == most])
 
 
-def claim_of_gain(gap: Interval) -> Holds:
-    """Whether "it improves" holds: by the interval where there is one, else by nothing."""
-    said = verdict(gap)
+def claim_of_gain(gap: Interval, least: float = 0.0) -> Holds:
+    """Whether "it improves by more than `least`" holds: by the interval where there is one, else by nothing."""
+    said = verdict(gap._replace(mean=gap.mean - least))
     return {"helps": "yes", "hurts": "no"}.get(said, "unclear")  # type: ignore[return-value]
 
 

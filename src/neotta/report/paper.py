@@ -68,7 +68,7 @@ def facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
         ("Machine", f"{where}; {machine['system']}, Python {machine['python']}, torch {about['packages']['torch']}")
     )
     took = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
-    return [*found, ("Made", f"{about['time'][:10]}, in {took}")]
+    return [*found, ("Made", f"{about['time'][:10]}; the last command took {took}")]
 
 
 def _part(part: Table | Figure) -> dict[str, Any]:

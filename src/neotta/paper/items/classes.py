@@ -23,6 +23,8 @@ NUMBERS = (1, 2, 5, 10, 20, 50)
 SAMPLES = 50
 FEWEST = 10
 """With fewer samples than these, the mean is mostly noise, whatever their classes."""
+LEAST = 3.0
+"""The gain in points that the paper tells of."""
 SCORED = 4096
 """How many other samples the published protocol scores."""
 
@@ -155,7 +157,7 @@ def _holds(gains: dict[int, dict[float, Interval]]) -> Holds:
     found = next((each for _, each in sorted(gains.items(), reverse=True) if 1 in each), None)
     if found is None:
         return "unclear"
-    parts = [comparing.claim_of_gain(found[1])]
+    parts = [comparing.claim_of_gain(found[1]), comparing.claim_of_gain(found[1], LEAST)]
     if max(found) > 1:
         parts.append(curves.nearly(found[1], found[max(found)]))
     return comparing.together(parts)

@@ -23,6 +23,17 @@ hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("neotta")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no core waits for another at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session")
+def small_model() -> str:
+    """What `neotta.load_model` takes for a model without timm: processes that load it start in half the time."""
+    return f"py:{Path(__file__).with_name('evaluate') / 'small_model.py'}:network"
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real models and images; tests that need it are skipped where it is absent."""

@@ -16,14 +16,14 @@ QUICK = ("--batch-size", "4", "--batches", "2", "--threads", "1")
 
 
 @pytest.mark.slow
-def test_costs_are_records(tmp_path, command):
+def test_costs_are_records(tmp_path, command, small_model):
     file = tmp_path / "costs.jsonl"
-    words = ("--methods", "neo,neo,neo-bn", "--model", "timm:test_vit", *QUICK, "--json", "--output", file)
+    words = ("--methods", "neo,neo,neo-bn", "--model", small_model, *QUICK, "--json", "--output", file)
     done = command("bench", *words)
     assert done.returncode == 0, done.stderr
     assert file.read_text() == done.stdout  # so that it does not matter which of them is carried to another machine
     (cost,) = Records(file).read()
-    assert (cost["kind"], cost["method"], cost["model"]) == ("cost", "neo", "timm:test_vit")
+    assert (cost["kind"], cost["method"], cost["model"]) == ("cost", "neo", small_model)
     assert (cost["forward_passes"], cost["backward_passes"]) == (1, 0)
     assert cost["seconds_per_image"] > 0
     assert cost["slowdown"] == pytest.approx(cost["seconds_per_image"] / cost["plain_seconds_per_image"])

@@ -9,5 +9,6 @@ from neotta import LoadedModel, Preprocess
 def network():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        encoder = [nn.Conv2d(3, 12, 4, 4), nn.GroupNorm(2, 12), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        return LoadedModel(nn.Sequential(*encoder, nn.Linear(12, 10)), Preprocess((32, 32), 32, crop=True), None)
+        encoder = [nn.Conv2d(3, 12, 4, 4), nn.GroupNorm(2, 12), nn.ReLU(), nn.Conv2d(12, 12, 3, padding=1), nn.ReLU()]
+        layers = [*encoder, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 10)]
+        return LoadedModel(nn.Sequential(*layers), Preprocess((32, 32), 32, crop=True), None)

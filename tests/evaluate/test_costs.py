@@ -64,15 +64,15 @@ def own_methods(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(own_methods):
+def measured(own_methods, small_model):
     """All that needs real processes, at once: each takes seconds to start."""
     told, failures = [], {}
     costs = measure_costs(
         ["neo", "tent", "hoarder", "crasher"],
-        MODEL,
+        small_model,
         progress=lambda *args: told.append(args),
         on_failure=failures.__setitem__,
-        **CONDITIONS,
+        **{**CONDITIONS, "model_options": {}},
     )
     return SimpleNamespace(costs=costs, told=told, failures=failures)
 
@@ -92,7 +92,7 @@ def test_figures_make_sense_and_fit_into_json(measured):
         assert cost.threads == 1
         assert cost.image_size == (32, 32)
         text = json.dumps(dataclasses.asdict(cost))
-        assert json.loads(text)["conditions"]["model_options"] == TINY
+        assert json.loads(text)["conditions"]["batch_size"] == 4
     neo, tent, nothing = (measured.costs[name].flops_per_image for name in ("neo", "tent", "hoarder"))
     assert neo == nothing > 0
     assert 1.5 < tent / nothing < 3

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
-from neotta.evaluate.costs import measure_cost
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import sweep
@@ -187,5 +186,3 @@ def test_other_processes_load_it_too(file, tmp_path):
     summary = sweep(plan, tmp_path / "results.jsonl", jobs=2, workers=0)
     assert (summary.done, summary.failed) == (4, [])
     assert {record["model"] for record in Records(tmp_path / "results.jsonl").read()} == {f"{file}:complete"}
-    cost = measure_cost("neo", f"{file}:complete", batch_size=2, batches=1, warmup=0, threads=1)
-    assert cost.image_size == (8, 8)

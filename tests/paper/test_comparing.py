@@ -5,6 +5,7 @@ import pytest
 from neotta.evaluate.comparison import Difference
 from neotta.evaluate.metrics import Interval
 from neotta.paper import comparing, curves
+from neotta.paper.item import all_hold
 
 
 def gap(mean, half_width, said):
@@ -27,11 +28,11 @@ def test_the_best_is_ahead_beyond_chance(gaps, words):
 
 
 def test_what_holds_nowhere_does_not_hold_in_part():
-    assert comparing.all_hold(["no", "unclear"]) == "no"
-    assert comparing.all_hold(["yes", "unclear"]) == "partly"
-    assert comparing.all_hold(["no", "partly"]) == "partly"
-    assert comparing.all_hold(["no", "no"]) == "no"
-    assert comparing.all_hold([]) == "unclear"
+    assert all_hold(["no", "unclear"]) == "no"
+    assert all_hold(["yes", "unclear"]) == "partly"
+    assert all_hold(["no", "partly"]) == "partly"
+    assert all_hold(["no", "no"]) == "no"
+    assert all_hold([]) == "unclear"
 
 
 def test_a_gain_may_have_to_be_of_a_size():

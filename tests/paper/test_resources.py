@@ -106,8 +106,9 @@ def test_the_way_to_add_a_device_is_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_costs_are_measured_once_and_kept(tmp_path):
-    study = small_study(methods=["neo"], batch_size=2)
+def test_costs_are_measured_once_and_kept(tmp_path, small_model):
+    subject = {"model": small_model, "corruptions": ["fog"]}
+    study = small_study(subjects=[subject], methods=["neo"], batch_size=2)
     evidence = Evidence(study, tmp_path / "records.jsonl")
     evidence.gather([ITEM])
     (figure,) = figures(ITEM.find(evidence))

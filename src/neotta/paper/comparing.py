@@ -259,15 +259,6 @@ def together(parts: Sequence[Holds]) -> Holds:
     return "partly" if "yes" in parts else "no" if "no" in parts else "unclear"
 
 
-def all_hold(found: Sequence[Holds]) -> Holds:
-    """One verdict for several subjects: it holds in part only if it does so somewhere."""
-    if not found:
-        return "unclear"
-    if len(set(found)) == 1:
-        return found[0]
-    return "partly" if {"yes", "partly"} & set(found) else "no"
-
-
 def file_name(*parts: str) -> str:
     """A name for a file: words in lower case, with hyphens between."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -37,19 +38,47 @@ class Table:
 
 @dataclass
 class Finding:
-    """What an item found.
+    """What an item found, filled while it goes through the subjects.
 
     Attributes:
-        answer: One sentence, made from the numbers.
-        holds: Whether the paper's claim holds here; None where the paper claims nothing.
+        claimed: Whether the paper claims something about it.
+        nothing: The answer if nothing else is said.
         parts: Tables and figures, in order.
         notes: What a reader has to know besides.
+        said: The answers, one sentence for each subject, made from the numbers.
+        verdicts: Whether the paper's claim holds, for each subject.
     """
 
-    answer: str
-    holds: Holds | None = None
+    claimed: bool = True
+    nothing: str = "Nothing could be measured."
     parts: list[Table | Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    verdicts: list[Holds] = field(default_factory=list)
+
+    def say(self, answer: str, holds: Holds | None = None) -> None:
+        """Answer for one subject."""
+        self.said.append(answer)
+        self.verdicts += [] if holds is None else [holds]
+
+    @property
+    def answer(self) -> str:
+        """The answers for all subjects."""
+        return " ".join(self.said) or self.nothing
+
+    @property
+    def holds(self) -> Holds | None:
+        """Whether the paper's claim holds here; None where the paper claims nothing."""
+        return all_hold(self.verdicts) if self.claimed else None
+
+
+def all_hold(found: Sequence[Holds]) -> Holds:
+    """One verdict for several subjects: it holds in part only if it does so somewhere."""
+    if not found:
+        return "unclear"
+    if len(set(found)) == 1:
+        return found[0]
+    return "partly" if {"yes", "partly"} & set(found) else "no"
 
 
 class Item(ABC):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from neotta.analysis.shift import LatentShift, latent_shift
-from neotta.errors import DataError
+from neotta.errors import DataError, NeottaError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Run
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.evidence import Evidence
+from neotta.paper.item import Finding
 from neotta.paper.study import Setting
+
+Result = TypeVar("Result")
 
 VECTORS = {
     "shifted": "shifted (h~)",
@@ -24,6 +28,19 @@ VECTORS = {
     "minus_mean": "minus their own mean (NEO)",
 }
 """What is compared with the clean embeddings, by its name in `LatentShift`."""
+
+
+def where_possible(
+    evidence: Evidence, finding: Finding, measure: Callable[[Evidence, Setting], Result]
+) -> Iterator[tuple[Setting, Result]]:
+    """Measure something on each subject; where that is not possible, the finding says why."""
+    for setting in evidence.settings:
+        try:
+            found = measure(evidence, setting)
+        except NeottaError as error:
+            finding.notes.append(f"{setting.title}: {error}")
+            continue
+        yield setting, found
 
 
 def same_images(setting: Setting, domain: str, samples: int | None = None) -> Run:

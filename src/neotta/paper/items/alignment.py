@@ -6,12 +6,11 @@ import itertools
 import math
 from typing import Any
 
-from neotta.errors import NeottaError
 from neotta.evaluate.metrics import Interval
 from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Holds, Item, Table
-from neotta.paper.latent import VECTORS, shifts
+from neotta.paper.latent import VECTORS, shifts, where_possible
 from neotta.paper.study import Setting
 from neotta.report.grids import Entry, Grid
 
@@ -46,24 +45,16 @@ class Alignment(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare with the clean embeddings of the same images."""
-        finding, answers, holds = Finding(""), [], []
-        for setting in evidence.settings:
-            try:
-                found = shifts(evidence, setting)
-            except NeottaError as error:
-                finding.notes.append(f"{setting.title}: {error}")
-                continue
+        finding = Finding()
+        for setting, found in where_possible(evidence, finding, shifts):
             mean = {name: _mean([shift[name] for shift in found.values()]) for name in VECTORS}
             noise = next((domain for domain in found if domain.split("/")[0] == "gaussian_noise"), None)
             measured, what = (mean, "mean over the domains") if noise is None else (found[noise], noise)
             for place, measure in enumerate(MEASURES):
                 finding.parts.append(_beside(setting, place, measure, measured, what))
                 finding.parts.append(_table(setting, place, measure, {**found, "average": mean}))
-            answers.append(_answer(setting, mean))
-            holds.append(_holds(mean))
+            finding.say(_answer(setting, mean), _holds(mean))
             finding.notes += _samples(setting, found)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         return finding
 
 

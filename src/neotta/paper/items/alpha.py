@@ -45,7 +45,7 @@ class Alpha(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare the weights on the same samples."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             comparison = comparing.compared(evidence.records(*self.plans(setting)))
             block = comparing.fullest(comparison)
@@ -60,11 +60,8 @@ class Alpha(Item):
                 _beside(setting, points),
             ]
             gains = curves.gains(points)
-            answers.append(_answer(setting, gains))
-            holds.append(_holds(gains, block))
+            finding.say(_answer(setting, gains), _holds(gains, block))
             finding.notes += curves.failures(comparison)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         if finding.parts:
             finding.notes.append(
                 "The paper prints alpha = 0.01 in two rows with different values; one of them must be another alpha. "

@@ -34,7 +34,7 @@ class BatchSize(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare every size with the largest, on the same samples."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             comparison = comparing.compared(evidence.records(*self.plans(setting)))
             if comparison is None:
@@ -46,10 +46,7 @@ class BatchSize(Item):
                 continue
             gaps = {size: curves.between(values, reached[max(reached)]) for size, values in reached.items()}
             finding.parts += _tables(setting, reached, gaps, comparing.seeds(comparison.blocks[0]))
-            answers.append(_answer(setting, gaps))
-            holds.append(_holds(gaps))
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
+            finding.say(_answer(setting, gaps), _holds(gaps))
         return finding
 
 

@@ -35,8 +35,7 @@ class Calibration(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Rank the methods by their calibration error."""
-        finding, answers = Finding(""), []
-        holds: list[Holds] = []
+        finding = Finding()
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
             comparison = comparing.compared(records, "ece")
@@ -44,12 +43,8 @@ class Calibration(Item):
             if comparison is None or block is None or not comparing.means(block):
                 continue
             finding.parts += [_figure(setting, block), *comparing.tables(comparison, setting.title, gaps=False)]
-            answer, held = _judge(setting, block, comparing.fullest(comparing.compared(records, "ece", "neo")))
-            answers.append(answer)
-            holds.append(held)
+            finding.say(*_judge(setting, block, comparing.fullest(comparing.compared(records, "ece", "neo"))))
             finding.notes += comparing.plain_notes(comparison)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         finding.notes.append(
             "The fewer the samples, the larger this error comes out, for all methods alike; the paper takes whole "
             "datasets, here every method sees the same samples."

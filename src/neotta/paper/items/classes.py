@@ -58,7 +58,7 @@ class Classes(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Follow the gain over the number of classes."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             finding.notes += _reduced(setting)
             comparison = comparing.compared(evidence.records(*self.plans(setting)))
@@ -72,11 +72,8 @@ class Classes(Item):
                 caption += comparing.seeds(comparison.blocks[0])
                 finding.parts.append(curves.table(title, "classes", points, caption))
             gains = {samples: curves.gains(points["neo"]) for samples, points in found.items()}
-            answers.append(_answer(setting, gains))
-            holds.append(_holds(gains))
+            finding.say(_answer(setting, gains), _holds(gains))
             finding.notes += curves.failures(comparison)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         return finding
 
 

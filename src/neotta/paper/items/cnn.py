@@ -12,6 +12,7 @@ from neotta.paper.study import Setting
 OTHERS = ("sar", "tent", "cotta")
 """What the paper compares NEO and NEO-BN with on CNNs; those of them that the study has are run."""
 PUBLISHED = ("resnet-50", "imagenet-c")
+NOTHING = "No model here could be compared: this needs one with BatchNorm layers, such as timm:resnet50."
 
 
 class CNN(Item):
@@ -34,8 +35,7 @@ class CNN(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare the methods on each CNN."""
-        finding, answers = Finding(""), []
-        holds: list[Holds] = []
+        finding = Finding(nothing=NOTHING)
         for setting in evidence.settings:
             if not setting.can("neo-bn"):
                 finding.notes.append(f"{setting.title} is left out: {setting.why_not('neo-bn')}.")
@@ -45,13 +45,8 @@ class CNN(Item):
             if comparison is None or block is None:
                 continue
             finding.parts += [*comparing.tables(comparison, setting.title), _beside(setting, block)]
-            answer, held = _judge(setting, block)
-            answers.append(answer)
-            holds.append(held)
+            finding.say(*_judge(setting, block))
             finding.notes += comparison.notes()
-        nothing = "No model here could be compared: this needs one with BatchNorm layers, such as timm:resnet50."
-        finding.answer = " ".join(answers) or nothing
-        finding.holds = comparing.all_hold(holds)
         finding.notes = list(dict.fromkeys(finding.notes))
         return finding
 

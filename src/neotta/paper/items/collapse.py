@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from neotta.analysis.collapse import neural_collapse
-from neotta.errors import DataError, NeottaError
+from neotta.errors import DataError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.workbench import Workbench
 from neotta.paper import comparing, published
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Finding, Holds, Item, Rows, Table
-from neotta.paper.latent import same_images
+from neotta.paper.latent import same_images, where_possible
 from neotta.paper.study import Setting
 from neotta.report.grids import Entry, Grid
 
@@ -44,23 +44,15 @@ class Collapse(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Measure NC1 to NC4 on the clean embeddings."""
-        finding, answers, holds = Finding(""), [], []
-        measured: dict[str, list[float]] = {}
-        for setting in evidence.settings:
-            try:
-                found = _measure(evidence, setting)
-            except NeottaError as error:
-                finding.notes.append(f"{setting.title}: {error}")
-                continue
-            measured[setting.title] = found["values"]
+        finding = Finding()
+        values: dict[str, list[float]] = {}
+        for setting, found in where_possible(evidence, finding, _measure):
+            values[setting.title] = found["values"]
             finding.parts.append(_beside(setting, found["values"]))
-            answers.append(_answer(setting, found["values"]))
-            holds.append(_holds(found["values"]))
+            finding.say(_answer(setting, found["values"]), _holds(found["values"]))
             finding.notes += _about(setting, found)
-        if measured:
-            finding.parts.insert(0, _table(measured))
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
+        if values:
+            finding.parts.insert(0, _table(values))
         return finding
 
 

@@ -39,7 +39,7 @@ class Continual(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare mean gains, and follow them over the index of the domain."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             plans = self.plans(setting)
             if not plans:
@@ -54,12 +54,9 @@ class Continual(Item):
             finding.parts += [_bars(setting, block, gaps), _over_index(setting, path)]
             finding.parts += comparing.tables(comparison, setting.title)
             others = _of_others(comparing.against(records, OURS))
-            answers.append(_answer(setting, gaps, others))
-            holds.append(_holds(gaps, others))
+            finding.say(_answer(setting, gaps, others), _holds(gaps, others))
             finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
             finding.notes += curves.failures(comparison)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         return finding
 
 

@@ -35,7 +35,7 @@ class ContinualStart(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare both averages, and NEO, on the same samples."""
-        finding, answers = Finding(""), []
+        finding = Finding(claimed=False)
         for setting in evidence.settings:
             online, *others = (comparing.compared(evidence.records(plan)) for plan in self.plans(setting))
             continual = others[0] if others else None
@@ -52,9 +52,8 @@ class ContinualStart(Item):
                 title = f"{setting.title}: accuracy over {len(setting.domains)} domains in a row"
                 caption = f"Accuracy in % while adapting without a reset.{comparing.seeds(continual.blocks[0])}"
                 finding.parts.append(curves.table(title, "samples per domain", row, caption))
-            answers.append(_answer(setting, start, row))
+            finding.say(_answer(setting, start, row))
             finding.notes += curves.failures(online) + ([] if continual is None else curves.failures(continual))
-        finding.answer = " ".join(answers) or "Nothing could be measured."
         return finding
 
 

@@ -27,7 +27,7 @@ class Corruptions(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare the methods on each subject."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
             comparison, others = comparing.compared(records), comparing.against(records, "neo")
@@ -36,12 +36,9 @@ class Corruptions(Item):
                 continue
             finding.parts += comparing.tables(comparison, setting.title)
             finding.parts.append(_beside(setting, block))
-            answers.append(_answer(setting, block, others))
-            holds.append(_holds(block, others))
+            finding.say(_answer(setting, block, others), _holds(block, others))
             finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
             finding.notes += comparison.notes()
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         finding.notes = list(dict.fromkeys(finding.notes))
         return finding
 

@@ -51,7 +51,7 @@ class CrossDomain(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Fill the two matrices, and compare pairs within a family with others."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             plans = self.plans(setting)
             if not plans:
@@ -65,10 +65,7 @@ class CrossDomain(Item):
                 finding.notes.append(f"{setting.title}: {error}")
                 continue
             finding.parts += _figures(setting, gains, cosines)
-            answers.append(_answer(setting, gains, cosines))
-            holds.append(_holds(gains, cosines))
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
+            finding.say(_answer(setting, gains, cosines), _holds(gains, cosines))
         return finding
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neotta.errors import NeottaError
 from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
 from neotta.paper.families import family, short_names
 from neotta.paper.item import Finding, Holds, Item, Rows, Table
-from neotta.paper.latent import dimensions_for, shifts
+from neotta.paper.latent import dimensions_for, shifts, where_possible
 from neotta.paper.study import Setting
 from neotta.report.figures import FAINT, Figure, Series, legend, many_lines
 from neotta.report.grids import Entry, Grid
@@ -41,24 +40,16 @@ class Dimensions(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Count the dimensions that account for 80 % and 95 % of the samples."""
-        finding, answers, holds = Finding(""), [], []
-        for setting in evidence.settings:
-            try:
-                found = shifts(evidence, setting)
-            except NeottaError as error:
-                finding.notes.append(f"{setting.title}: {error}")
-                continue
+        finding = Finding()
+        for setting, found in where_possible(evidence, finding, shifts):
             finding.parts += [_figure(setting, found), _table(setting, found)]
-            answers.append(_answer(setting, found))
-            holds.append(_holds(found))
+            finding.say(_answer(setting, found), _holds(found))
             first = next(iter(found.values()))
             if first["samples"] < first["dimensions"]:
                 finding.notes.append(
                     f"{setting.title}: {first['samples']} samples cannot have their largest change in more than as "
                     f"many of the {first['dimensions']} dimensions, so these counts are low."
                 )
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         return finding
 
 

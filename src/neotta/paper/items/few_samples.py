@@ -47,7 +47,7 @@ class FewSamples(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Follow both rules over the number of samples, in shifted domains and on clean images."""
-        finding, answers = Finding(""), []
+        finding = Finding(claimed=False)
         for setting in evidence.settings:
             found = [comparing.compared(evidence.records(plan)) for plan in self.plans(setting)]
             frozen, online = found or (None, None)
@@ -60,11 +60,10 @@ class FewSamples(Item):
                 caption = f"Accuracy in % on the rest.{comparing.seeds(frozen.blocks[0])}"
                 finding.parts.append(curves.table(title, "samples", points, caption))
             finding.parts.append(_online(setting, along, comparing.seeds(online.blocks[0])))
-            answers.append(_answer(setting, after, along))
+            finding.say(_answer(setting, after, along))
             finding.notes += [*curves.failures(frozen), *curves.failures(online)]
             if CLEAN not in after:
                 finding.notes.append(f"{setting.title}: there are no clean images to see what NEO costs on them.")
-        finding.answer = " ".join(answers) or "Nothing could be measured."
         return finding
 
 

@@ -6,7 +6,7 @@ from neotta.evaluate.comparison import METRICS
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item
+from neotta.paper.item import Finding, Item
 from neotta.paper.study import Setting
 from neotta.report.grids import number
 
@@ -26,11 +26,10 @@ class Full(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Compare accuracies, then calibration errors."""
-        finding, answers = Finding(""), []
-        holds: list[Holds] = []
+        finding = Finding()
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
-            changes = []
+            changes, held = [], None
             for metric, words in (("top1", "accuracy"), ("ece", "calibration error")):
                 comparison = comparing.compared(records, metric)
                 block = comparing.fullest(comparison)
@@ -42,12 +41,10 @@ class Full(Item):
                 if gap is not None:
                     unit = " points" if metric == "top1" else ""
                     changes.append(f"{words} by {number(gap.interval, METRICS[metric], '+')}{unit}")
-                    holds += [comparing.claim_of_gain(gap.interval)] if metric == "top1" else []
+                    held = comparing.claim_of_gain(gap.interval) if metric == "top1" else held
             if changes:
-                answers.append(f"On all images of {setting.title}, NEO changes {comparing.listed(changes)}.")
+                finding.say(f"On all images of {setting.title}, NEO changes {comparing.listed(changes)}.", held)
             finding.notes += _about(setting)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         finding.notes = list(dict.fromkeys(finding.notes))
         return finding
 

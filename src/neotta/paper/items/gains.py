@@ -11,7 +11,7 @@ from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item, Rows, Table
+from neotta.paper.item import Finding, Holds, Item, Rows, Table, all_hold
 from neotta.paper.study import Setting
 from neotta.report.figures import Bars, Figure, bars
 from neotta.report.grids import Entry, Grid, number
@@ -52,23 +52,22 @@ class Gains(Item):
     def find(self, evidence: Evidence) -> Finding:
         """Take the differences on the same samples, averaged over domains."""
         gains = [gain for setting in evidence.settings if (gain := _gain(setting, evidence, self)) is not None]
+        finding = Finding()
         if not gains:
-            return Finding("Nothing could be measured.", "unclear")
-        answers = [
-            f"On all images of {gain.title}, NEO changes accuracy by {comparing.gain_words(gain.accuracy)} and the "
-            f"calibration error by {number(gain.error, METRICS['ece'], '+')}."
-            for gain in gains
+            return finding
+        for gain in gains:
+            finding.say(
+                f"On all images of {gain.title}, NEO changes accuracy by {comparing.gain_words(gain.accuracy)} and the "
+                f"calibration error by {number(gain.error, METRICS['ece'], '+')}."
+            )
+        finding.verdicts = [_holds(gains)]
+        finding.parts = [_figure(gains), _table(gains)]
+        finding.notes = [
+            "All images are seen with every seed, in another order: the intervals are about the order, not about "
+            "other images.",
+            f"The calibration error counts as kept if it rises by at most {MATCH}.",
         ]
-        return Finding(
-            " ".join(answers),
-            _holds(gains),
-            [_figure(gains), _table(gains)],
-            [
-                "All images are seen with every seed, in another order: the intervals are about the order, not about "
-                "other images.",
-                f"The calibration error counts as kept if it rises by at most {MATCH}.",
-            ],
-        )
+        return finding
 
 
 def _gain(setting: Setting, evidence: Evidence, item: Gains) -> Gain | None:
@@ -85,7 +84,7 @@ def _gain(setting: Setting, evidence: Evidence, item: Gains) -> Gain | None:
 
 
 def _holds(gains: Sequence[Gain]) -> Holds:
-    gained = comparing.all_hold([comparing.claim_of_gain(gain.accuracy) for gain in gains])
+    gained = all_hold([comparing.claim_of_gain(gain.accuracy) for gain in gains])
     kept = sum(gain.error.mean <= MATCH for gain in gains)
     return "partly" if gained == "yes" and kept < SHARE * len(gains) else gained
 

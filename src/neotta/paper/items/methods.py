@@ -53,12 +53,11 @@ class Methods(Item):
             "BI: independent of the batch size. BF: free of backpropagation. FP: forward passes for a batch, at most. "
             "Paper: what it prints where that differs; – for methods that its table does not have."
         )
-        return Finding(
-            _answer(ideal, declared, titles),
-            "yes" if ideal == ["neo"] else "no",
-            [Table("Methods by what they declare", _grid(declared, titles), _rows(declared), caption)],
-            ["The declared forward passes are what the tests count with default options."],
-        )
+        finding = Finding()
+        finding.say(_answer(ideal, declared, titles), "yes" if ideal == ["neo"] else "no")
+        finding.parts.append(Table("Methods by what they declare", _grid(declared, titles), _rows(declared), caption))
+        finding.notes.append("The declared forward passes are what the tests count with default options.")
+        return finding
 
 
 def _entries(declaration: Declaration) -> tuple[bool | int, ...]:

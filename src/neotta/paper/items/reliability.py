@@ -42,7 +42,7 @@ class Reliability(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Sum up the bins of all shifted domains and seeds."""
-        finding, answers = Finding(""), []
+        finding = Finding(claimed=False)
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
             block = comparing.fullest(comparing.compared(records, "ece"))
@@ -50,9 +50,10 @@ class Reliability(Item):
             if block is None or not curves:
                 continue
             finding.parts.append(_figure(setting, block, curves))
-            answers.append(_answer(setting, curves))
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.notes = ["All domains but the clean one, and all seeds, are put into the same bins."] if answers else []
+            finding.say(_answer(setting, curves))
+        finding.notes = (
+            ["All domains but the clean one, and all seeds, are put into the same bins."] if finding.said else []
+        )
         return finding
 
 

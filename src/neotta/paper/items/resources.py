@@ -45,16 +45,11 @@ class Resources(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Draw the costs on each device, and put NEO beside the others."""
-        finding, answers = Finding(""), []
-        holds: list[Holds] = []
+        finding = Finding()
         for measured in _all_measured(evidence):
-            answer, held = _judge(measured)
-            answers.append(answer)
-            holds.append(held)
+            finding.say(*_judge(measured))
             finding.parts.append(_figure(measured))
             finding.parts += _beside(measured)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         finding.notes = [
             f"Times within a factor of {costing.SAME_TIME} count as the same, and so do peaks within a factor of "
             f"{costing.SAME_MEMORY} or {costing.NOISE // costing.MIB} MiB.",

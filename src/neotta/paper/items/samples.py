@@ -38,7 +38,7 @@ class Samples(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Follow the gain over the number of samples."""
-        finding, answers, holds = Finding(""), [], []
+        finding = Finding()
         for setting in evidence.settings:
             comparison = comparing.compared(evidence.records(*self.plans(setting)))
             found = {} if comparison is None else curves.along(comparison, lambda conditions: conditions.samples)
@@ -61,11 +61,8 @@ class Samples(Item):
                     caption="Points of accuracy over no adaptation. Published: ViT-Base on ImageNet-C.",
                 )
             )
-            answers.append(_answer(setting, gains))
-            holds.append(_holds(gains))
+            finding.say(_answer(setting, gains), _holds(gains))
             finding.notes += curves.failures(comparison)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
         return finding
 
 

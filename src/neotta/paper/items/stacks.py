@@ -41,7 +41,7 @@ class Stacks(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Take the differences between each stack and its methods on the same samples."""
-        finding, answers = Finding(""), []
+        finding = Finding(claimed=False)
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
             comparison = comparing.compared(records)
@@ -51,9 +51,8 @@ class Stacks(Item):
                 continue
             finding.parts += [_figure(setting, block), _table(setting, comparing.means(block), gaps)]
             finding.parts += comparing.tables(comparison, setting.title, gaps=False)
-            answers.append(_answer(setting, comparing.means(block), gaps))
+            finding.say(_answer(setting, comparing.means(block), gaps))
             finding.notes += comparing.plain_notes(comparison)
-        finding.answer = " ".join(answers) or "Nothing could be measured."
         finding.notes = list(dict.fromkeys(finding.notes))
         return finding
 

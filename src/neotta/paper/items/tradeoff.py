@@ -41,8 +41,7 @@ class Tradeoff(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Put the accuracy of each method beside its costs."""
-        finding, answers = Finding(""), []
-        holds: list[Holds] = []
+        finding = Finding()
         for setting in evidence.settings:
             records = evidence.records(*self.plans(setting))
             block = comparing.fullest(comparing.compared(records))
@@ -51,15 +50,11 @@ class Tradeoff(Item):
             if block is None or not known:
                 continue
             finding.parts.append(_figure(setting, block, known))
-            answer, held = _judge(setting, comparing.means(block), known, comparing.against(records, "neo"))
-            answers.append(answer)
-            holds.append(held)
+            finding.say(*_judge(setting, comparing.means(block), known, comparing.against(records, "neo")))
             finding.notes += [
                 f"{name} has no point: its cost is not known." for name in block.methods if name not in known
             ]
-        finding.answer = " ".join(answers) or "Nothing could be measured."
-        finding.holds = comparing.all_hold(holds)
-        finding.notes = list(dict.fromkeys([*finding.notes, *(NOTES if answers else ())]))
+        finding.notes = list(dict.fromkeys([*finding.notes, *(NOTES if finding.said else ())]))
         return finding
 
 

@@ -30,6 +30,23 @@ def fullest(comparison: Comparison | None) -> Block | None:
     return max(comparison.blocks, key=lambda block: len(block.methods)) if comparison else None
 
 
+def surest(comparison: Comparison, *methods: str) -> Block | None:
+    """The block in which methods were compared with the unadapted model over the most seeds, if there is any."""
+    found = [block for block in comparison.blocks if set(methods) <= mean_gaps(block).keys()]
+    return max(found, key=lambda block: mean_gaps(block)[methods[0]].interval.runs) if found else None
+
+
+def extent(block: Block) -> str:
+    """`512 samples, 3 seeds`."""
+    count = block.conditions.samples
+    return f"{'all samples' if count < 0 else some(count, 'sample')}, {some(len(block.seeds), 'seed')}"
+
+
+def extents(one: Block, other: Block) -> tuple[str, str]:
+    """What to add on the samples and seeds of two blocks: nothing if they are the same."""
+    return ("", "") if one is other else (f" ({extent(one)})", f" ({extent(other)})")
+
+
 def tables(comparison: Comparison, title: str, gaps: bool = True) -> list[Table]:
     """The tables of a comparison: means, and differences to the unadapted model where there are any."""
     found = []

@@ -45,7 +45,8 @@ class CNN(Item):
             if comparison is None or block is None:
                 continue
             finding.parts += [*comparing.tables(comparison, setting.title), _beside(setting, block)]
-            finding.say(*_judge(setting, block))
+            sure = comparing.surest(comparison, "neo", "neo-bn") or block
+            finding.say(*_judge(setting, sure, block))
             finding.notes += comparison.notes()
         finding.notes = list(dict.fromkeys(finding.notes))
         return finding
@@ -66,9 +67,15 @@ def _beside(setting: Setting, block: Block) -> Table:
     )
 
 
-def _judge(setting: Setting, block: Block) -> tuple[str, Holds]:
-    """One sentence on NEO and NEO-BN, and whether NEO gains where the others lose."""
-    gaps = comparing.mean_gaps(block)
+def _judge(setting: Setting, sure: Block, block: Block) -> tuple[str, Holds]:
+    """One sentence on NEO and NEO-BN, and whether NEO gains where the others lose.
+
+    Args:
+        setting: The subject.
+        sure: Where both were compared with the unadapted model over the most seeds.
+        block: Where all methods were compared.
+    """
+    gaps = comparing.mean_gaps(sure)
     if "neo" not in gaps or "neo-bn" not in gaps:
         return f"On {setting.title}, NEO, NEO-BN or the unadapted model could not be measured.", "unclear"
     lost, kept = _lost_and_kept(block)
@@ -80,7 +87,7 @@ def _judge(setting: Setting, block: Block) -> tuple[str, Holds]:
     )
     answer = (
         f"On {setting.title}, the mean accuracy changes by {comparing.gain_words(gaps['neo'].interval)} with NEO and "
-        f"by {comparing.gain_words(gaps['neo-bn'].interval)} with NEO-BN; {there}."
+        f"by {comparing.gain_words(gaps['neo-bn'].interval)} with NEO-BN ({comparing.extent(sure)}); {there}."
     )
     gained = comparing.claim_of_gain(gaps["neo"].interval)
     return answer, "partly" if gained == "yes" and kept != lost else gained

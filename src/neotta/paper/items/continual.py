@@ -54,7 +54,14 @@ class Continual(Item):
             finding.parts += [_bars(setting, block, gaps), _over_index(setting, path)]
             finding.parts += comparing.tables(comparison, setting.title)
             others = _of_others(comparing.against(records, OURS))
-            finding.say(_answer(setting, gaps, others), _holds(gaps, others))
+            sure = comparing.surest(comparison, OURS) or block
+            ours = comparing.mean_gaps(sure).get(OURS)
+            if ours is None:
+                best = max(gaps, key=lambda label: gaps[label].mean)
+                finding.say(f"On {setting.title}, {best} gains most: {comparing.gain_words(gaps[best])}.", "unclear")
+            else:
+                answer = _answer(setting, ours.interval, gaps, others, comparing.extents(sure, block))
+                finding.say(answer, _holds(ours.interval, others))
             finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
             finding.notes += curves.failures(comparison)
         return finding
@@ -142,11 +149,23 @@ def _of_others(gaps: Mapping[str, Difference]) -> dict[str, Difference]:
     return {label: gap for label, gap in gaps.items() if not label.startswith(("neo", "none"))}
 
 
-def _answer(setting: Setting, gaps: Mapping[str, Interval], others: Mapping[str, Difference]) -> str:
-    """One sentence on NEO-Continual; `others` is how the methods of others differ from it."""
+def _answer(
+    setting: Setting,
+    ours: Interval,
+    gaps: Mapping[str, Interval],
+    others: Mapping[str, Difference],
+    where: tuple[str, str],
+) -> str:
+    """One sentence on NEO-Continual.
+
+    Args:
+        setting: The subject.
+        ours: What it gains, over the most seeds.
+        gaps: What all methods gain.
+        others: How the methods of others differ from it.
+        where: What to add on the samples and seeds of its gain, and of all gains.
+    """
     ranked = sorted(gaps, key=lambda label: -gaps[label].mean)
-    if OURS not in gaps:
-        return f"On {setting.title}, {ranked[0]} gains most: {comparing.gain_words(gaps[ranked[0]])}."
     named = [
         f"{label} {comparing.gain_words(gaps[label])}{comparing.doubt(gaps[label])}"
         for label in ranked
@@ -155,18 +174,16 @@ def _answer(setting: Setting, gaps: Mapping[str, Interval], others: Mapping[str,
     ahead, level = (comparing.with_verdict(others, said) for said in ("helps", "can't tell"))
     first = ", before all methods of others" if others and not level else ""
     before = f", after {comparing.listed(ahead)}" if ahead else first
-    beside = f"; beside it, {', '.join(named)}" if named else ""
+    beside = f"; beside it{where[1]}, {', '.join(named)}" if named else ""
     chance = f"; its difference to {comparing.listed(level)} may be chance" if level else ""
     return (
-        f"On {setting.title}, NEO-Continual gains {comparing.gain_words(gaps[OURS])}{comparing.doubt(gaps[OURS])} over "
-        f"{len(setting.domains)} domains in a row{before}{beside}{chance}."
+        f"On {setting.title}, NEO-Continual gains {comparing.gain_words(ours)}{comparing.doubt(ours)} over "
+        f"{len(setting.domains)} domains in a row{where[0]}{before}{beside}{chance}."
     )
 
 
-def _holds(gaps: Mapping[str, Interval], others: Mapping[str, Difference]) -> Holds:
-    if OURS not in gaps:
-        return "unclear"
-    parts = [comparing.claim_of_gain(gaps[OURS])]
+def _holds(ours: Interval, others: Mapping[str, Difference]) -> Holds:
+    parts = [comparing.claim_of_gain(ours)]
     rivals = {label: gap for label, gap in others.items() if label != "surgeon"}
     if others:
         better, level = (comparing.with_verdict(rivals, said) for said in ("helps", "can't tell"))

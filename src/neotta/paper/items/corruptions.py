@@ -36,7 +36,8 @@ class Corruptions(Item):
                 continue
             finding.parts += comparing.tables(comparison, setting.title)
             finding.parts.append(_beside(setting, block))
-            finding.say(_answer(setting, block, others), _holds(block, others))
+            sure = comparing.surest(comparison, "neo") or block
+            finding.say(_answer(setting, sure, block, others), _holds(sure, others))
             finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
             finding.notes += comparison.notes()
         finding.notes = list(dict.fromkeys(finding.notes))
@@ -60,28 +61,37 @@ def _beside(setting: Setting, block: Block) -> Table:
     )
 
 
-def _answer(setting: Setting, block: Block, others: Mapping[str, Difference]) -> str:
-    """One sentence on NEO; `others` is how all other methods differ from it."""
-    means, gaps = comparing.means(block), comparing.mean_gaps(block)
+def _answer(setting: Setting, sure: Block, block: Block, others: Mapping[str, Difference]) -> str:
+    """One sentence on NEO.
+
+    Args:
+        setting: The subject.
+        sure: Where NEO was compared with the unadapted model over the most seeds.
+        block: Where all methods were compared.
+        others: How all other methods differ from NEO there.
+    """
+    means, gaps = comparing.means(sure), comparing.mean_gaps(sure)
     ranked = sorted(means, key=lambda label: -means[label].mean)
     if not ranked:
         return f"On {setting.title}, no method has a result in every domain."
     if "neo" not in gaps:
         return f"On {setting.title}, {ranked[0]} is best with {means[ranked[0]].mean:.1f} %."
     gap = gaps["neo"].interval
-    hurt = [domain for (domain, label), each in block.differences.items() if label == "neo" and each.verdict == "hurts"]
+    hurt = [domain for (domain, label), each in sure.differences.items() if label == "neo" and each.verdict == "hurts"]
     under = f"; it hurts under {comparing.listed(hurt)}" if hurt else ""
+    where = comparing.extents(sure, block)
     return (
         f"On {setting.title}, NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, "
-        f"by {comparing.gain_words(gap)}{comparing.doubt(gap)}, and is {comparing.rank(others)}{under}."
+        f"by {comparing.gain_words(gap)}{comparing.doubt(gap)}{where[0]}, and is {comparing.rank(others)}{where[1]}"
+        f"{under}."
     )
 
 
-def _holds(block: Block, others: Mapping[str, Difference]) -> Holds:
-    gaps = comparing.mean_gaps(block)
+def _holds(sure: Block, others: Mapping[str, Difference]) -> Holds:
+    gaps = comparing.mean_gaps(sure)
     if "neo" not in gaps:
         return "unclear"
     gained = comparing.claim_of_gain(gaps["neo"].interval)
     best = len(comparing.with_verdict(others, "hurts")) == len(others)
-    hurts = any(label == "neo" and each.verdict == "hurts" for (_, label), each in block.differences.items())
+    hurts = any(label == "neo" and each.verdict == "hurts" for (_, label), each in sure.differences.items())
     return "partly" if gained == "yes" and (hurts or not best) else gained

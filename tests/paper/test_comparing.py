@@ -20,6 +20,7 @@ WORSE, CLOSE, BETTER = gap(-2.0, 0.5, "hurts"), gap(-0.2, 0.5, "can't tell"), ga
     [
         ({"none": WORSE, "t3a": WORSE}, "the best of 3 methods"),
         ({"none": WORSE, "t3a": CLOSE}, "first of 3 methods (its difference to t3a may be chance)"),
+        ({"none": CLOSE, "t3a": CLOSE}, "first of 3 methods (all its differences may be chance)"),
         ({"none": WORSE, "sar": BETTER}, "number 2, after sar, of 3 methods"),
     ],
 )

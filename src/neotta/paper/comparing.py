@@ -30,10 +30,10 @@ def fullest(comparison: Comparison | None) -> Block | None:
     return max(comparison.blocks, key=lambda block: len(block.methods)) if comparison else None
 
 
-def surest(comparison: Comparison, *methods: str) -> Block | None:
-    """The block in which methods were compared with the unadapted model over the most seeds, if there is any."""
-    found = [block for block in comparison.blocks if set(methods) <= mean_gaps(block).keys()]
-    return max(found, key=lambda block: mean_gaps(block)[methods[0]].interval.runs) if found else None
+def surest(comparison: Comparison, method: str) -> Block | None:
+    """The block in which a method was compared with the unadapted model over the most seeds, if there is any."""
+    found = [block for block in comparison.blocks if method in mean_gaps(block)]
+    return max(found, key=lambda block: mean_gaps(block)[method].interval.runs) if found else None
 
 
 def extent(block: Block) -> str:
@@ -259,6 +259,8 @@ def rank(gaps: Mapping[str, Difference]) -> str:
     first = "first" if level else "the best"
     place = f"number {len(ahead) + 1}, after {listed(ahead)}," if ahead else first
     chance = f" (its difference to {listed(level)} may be chance)" if level else ""
+    if len(level) == len(gaps) > 1:
+        chance = " (all its differences may be chance)"
     return f"{place} of {len(gaps) + 1} methods{chance}"
 
 

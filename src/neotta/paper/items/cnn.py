@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neotta.evaluate.comparison import Block
+from neotta.evaluate.comparison import Block, Comparison
 from neotta.evaluate.plan import Plan
 from neotta.paper import comparing, published
 from neotta.paper.evidence import Evidence
@@ -45,8 +45,7 @@ class CNN(Item):
             if comparison is None or block is None:
                 continue
             finding.parts += [*comparing.tables(comparison, setting.title), _beside(setting, block)]
-            sure = comparing.surest(comparison, "neo", "neo-bn") or block
-            finding.say(*_judge(setting, sure, block))
+            finding.say(*_judge(setting, comparison, block))
             finding.notes += comparison.notes()
         finding.notes = list(dict.fromkeys(finding.notes))
         return finding
@@ -67,16 +66,16 @@ def _beside(setting: Setting, block: Block) -> Table:
     )
 
 
-def _judge(setting: Setting, sure: Block, block: Block) -> tuple[str, Holds]:
+def _judge(setting: Setting, comparison: Comparison, block: Block) -> tuple[str, Holds]:
     """One sentence on NEO and NEO-BN, and whether NEO gains where the others lose.
 
     Args:
         setting: The subject.
-        sure: Where both were compared with the unadapted model over the most seeds.
+        comparison: All that was measured.
         block: Where all methods were compared.
     """
-    gaps = comparing.mean_gaps(sure)
-    if "neo" not in gaps or "neo-bn" not in gaps:
+    neo, neo_bn = (comparing.surest(comparison, name) for name in ("neo", "neo-bn"))
+    if neo is None or neo_bn is None:
         return f"On {setting.title}, NEO, NEO-BN or the unadapted model could not be measured.", "unclear"
     lost, kept = _lost_and_kept(block)
     there = (
@@ -85,11 +84,13 @@ def _judge(setting: Setting, sure: Block, block: Block) -> tuple[str, Holds]:
         if lost
         else "there is no domain where the mean of every other method is below that of the unadapted model"
     )
+    gain, gain_bn = comparing.mean_gaps(neo)["neo"].interval, comparing.mean_gaps(neo_bn)["neo-bn"].interval
     answer = (
-        f"On {setting.title}, the mean accuracy changes by {comparing.gain_words(gaps['neo'].interval)} with NEO and "
-        f"by {comparing.gain_words(gaps['neo-bn'].interval)} with NEO-BN ({comparing.extent(sure)}); {there}."
+        f"On {setting.title}, the mean accuracy changes by {comparing.gain_words(gain)} with NEO "
+        f"({comparing.extent(neo)}) and by {comparing.gain_words(gain_bn)} with NEO-BN ({comparing.extent(neo_bn)}); "
+        f"{there}."
     )
-    gained = comparing.claim_of_gain(gaps["neo"].interval)
+    gained = comparing.claim_of_gain(gain)
     return answer, "partly" if gained == "yes" and kept != lost else gained
 
 

@@ -149,3 +149,26 @@ def test_results_are_a_table(tmp_path):
     with pytest.raises(DataError, match="folder"):
         Records(tmp_path)
     assert json.loads(records.path.read_text().splitlines()[0])["sha256"]
+
+
+def test_a_file_that_has_grown_changed_or_gone_is_read_as_it_is(tmp_path):
+    path = tmp_path / "records.jsonl"
+    records, other = Records(path), Records(tmp_path / "other.jsonl")
+    for number in range(3):
+        records.append({"key": str(number), "value": number})
+        other.append({"key": "elsewhere"})
+        found = records.read()
+        assert [record["value"] for record in found] == list(range(number + 1))
+        found[0].pop("value")  # nobody else's
+    records.append({"key": "1", "value": 10})
+    assert [(record["key"], record["value"]) for record in records.read()] == [("0", 0), ("2", 2), ("1", 10)]
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[2] + lines[0])
+    assert [record["value"] for record in records.read()] == [2, 0]
+    with path.open("a") as file:
+        file.write('{"key": "damaged')
+    with pytest.warns(RuntimeWarning, match="1 of 3 records"):
+        assert [record["value"] for record in records.read()] == [2, 0]
+    path.unlink()
+    assert records.read() == []
+    assert [record["key"] for record in other.read()] == ["elsewhere"]

@@ -31,6 +31,18 @@ def content_key(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical(content).encode()).hexdigest()[:32]
 
 
+_LAST_READ: list[tuple[Path, bytes, dict[str, Record]]] = []
+"""The file read last, as it was, and its records: a study reads the same long file for each of its plans."""
+
+
+def _known(path: Path, content: bytes) -> tuple[dict[str, Record], int]:
+    """The records of a file that were read before, if it only has grown since, and where the others begin."""
+    for known, before, good in _LAST_READ:
+        if known == path.absolute() and content.startswith(before):
+            return {key: dict(record) for key, record in good.items()}, len(before)
+    return {}, 0
+
+
 class Records:
     """The records in a file.
 
@@ -50,6 +62,8 @@ class Records:
     def read(self, *, repair: bool = True) -> list[Record]:
         """All records in the order they were written; of records with the same key, the last.
 
+        Fields may be added and taken away; what lies deeper in a record is shared with whoever else reads the file.
+
         Args:
             repair: Take damaged lines out of the file, and keep it as it was beside it; otherwise only leave them out.
 
@@ -58,10 +72,12 @@ class Records:
         """
         if not self.path.exists():
             return []
-        good: dict[str, Record] = {}
+        content = self.path.read_bytes()
+        good, start = _known(self.path, content)
         bad = 0
-        lines = [line for line in self.path.read_bytes().split(b"\n") if line.strip()]
-        if lines and not any(line.startswith((b'{"', b"\0")) for line in lines):  # NULs: what a power failure leaves
+        lines = [line for line in content[start:].split(b"\n") if line.strip()]
+        if not start and lines and not any(line.startswith((b'{"', b"\0")) for line in lines):
+            # NULs are what a power failure leaves
             raise DataError(f"{str(self.path)!r} holds no records of runs: it is another kind of file")
         for line in lines:
             record = _parse(line)
@@ -70,6 +86,8 @@ class Records:
             else:
                 good.pop(record["key"], None)
                 good[record["key"]] = record
+        if not bad and content.endswith(b"\n"):
+            _LAST_READ[:] = [(self.path.absolute(), content, {key: dict(record) for key, record in good.items()})]
         if bad and repair:
             self._repair(list(good.values()), bad)
         elif bad:

@@ -208,6 +208,11 @@ def test_how_many_others_are_scored_sets_apart_only_runs_that_score_others(proto
     if protocol == "continual":
         records = [{**each, "per_domain": {"fog/5": each["metrics"]}} for each in records]
     assert len(compare(records).blocks) == blocks
+    both = [*records, record("neo", evaluate=500, protocol="hold-out"), record("neo", protocol="hold-out")]
+    titles = [block.title for block in compare(both).blocks]
+    assert [title for title in titles if protocol in title and "others scored" in title] == (
+        [title for title in titles if protocol in title] if protocol == "hold-out" else []
+    )
 
 
 def test_other_weights_are_another_block():

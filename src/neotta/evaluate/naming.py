@@ -72,6 +72,8 @@ class Conditions(NamedTuple):
         return ", ".join(filter(None, (self._word(name) for name in self._fields if name in set(names))))
 
     def _word(self, name: str) -> str:
+        if name == "evaluate" and self.protocol not in SCORES_OTHERS:
+            return ""
         value = getattr(self, name)
         return _WORDS[name](value) if name in _WORDS else str(value)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
-from neotta.adapters import _largest
-from neotta.adapters._pruned import prune, pruned_linear, restore
+from neotta.adapters import _largest, _pruned
+from neotta.adapters._pruned import prune, pruned_linear, restored
 from neotta.errors import OptionError
 
 QUIRKS = ("positional_alignment", "stale_gradients")
@@ -38,6 +38,12 @@ def ratios(adapter):
 
 def random(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def restore(kept, bits, shape):
+    """All that `restored` yields, in one piece."""
+    rows = [rows.clone() for rows in restored(kept, bits, shape)]
+    return torch.cat(rows).view(shape) if rows else torch.zeros(shape, dtype=kept.dtype)
 
 
 # ---- the layer
@@ -72,11 +78,12 @@ def test_largest_among_equals(threads, many, sample, values, data):
     torch.set_num_threads(threads)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_largest, "PART", data.draw(st.sampled_from([8, 16, 64])))
+            patch.setattr(_largest, "PART", data.draw(st.sampled_from([4, 16, 64])))
             patch.setattr(_largest, "SAMPLE", sample)
             patch.setattr(_largest, "MANY", many)
             kept, bits = _largest.take(values, count)
-            back = _largest.put_back(kept, bits, len(values))
+            size = data.draw(st.sampled_from([8, 24, 64]))
+            back = torch.cat([piece.clone() for piece in _largest.put_back(kept, bits, len(values), size)])
     finally:
         torch.set_num_threads(before)
     assert len(kept) <= count
@@ -97,7 +104,7 @@ def test_the_largest_of_many(order, keep, dtype):
     values = values.sort().values if order == "sorted" else values
     count = int(keep * len(values))
     kept, bits = _largest.take(values, count)
-    back = _largest.put_back(kept, bits, len(values))
+    back = restore(kept, bits, values.shape)
     assert kept.dtype == back.dtype == dtype
     assert torch.equal(back[back != 0], values[back != 0])
     assert torch.equal(kept.abs().sort().values, values.abs().topk(count).values.sort().values)
@@ -112,9 +119,11 @@ def test_bits_are_the_same_on_every_device(chosen):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 5, 6)])
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (4, 5, 6)])
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 0.9, 1.0])
-def test_gradients_of_the_layer(shape, ratio, bias):
+@pytest.mark.parametrize("piece", [1, 2**20])
+def test_gradients_of_the_layer(shape, ratio, bias, piece, monkeypatch):
+    monkeypatch.setattr(_pruned, "PIECE", piece)
     layer = nn.Linear(6, 4, bias=bias).double()
     stand_in = pruned_linear(layer)
     stand_in.ratio = ratio

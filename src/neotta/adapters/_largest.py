@@ -7,7 +7,7 @@ into the cache and by as many threads as torch has: several times as fast as the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -59,23 +59,43 @@ def take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(kept).to(values.dtype), torch.from_numpy(np.packbits(chosen))
 
 
-def put_back(kept: Tensor, bits: Tensor, count: int) -> Tensor:
-    """What `take` took out, in its place among zeros, (count,)."""
+def put_back(kept: Tensor, bits: Tensor, count: int, size: int) -> Iterator[Tensor]:
+    """What `take` took out, in its place among zeros: (count,) in all.
+
+    On a CPU that comes in pieces of (size,), the last of which may be shorter, and each is valid until the next is
+    asked for: memory that was just in use costs less than memory that the system has to find.
+
+    Args:
+        kept: From `take`.
+        bits: From `take`.
+        count: How many numbers there were.
+        size: A multiple of 8.
+    """
     if not kept.is_cpu:
         where = _unpack(bits, count).nonzero().flatten()
-        return kept.new_zeros(count).index_copy_(0, where, kept)
-    array = _array(kept)
-    chosen = np.unpackbits(bits.numpy(), count=count).view(np.bool_)
-    parts = _parts(count)
+        yield kept.new_zeros(count).index_copy_(0, where, kept)
+        return
+    array, packed, place = _array(kept), bits.numpy(), 0
+    room = np.empty(min(size, count), array.dtype)
+    for first in range(0, count, size):
+        values = room[: count - first]
+        chosen = np.unpackbits(packed[first // 8 : (first + size) // 8], count=len(values)).view(np.bool_)
+        place += _scatter(array[place:], chosen, values)
+        yield torch.from_numpy(values).to(kept.dtype)
+
+
+def _scatter(kept: Array, chosen: NDArray[np.bool_], values: Array) -> int:
+    """Write kept numbers to where they were chosen, and zeros elsewhere. Returns how many."""
+    parts = _parts(len(values))
     starts = _starts([chosen[part] for part in parts])
-    values = np.zeros(count, array.dtype)
 
     def scatter(number: int) -> None:
-        part = parts[number]
-        values[part][np.flatnonzero(chosen[part])] = array[starts[number] : starts[number + 1]]
+        part = values[parts[number]]
+        part.fill(0)
+        part[np.flatnonzero(chosen[parts[number]])] = kept[starts[number] : starts[number + 1]]
 
     _each(scatter, range(len(parts)))
-    return torch.from_numpy(values).to(kept.dtype)
+    return starts[-1]
 
 
 def largest(values: Array, count: int) -> NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neotta.adapters import _largest
+
+PIECE = 2**20
+"""How many numbers are put back at a time, about."""
 
 
 class PrunedLinear(nn.Linear):
@@ -65,8 +69,10 @@ class _Multiply(torch.autograd.Function):
         by_input = grad @ weight if ctx.needs_input_grad[0] else None
         by_weight = None
         if ctx.needs_input_grad[1]:
-            input = restore(kept, bits, ctx.shape).to(weight.dtype)
-            by_weight = grad.reshape(-1, len(weight)).T @ input.reshape(-1, weight.shape[1])
+            by_weight, grad, start = torch.zeros_like(weight), grad.reshape(-1, len(weight)), 0
+            for rows in restored(kept, bits, ctx.shape):
+                by_weight.addmm_(grad[start : start + len(rows)].T, rows.to(weight.dtype))
+                start += len(rows)
         return by_input, by_weight, None, None
 
 
@@ -89,14 +95,27 @@ def prune(input: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
         return input, nothing
     if count == 0:
         return input.new_empty(0), nothing
+    taken = _largest.take(input.flatten(), count)
     if count * input.itemsize + input.numel() // 8 + 1 > input.nbytes:
-        taken = _largest.take(input.flatten(), count)
-        return _largest.put_back(*taken, input.numel()).reshape(input.shape), nothing
-    return _largest.take(input.flatten(), count)
+        return torch.cat([rows.clone() for rows in restored(*taken, input.shape)]).view(input.shape), nothing
+    return taken
 
 
-def restore(kept: Tensor, bits: Tensor, shape: torch.Size) -> Tensor:
-    """The tensor that `prune` took apart, with zeros for what was forgotten."""
-    if not len(bits):
-        return kept if kept.numel() else kept.new_zeros(shape)
-    return _largest.put_back(kept, bits, shape.numel()).reshape(shape)
+def restored(kept: Tensor, bits: Tensor, shape: torch.Size) -> Iterator[Tensor]:
+    """The tensor that `prune` took apart, with zeros for what was forgotten.
+
+    Args:
+        kept: From `prune`.
+        bits: From `prune`.
+        shape: Of the tensor, (..., d).
+
+    Yields:
+        Its rows in their order, (some, d); what is yielded is valid until the next.
+    """
+    width = shape[-1]
+    if len(bits):
+        size = 8 * max(PIECE // (8 * width), 1) * width
+        for piece in _largest.put_back(kept, bits, shape.numel(), size):
+            yield piece.view(-1, width)
+    elif kept.numel():
+        yield kept.reshape(-1, width)

@@ -97,8 +97,9 @@ class Augmentation:
         views = torch.empty_like(images)
         for piece, view in zip(pieces(images), pieces(views), strict=True):
             changed = change((piece * self.std).add_(self.mean))
-            noise = torch.randn(view.shape, generator=self.generator)  # float32, so that the dtype changes nothing
-            torch.add(changed, noise.to(view), alpha=self.ranges.noise, out=view)
+            for image, out in zip(changed, view, strict=True):  # one by one, so that the pieces change nothing
+                noise = torch.randn(out.shape, generator=self.generator)  # float32, so that the dtype changes nothing
+                torch.add(image, noise.to(out), alpha=self.ranges.noise, out=out)
             view.clamp_(0, 1).sub_(self.mean).div_(self.std)
         return views
 
@@ -150,8 +151,8 @@ def pipeline(images: Tensor, drawn: Parameters) -> Callable[[Tensor], Tensor]:
 
 
 def pieces(images: Tensor) -> Sequence[Tensor]:
-    """The images one by one on a CPU, whose cache holds an image but not a batch; elsewhere together."""
-    return torch.split(images, 1 if images.is_cpu else len(images))
+    """On a CPU one image for each thread, since a cache holds an image but not a batch; elsewhere all together."""
+    return torch.split(images, torch.get_num_threads() if images.is_cpu else len(images))
 
 
 def padded(side: int) -> int:

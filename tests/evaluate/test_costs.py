@@ -66,15 +66,16 @@ def own_methods(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(own_methods, small_model):
     """All that needs real processes, at once: each takes seconds to start."""
-    told, failures = [], {}
+    told, kept, failures = [], [], {}
     costs = measure_costs(
         ["neo", "tent", "hoarder", "crasher"],
         small_model,
-        progress=lambda *args: told.append(args),
+        progress=lambda *args: told.append((*args, len(kept))),
+        on_measured=kept.append,
         on_failure=failures.__setitem__,
         **{**CONDITIONS, "model_options": {}},
     )
-    return SimpleNamespace(costs=costs, told=told, failures=failures)
+    return SimpleNamespace(costs=costs, told=told, kept=kept, failures=failures)
 
 
 @pytest.mark.slow
@@ -117,9 +118,10 @@ def test_a_method_that_fails_is_told_and_the_others_go_on(measured):
 
 
 @pytest.mark.slow
-def test_progress_is_told(measured):
-    names = ["the plain model", "neo", "tent", "hoarder", "crasher"]
-    assert measured.told == [(name, done, 5) for done, name in enumerate(names)]
+def test_progress_is_told_and_each_cost_given_as_soon_as_it_is_known(measured):
+    names = {"the plain model": 0, "neo": 0, "tent": 1, "hoarder": 2, "crasher": 3}
+    assert measured.told == [(name, done, 5, known) for done, (name, known) in enumerate(names.items())]
+    assert measured.kept == list(measured.costs.values())
 
 
 def test_too_long_is_too_long():

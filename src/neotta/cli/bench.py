@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from neotta.evaluate.costs import Cost
+    from neotta.evaluate.records import Record
 
 
 def bench(
@@ -47,12 +48,22 @@ def bench(
 
     file = None if output is None else Records(output)  # what is wrong with it is said before the work begins
     console, progress = Console(highlight=False), Console(stderr=True, highlight=False)
+    records: list[Record] = []
     failed: dict[str, str] = {}
+
+    def keep(cost: Cost) -> None:
+        records.append(cost_record(cost))
+        if file is not None:
+            file.append(records[-1])
+        if as_json:
+            typer.echo(as_line(records[-1]))
+
     random = not pretrained and model.startswith(("timm:", "hf:"))
     costs = measure_costs(
         _names(methods),
         model,
         progress=lambda name, done, total: progress.print(f"{done + 1} of {total}: {name}"),
+        on_measured=keep,
         on_failure=lambda name, error: failed.update({name: str(error)}),
         model_options={**({"pretrained": False} if random else {}), **model_options(None, None, model_option)},
         batch_size=batch_size,
@@ -63,19 +74,13 @@ def bench(
         threads=threads,
         image_size=image_size,
     )
-    records = [cost_record(cost) for cost in costs.values()]
-    if as_json:
-        for record in records:
-            typer.echo(as_line(record))
-    elif costs:
+    if costs and not as_json:
         console.print(_title(model, next(iter(costs.values())), records[0]["machine"]))
         console.print(_table(costs))
         console.print("\n+MiB: peak memory above the plain model's. Passes per batch, GFLOP per image.")
     for name, reason in failed.items():
         (progress if as_json else console).print(f"left out: {name} ({reason})", markup=False)
     if file is not None:
-        for record in records:
-            file.append(record)
         progress.print(f"{len(records)} records added to {output}", markup=False)
 
 

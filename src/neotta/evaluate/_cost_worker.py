@@ -68,10 +68,11 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
             run(images())
 
     plain, memory = torch.no_grad()(loaded.model), PeakMemory(device)
+    adapts = task["method"] is not None
     warm_up(plain)
-    before = batches_of(plain)
+    before = batches_of(plain) if adapts else []
     memory.restart()
-    run = plain if task["method"] is None else make_adapter(task, loaded.model, images)
+    run = make_adapter(task, loaded.model, images) if adapts else plain
     warm_up(run)
     with counted_passes(loaded.model) as passes:
         seconds = batches_of(run)
@@ -82,7 +83,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "seconds": seconds,
         # Before and after: what else the machine does meets the method and the plain model alike.
-        "plain_seconds": before + batches_of(plain),
+        "plain_seconds": before + batches_of(plain) if adapts else seconds,
         "forward_passes": passes["forward"] / len(seconds),
         "backward_passes": passes["backward"] / len(seconds),
         "peak_memory": peak_memory,

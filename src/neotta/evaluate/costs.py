@@ -142,6 +142,7 @@ def measure_costs(
     *,
     preset: str = "paper",
     progress: Progress | None = None,
+    on_measured: Callable[[Cost], None] | None = None,
     on_failure: Callable[[str, NeottaError], None] | None = None,
     **conditions: Any,
 ) -> dict[str, Cost]:
@@ -152,6 +153,7 @@ def measure_costs(
         model: What `neotta.load_model` takes.
         preset: The methods' preset.
         progress: Told the name of each method before it is measured, how many measurements are done, and of how many.
+        on_measured: Given the cost of each method as soon as it is known, to keep it: all together may take long.
         on_failure: Told of a method that fails, which is then left out; without it, the error is raised.
         **conditions: See `Conditions`.
 
@@ -163,6 +165,7 @@ def measure_costs(
     tasks: dict[str | None, str] = {None: _task(None, {}, preset, setting)}
     tasks.update({name: _task(name, options, preset, setting) for name, options in chosen.items()})
     answers: dict[str | None, list[Answer]] = {name: [] for name in tasks}
+    costs: dict[str, Cost] = {}
     for done, name in enumerate(list(tasks) * setting.rounds):
         if name not in answers:  # it failed in an earlier round
             continue
@@ -176,11 +179,12 @@ def measure_costs(
                 raise
             del answers[name]
             on_failure(name, error)
-    return {
-        name: _cost(name, preset, options, setting, answers[name], answers[None])
-        for name, options in chosen.items()
-        if name in answers
-    }
+            continue
+        if name is not None and len(answers[name]) == setting.rounds:
+            costs[name] = _cost(name, preset, chosen[name], setting, answers[name], answers[None])
+            if on_measured is not None:
+                on_measured(costs[name])
+    return costs
 
 
 def _conditions(model: str, given: Mapping[str, Any]) -> Conditions:

@@ -120,10 +120,11 @@ class Evidence:
             return
         try:
             with self._watching(title) as watcher:
-                costs = measure_costs(
+                measure_costs(
                     missing,
                     subject.model,
                     progress=watcher.measuring,
+                    on_measured=lambda cost: self._records.append(cost_of(setting, cost)),
                     on_failure=lambda name, error: self.problems.update({f"{title}, {name}": str(error)}),
                     model_options=subject.model_options,
                     batch_size=self.study.batch_size,
@@ -133,9 +134,6 @@ class Evidence:
                 )
         except NeottaError as error:
             self.problems[title] = str(error)
-            return
-        for cost in costs.values():
-            self._records.append(cost_of(setting, cost))
         self._reload()
 
     def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Workbench], Any]) -> Any:

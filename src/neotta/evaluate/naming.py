@@ -41,7 +41,7 @@ class Conditions(NamedTuple):
     stream: str
     stream_options: str
     samples: int
-    evaluate: int
+    evaluate: int | None
     batch_size: int
 
     @classmethod
@@ -58,22 +58,23 @@ class Conditions(NamedTuple):
             stream=str(record.get("stream", "iid")),
             stream_options=json.dumps(record.get("stream_options") or {}, sort_keys=True),
             samples=int(record.get("samples", -1)),
-            evaluate=int(record.get("evaluate", -1)) if protocol in SCORES_OTHERS else -1,
+            evaluate=int(record.get("evaluate", -1)) if protocol in SCORES_OTHERS else None,
             batch_size=int(record.get("batch_size", 0)),
         )
 
     def order(self) -> tuple[Any, ...]:
         """A key to sort by: small numbers first, "all samples" last."""
         numbers = {"samples", "evaluate"}
-        return tuple(float("inf") if name in numbers and value < 0 else value for name, value in self._asdict().items())
+        return tuple(
+            float("inf") if name in numbers and (value is None or value < 0) else value
+            for name, value in self._asdict().items()
+        )
 
     def words(self, names: Iterable[str]) -> str:
         """Say some of them: `64 samples, batch size 1`."""
         return ", ".join(filter(None, (self._word(name) for name in self._fields if name in set(names))))
 
     def _word(self, name: str) -> str:
-        if name == "evaluate" and self.protocol not in SCORES_OTHERS:
-            return ""
         value = getattr(self, name)
         return _WORDS[name](value) if name in _WORDS else str(value)
 
@@ -87,7 +88,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "stream": "{} stream".format,
     "stream_options": lambda value: ", ".join(f"{name}={entry}" for name, entry in json.loads(value).items()),
     "samples": lambda value: "all samples" if value < 0 else f"{value} samples",
-    "evaluate": lambda value: "all others scored" if value < 0 else f"{value} others scored",
+    "evaluate": lambda value: "" if value is None else f"{'all' if value < 0 else value} others scored",
     "batch_size": "batch size {}".format,
 }
 

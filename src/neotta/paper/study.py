@@ -34,6 +34,8 @@ class Subject(BaseModel):
         severity: How strongly, 1 to 5.
         corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
         name: What to call it; by default made from model and data.
+        slow_continual_samples: How many samples of each domain methods that need images get where domain follows
+            domain, all of them in one run; by default as many as elsewhere.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +48,7 @@ class Subject(BaseModel):
     severity: int = Field(default=5, ge=1, le=5)
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     name: str = ""
+    slow_continual_samples: int | None = Field(default=None, ge=1)
 
     def complete(self) -> Subject:
         """The same with domains and corruptions filled in, by a look at the data."""
@@ -233,9 +236,12 @@ class Setting:
         """
         asked = list(methods) or list(self.methods)
         fast = [method for method in asked if not needs_images(method)]
-        if len(fast) == len(asked) or not self.reduced:
+        samples = self.slow_samples
+        if given.get("protocol") == "continual":
+            samples = min(samples, self.subject.slow_continual_samples or samples)
+        if len(fast) == len(asked) or (samples, self.slow_seeds) == (self.samples, self.study.seeds):
             return [self.plan(*asked, clean=clean, **given)]
-        less = {"samples": [self.slow_samples], "seeds": self.slow_seeds}
+        less = {"samples": [samples], "seeds": self.slow_seeds}
         plans = [self.plan(*asked, clean=clean, **{**given, **less})]
         return [*([self.plan(*fast, clean=clean, **given)] if fast else []), *plans]
 

@@ -23,9 +23,19 @@ hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("neotta")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no core waits for another at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the slow tests, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out if not told otherwise; if told, begin with them, so that no core waits at the end."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    others = [item for item in items if not item.get_closest_marker("slow")]
+    if config.getoption("--all"):
+        items[:] = slow + others
+    else:
+        items[:] = others
+        config.hook.pytest_deselected(items=slow)
 
 
 @pytest.fixture(scope="session")

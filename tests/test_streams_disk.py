@@ -134,6 +134,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_evicts_leaves_whole_streams(tmp_path):
     with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
         process.stdout.readline()

@@ -390,6 +390,7 @@ def test_evolution_leaves_numpy_and_warnings_alone():
     assert warnings.filters == filters
 
 
+@pytest.mark.slow
 def test_evolution_survives_an_endless_stream():
     search = Evolution(4, 8, 1.0, 0)
     _, best = evolve(search, 1500, torch.zeros(4))

@@ -38,6 +38,7 @@ def test_runs_once_and_then_only_what_is_new(run, tmp_path):
     assert len(Records(tmp_path / "results.jsonl").read()) == 6
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_continues(run, tmp_path, interruptible):
     words = [*SMALL, "--methods", "none,neo,tent", "--seeds", "3"]
     path = tmp_path / "results.jsonl"
@@ -65,6 +66,7 @@ def test_a_failed_run_gives_exit_code_1(run, tmp_path):
     assert "(runs: 2; on fog/5, contrast/5)" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_table(tmp_path):
     ours, theirs = pty.openpty()
     words = [*COMMAND, *SMALL, "--corruptions", "fog"]

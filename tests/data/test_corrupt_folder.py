@@ -316,6 +316,7 @@ def running(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 @pytest.mark.parametrize(
     ("send", "number", "code"),

@@ -18,6 +18,7 @@ from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Watcher, sweep
 from neotta.evaluate.workbench import Workbench
 
+pytestmark = pytest.mark.slow
 PLAN = Plan.make(
     {
         "model": f"py:{Path(__file__).with_name('small_model.py')}:network",

@@ -172,6 +172,7 @@ def test_neottas_own_errors_come_through(file):
         load_model(f"{file}:complains")
 
 
+@pytest.mark.slow
 def test_other_processes_load_it_too(file, tmp_path):
     plan = Plan.make(
         {

@@ -180,6 +180,7 @@ for line in sys.stdin:  # each asks for a process that saves until it is killed;
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_save_killed_at_any_point_leaves_a_whole_file(tmp_path):
     path = tmp_path / "s"

@@ -519,6 +519,7 @@ def conv_net():
     ).eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["batch", "ema"])
 def test_neo_bn_is_compiled_and_pickled(images, statistics):
     torch._dynamo.reset()

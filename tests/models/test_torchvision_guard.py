@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -20,6 +22,7 @@ def run(code: str, *paths: Path) -> str:
     return done.stdout.strip()
 
 
+pytestmark = pytest.mark.slow
 GUARD = "from neotta.models import _torchvision; from neotta.models._torchvision import guard\n"
 
 

@@ -128,44 +128,47 @@ class Centroid(nn.Module):
         Raises:
             InputError: The tensor has another shape.
         """
-        self.step(embeddings)
-
-    def step(self, embeddings: Tensor, dtype: torch.dtype | None = None, shrink: bool = False) -> Tensor:
-        """Take in a batch of embeddings, (B, d), and return the centroid to subtract, (d,).
-
-        As `update`, and then `value` or, to shrink, `shrunk`; but no other thread comes between.
-        """
-        # Run for every batch, with a cold cache, so with few calls: each takes longer than what it computes.
         if embeddings.dim() != 2 or embeddings.shape[1] != self.features:
             raise InputError(f"this centroid takes in (B, {self.features}), got a tensor of {tuple(embeddings.shape)}")
+        self.step(embeddings)
+
+    def step(self, embeddings: Tensor, shrink: bool = False) -> Tensor:
+        """Take in a batch of embeddings, (B, d), and return the centroid to subtract, (d,), in float32 or better.
+
+        As `update`, and then `value` or, to shrink, `shrunk`; but no other thread comes between, and the shape is not
+        checked again.
+        """
+        # Run for every batch, with a cold cache, where every call takes longer than what it computes: so one function,
+        # and the usual case in it in as few operations as can be.
         if embeddings.requires_grad:  # not `no_grad` round it all: on a CPU that would take as long as the rest
             embeddings = embeddings.detach()
-        on_host = embeddings.is_cpu and not torch.compiler.is_compiling()
-        with self._guard():
-            if self.variance or not on_host or not self._update_quickly(embeddings):
-                self._update(embeddings, on_host)
-            if on_host and dtype is torch.float32 and not shrink and not self.debias:
-                return self.mean.float()  # of float64, so a copy
-            return self.shrunk(dtype) if shrink else self._value(dtype)
+        if not embeddings.is_cpu or torch.compiler.is_compiling():
+            with self._guard():
+                self._update(embeddings, on_host=False)
+                return self._answer(embeddings, shrink)
+        with self._lock:
+            # The sum is half as much work as the mean. It is finite only if all its rows are; if it is not, it may
+            # have overflowed, too.
+            narrow, size = embeddings.dtype.itemsize < 4, len(embeddings)
+            total = embeddings.sum(0, dtype=torch.float32) if narrow else embeddings.sum(0)
+            if self.variance or size == 0 or not math.isfinite(total.sum().item()):
+                self._update(embeddings, on_host=True)
+                return self._answer(embeddings, shrink)
+            buffers: dict[str, Any] = self._buffers  # as attributes of a module they would be searched for
+            count, batches, mean = buffers["count"], buffers["batches"], buffers["mean"]
+            seen, turn = count.item() + size, batches.item() + 1
+            count.fill_(seen)
+            batches.fill_(turn)
+            share = self.alpha if self.alpha is not None else size / seen if self.weighting == "sample" else 1 / turn
+            mean.mul_(1 - share).add_(total, alpha=share / size)
+            if self.debias or total.dtype is not torch.float32:
+                return self._answer(embeddings, shrink)
+            centre: Tensor = mean.float()  # of float64, so a copy
+            return centre
 
-    def _update_quickly(self, embeddings: Tensor) -> bool:
-        """The usual case on a CPU, in as few operations as can be; False, with nothing done, in any other."""
-        size = embeddings.shape[0]
-        if size == 0:
-            return False
-        # The sum is half as much work as the mean. It is finite only if all its rows are; if it is not, it may have
-        # overflowed, too.
-        total = embeddings.sum(0) if embeddings.dtype.itemsize >= 4 else embeddings.sum(0, dtype=torch.float32)
-        if not math.isfinite(total.sum().item()):
-            return False
-        buffers: dict[str, Any] = self._buffers  # as attributes of a module they would be searched for
-        count, batches, mean = buffers["count"], buffers["batches"], buffers["mean"]
-        seen, turn = count.item() + size, batches.item() + 1
-        count.fill_(seen)
-        batches.fill_(turn)
-        share = self.alpha if self.alpha is not None else size / seen if self.weighting == "sample" else 1 / turn
-        mean.mul_(1 - share).add_(total, alpha=share / size)
-        return True
+    def _answer(self, embeddings: Tensor, shrink: bool) -> Tensor:
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
+        return self.shrunk(dtype) if shrink else self._value(dtype)
 
     def _update(self, embeddings: Tensor, on_host: bool) -> None:
         # On the CPU the counts are read as numbers: that is fast there. Elsewhere it would wait for the device,

@@ -166,18 +166,17 @@ class NEOHead(nn.Linear):
             Logits, (..., C).
         """
         weight: Any = self._parameters["weight"]  # as attributes of a module they would be searched for
-        centroid: Any = self._modules["centroid"]
-        if input.dtype != weight.dtype or input.shape[-1:] != weight.shape[1:]:
+        flat = input
+        if input.dtype is not weight.dtype or input.dim() != 2 or input.size(1) != self.in_features:
             self._check(input)  # not always: a call costs more than the comparison
+            flat = input.reshape(-1, self.in_features)
         if not self.adapting:
             return self.classify(self.recenter(input))
-        flat = input if input.dim() == 2 else input.reshape(-1, self.in_features)
-        if input.dtype.itemsize < 4:
-            return self.classify(_subtract(input, centroid.step(flat, torch.float32, self.shrinkage is not None)))
-        centred = input - centroid.step(flat, input.dtype, self.shrinkage is not None)
-        if self.uniform_bias:
-            return self.classify(centred)
-        return F.linear(centred, weight, self._parameters["bias"])
+        centroid: Any = self._modules["centroid"]
+        centre = centroid.step(flat, self.shrinkage is not None)
+        if self.uniform_bias or centre.dtype is not input.dtype:
+            return self.classify(_subtract(input, centre))
+        return F.linear(input - centre, weight, self._parameters["bias"])
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""

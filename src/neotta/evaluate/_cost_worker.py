@@ -10,6 +10,7 @@ import importlib
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,33 +58,24 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(SOURCE_IMAGES))
 
-    def batches_of(run: Run) -> list[float]:
-        seconds: list[float] = []
-        while len(seconds) < task["batches"] or sum(seconds) < LEAST_SECONDS:
-            seconds.append(timed(run, images(), device))
-        return seconds
-
-    def warm_up(run: Run) -> None:
+    plain, memory, passes = torch.no_grad()(loaded.model), PeakMemory(device), Counter[str]()
+    run = make_adapter(task, loaded.model, images) if task["method"] is not None else plain
+    for way in (plain, run):
         for _ in range(task["warmup"]):
-            run(images())
-
-    plain, memory = torch.no_grad()(loaded.model), PeakMemory(device)
-    adapts = task["method"] is not None
-    warm_up(plain)
-    before = batches_of(plain) if adapts else []
+            way(images())
     memory.restart()
-    run = make_adapter(task, loaded.model, images) if adapts else plain
-    warm_up(run)
-    with counted_passes(loaded.model) as passes:
-        seconds = batches_of(run)
+    seconds: list[float] = []
+    plain_seconds: list[float] = []
+    while len(seconds) < task["batches"] or sum(seconds) < LEAST_SECONDS:
+        with counted_passes(loaded.model, passes):
+            seconds.append(timed(run, images(), device))
+        # In turns: what else the machine does meets the method and the plain model alike.
+        plain_seconds.append(timed(plain, images(), device) if run is not plain else seconds[-1])
     peak_memory = memory.read()
     flops = count_flops(run, images())  # after the peak was read: it takes memory
-    if isinstance(run, Adapter):
-        run.detach()
     return {
         "seconds": seconds,
-        # Before and after: what else the machine does meets the method and the plain model alike.
-        "plain_seconds": before + batches_of(plain) if adapts else seconds,
+        "plain_seconds": plain_seconds,
         "forward_passes": passes["forward"] / len(seconds),
         "backward_passes": passes["backward"] / len(seconds),
         "peak_memory": peak_memory,
@@ -142,9 +134,8 @@ def timed(run: Run, images: Tensor, device: torch.device) -> float:
 
 
 @contextlib.contextmanager
-def counted_passes(model: nn.Module) -> Iterator[dict[str, int]]:
+def counted_passes(model: nn.Module, passes: Counter[str]) -> Iterator[None]:
     """Count how often the model is run, and how often gradients flow back through it."""
-    passes = {"forward": 0, "backward": 0}
 
     def count_backward(grad: Tensor) -> None:
         passes["backward"] += 1
@@ -157,7 +148,7 @@ def counted_passes(model: nn.Module) -> Iterator[dict[str, int]]:
 
     hook = model.register_forward_hook(count_forward)
     try:
-        yield passes
+        yield
     finally:
         hook.remove()
 

@@ -85,7 +85,7 @@ class Cost:
         threads: With how many threads.
         image_size: Height and width of the images.
         seconds_per_image: Median over the batches, after a warm-up.
-        plain_seconds_per_image: The same for the model without any method, before and after in the same process.
+        plain_seconds_per_image: The same for the model without any method, in turns with it in the same process.
         forward_passes: How often the model was run for a batch, on average.
         backward_passes: How often gradients flowed back through the model for a batch, on average.
         peak_memory: The most memory that the process (CUDA: its tensors on the device) took after the model was

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from neotta._warning import warn
 from neotta.errors import InputError, OptionError, StateMismatchError
@@ -138,37 +139,37 @@ class Centroid(nn.Module):
         As `update`, and then `value` or, to shrink, `shrunk`; but no other thread comes between, and the shape is not
         checked again.
         """
-        # Run for every batch, with a cold cache, where every call takes longer than what it computes: so one function,
-        # and the usual case in it in as few operations as can be.
         if embeddings.requires_grad:  # not `no_grad` round it all: on a CPU that would take as long as the rest
             embeddings = embeddings.detach()
-        if not embeddings.is_cpu or torch.compiler.is_compiling():
-            with self._guard():
-                self._update(embeddings, on_host=False)
-                return self._answer(embeddings, shrink)
+        on_host = embeddings.is_cpu and not is_compiling()
+        if on_host and embeddings.dtype is torch.float32 and not self.variance and not self.debias:
+            centre = self._step_quickly(embeddings)
+            if centre is not None:
+                return centre
+        with self._guard():
+            self._update(embeddings, on_host)
+            dtype = torch.promote_types(embeddings.dtype, torch.float32)
+            return self.shrunk(dtype) if shrink else self._value(dtype)
+
+    def _step_quickly(self, embeddings: Tensor) -> Tensor | None:
+        """The usual case, in as few operations as can be; None, with nothing done, if it is another.
+
+        It is run for every batch, with a cold cache, and there a call takes longer than what it computes.
+        """
         with self._lock:
             # The sum is half as much work as the mean. It is finite only if all its rows are; if it is not, it may
             # have overflowed, too.
-            narrow, size = embeddings.dtype.itemsize < 4, len(embeddings)
-            total = embeddings.sum(0, dtype=torch.float32) if narrow else embeddings.sum(0)
-            if self.variance or size == 0 or not math.isfinite(total.sum().item()):
-                self._update(embeddings, on_host=True)
-                return self._answer(embeddings, shrink)
+            total, size = embeddings.sum(0), len(embeddings)
+            if size == 0 or not math.isfinite(total.sum().item()):
+                return None
             buffers: dict[str, Any] = self._buffers  # as attributes of a module they would be searched for
             count, batches, mean = buffers["count"], buffers["batches"], buffers["mean"]
             seen, turn = count.item() + size, batches.item() + 1
             count.fill_(seen)
             batches.fill_(turn)
             share = self.alpha if self.alpha is not None else size / seen if self.weighting == "sample" else 1 / turn
-            mean.mul_(1 - share).add_(total, alpha=share / size)
-            if self.debias or total.dtype is not torch.float32:
-                return self._answer(embeddings, shrink)
-            centre: Tensor = mean.float()  # of float64, so a copy
+            centre: Tensor = mean.mul_(1 - share).add_(total, alpha=share / size).float()  # of float64, so a copy
             return centre
-
-    def _answer(self, embeddings: Tensor, shrink: bool) -> Tensor:
-        dtype = torch.promote_types(embeddings.dtype, torch.float32)
-        return self.shrunk(dtype) if shrink else self._value(dtype)
 
     def _update(self, embeddings: Tensor, on_host: bool) -> None:
         # On the CPU the counts are read as numbers: that is fast there. Elsewhere it would wait for the device,
@@ -296,7 +297,7 @@ class Centroid(nn.Module):
 
     def _guard(self) -> AbstractContextManager[Any]:
         """The lock; nothing in a compiled graph, where there are no locks."""
-        return nullcontext() if torch.compiler.is_compiling() else self._lock
+        return nullcontext() if is_compiling() else self._lock
 
     # ---- saving and moving
 

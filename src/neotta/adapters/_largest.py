@@ -1,16 +1,15 @@
 """The largest entries of a long tensor, taken out and put back, in as little memory as they take.
 
 This is work on every number that a linear layer sees. On a CPU numpy does it where they are many, in parts that fit
-into the cache and by as many threads as torch has: several times as fast as the same with torch's operations.
+into the cache: several times as fast as the same with torch's operations. More threads would make it slower: each of
+these short calls takes the interpreter's lock and gives it back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +19,12 @@ from torch.nn import functional
 
 MANY = 2**18
 """From so many numbers on that pays. Below, torch decides which of several equal numbers are among the largest."""
-PART = 2**16
-"""How many numbers a thread works on at a time."""
+PART = 2**18
+"""How many numbers are looked at at a time."""
 SAMPLE = 2**14
 """How many numbers are looked at to guess where the least of the largest lies."""
 
 Array = NDArray[Any]
-Result = TypeVar("Result")
 
 
 def take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -47,15 +45,12 @@ def take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         )
     array = _array(values)
     chosen = largest(array, count)
-    parts = _parts(len(array))
-    starts = _starts([chosen[part] for part in parts])
-    kept = np.empty(starts[-1], array.dtype)
-
-    def gather(number: int) -> None:
-        part, own = parts[number], kept[starts[number] : starts[number + 1]]
-        np.take(array[part], np.flatnonzero(chosen[part]), out=own, mode="clip")  # anything else than clip copies
-
-    _each(gather, range(len(parts)))
+    kept, place = np.empty(np.count_nonzero(chosen), array.dtype), 0
+    for part in _parts(len(array)):
+        own = np.flatnonzero(chosen[part])
+        room = kept[place : place + len(own)]
+        np.take(array[part], own, out=room, mode="clip")  # anything else than clip copies
+        place += len(own)
     return torch.from_numpy(kept).to(values.dtype), torch.from_numpy(np.packbits(chosen))
 
 
@@ -79,39 +74,26 @@ def put_back(kept: Tensor, bits: Tensor, count: int, size: int) -> Iterator[Tens
     room = np.empty(min(size, count), array.dtype)
     for first in range(0, count, size):
         values = room[: count - first]
-        chosen = np.unpackbits(packed[first // 8 : (first + size) // 8], count=len(values)).view(np.bool_)
-        place += _scatter(array[place:], chosen, values)
+        chosen = np.unpackbits(packed[first // 8 : (first + size) // 8], count=len(values))
+        own = np.flatnonzero(chosen.view(np.bool_))
+        values.fill(0)
+        values[own] = array[place : place + len(own)]
+        place += len(own)
         yield torch.from_numpy(values).to(kept.dtype)
-
-
-def _scatter(kept: Array, chosen: NDArray[np.bool_], values: Array) -> int:
-    """Write kept numbers to where they were chosen, and zeros elsewhere. Returns how many."""
-    parts = _parts(len(values))
-    starts = _starts([chosen[part] for part in parts])
-
-    def scatter(number: int) -> None:
-        part = values[parts[number]]
-        part.fill(0)
-        part[np.flatnonzero(chosen[parts[number]])] = kept[starts[number] : starts[number + 1]]
-
-    _each(scatter, range(len(parts)))
-    return starts[-1]
 
 
 def largest(values: Array, count: int) -> NDArray[np.bool_]:
     """Which entries have the largest magnitude, (n,); `count` of them, but zeros may be left out."""
     low, high = _guess(values, count)
     chosen = np.empty(len(values), np.bool_)
-
-    def sift(part: slice) -> tuple[int, Array, Array]:
-        """Choose what is surely among the largest; return how many, and where what may be is, and how large."""
+    missing, places, magnitudes = count, [], []
+    for part in _parts(len(values)):  # choose what is surely among the largest, and note what may be
         sizes = np.abs(values[part])
         sure = np.greater(sizes, high, out=chosen[part])
-        where = np.flatnonzero((sizes >= low) ^ sure)
-        return int(np.count_nonzero(sure)), where + part.start, sizes[where]
-
-    sure, places, magnitudes = zip(*_each(sift, _parts(len(values))), strict=True)
-    missing = count - sum(sure)
+        unsure = np.flatnonzero((sizes >= low) ^ sure)
+        missing -= int(np.count_nonzero(sure))
+        places.append(unsure + part.start)
+        magnitudes.append(sizes[unsure])
     where, sizes = np.concatenate(places), np.concatenate(magnitudes)
     if not 0 <= missing <= len(where):  # the guess was wrong
         chosen[:], missing, where, sizes = False, count, np.arange(len(values)), np.abs(values)
@@ -137,20 +119,6 @@ def _array(values: Tensor) -> Array:
 
 def _parts(count: int) -> list[slice]:
     return [slice(start, min(start + PART, count)) for start in range(0, count, PART)]
-
-
-def _starts(chosen: list[Array]) -> list[int]:
-    """Where the chosen entries of each part begin among all that are chosen, and where the last end."""
-    return list(accumulate((int(np.count_nonzero(part)) for part in chosen), initial=0))
-
-
-def _each(task: Callable[[Any], Result], items: Any) -> list[Result]:
-    """Do something with each item, with as many threads as torch has."""
-    threads = min(torch.get_num_threads(), len(items))
-    if threads < 2:
-        return [task(item) for item in items]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(task, items))
 
 
 def _pack(chosen: Tensor) -> Tensor:

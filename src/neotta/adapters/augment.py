@@ -151,8 +151,8 @@ def pipeline(images: Tensor, drawn: Parameters) -> Callable[[Tensor], Tensor]:
 
 
 def pieces(images: Tensor) -> Sequence[Tensor]:
-    """On a CPU one image for each thread, since a cache holds an image but not a batch; elsewhere all together."""
-    return torch.split(images, torch.get_num_threads() if images.is_cpu else len(images))
+    """On a CPU two images for each thread, since a cache holds a few images but not a batch; elsewhere all together."""
+    return torch.split(images, 2 * torch.get_num_threads() if images.is_cpu else len(images))
 
 
 def padded(side: int) -> int:

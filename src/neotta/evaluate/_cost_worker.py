@@ -58,12 +58,15 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(SOURCE_IMAGES))
 
-    plain, memory, passes = torch.no_grad()(loaded.model), PeakMemory(device), Counter[str]()
-    run = make_adapter(task, loaded.model, images) if task["method"] is not None else plain
-    for way in (plain, run):
+    def warm_up(run: Run) -> None:
         for _ in range(task["warmup"]):
-            way(images())
+            run(images())
+
+    plain, memory, passes = torch.no_grad()(loaded.model), PeakMemory(device), Counter[str]()
+    warm_up(plain)
     memory.restart()
+    run = make_adapter(task, loaded.model, images) if task["method"] is not None else plain
+    warm_up(run)
     seconds: list[float] = []
     plain_seconds: list[float] = []
     while len(seconds) < task["batches"] or sum(seconds) < LEAST_SECONDS:

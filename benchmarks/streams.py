@@ -19,10 +19,10 @@ import torch
 from side_by_side import compare, parser, show
 
 import neotta
-from neotta.fleet.centroids import StreamCentroids
-from neotta.fleet.head import StreamHead
-from neotta.fleet.store import StreamStore
 from neotta.models._torchvision import guard
+from neotta.neo.stream_centroids import StreamCentroids
+from neotta.neo.stream_head import StreamHead
+from neotta.neo.stream_store import StreamStore
 
 BATCH = 64
 

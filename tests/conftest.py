@@ -18,6 +18,8 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+pytest_plugins = ["support.any_models"]
+
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("neotta")
@@ -41,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def small_model() -> str:
     """What `neotta.load_model` takes for a model without timm: processes that load it start in half the time."""
-    return f"py:{Path(__file__).with_name('evaluate') / 'small_model.py'}:network"
+    return f"py:{Path(__file__).with_name('support') / 'small_model.py'}:network"
 
 
 @pytest.fixture(scope="session")

@@ -16,22 +16,22 @@ from neotta._version import __version__
 if TYPE_CHECKING:
     from neotta.adapters.base import Adapter
     from neotta.adapters.registry import create, methods, register
-    from neotta.centroid import Centroid
     from neotta.errors import NeottaError
     from neotta.evaluate.records import results
-    from neotta.fleet.ids import streams
-    from neotta.fleet.merging import merge
-    from neotta.fleet.syncing import sync
     from neotta.models.catalog import available_models
-    from neotta.models.folding import fold, restore
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.preprocess import Preprocess
-    from neotta.models.split import split
-    from neotta.models.state import load, save
-    from neotta.models.surgery import adapt, head, heads, reset
     from neotta.monitoring.library import DomainLibrary
     from neotta.monitoring.monitor import Monitor
-    from neotta.neo import NEOHead
+    from neotta.neo.centroid import Centroid
+    from neotta.neo.fold import fold, restore
+    from neotta.neo.head import NEOHead
+    from neotta.neo.merge import merge
+    from neotta.neo.split import split
+    from neotta.neo.state import load, save
+    from neotta.neo.stream_ids import streams
+    from neotta.neo.surgery import adapt, head, heads, reset
+    from neotta.neo.sync.syncing import sync
 
 __all__ = [
     "Adapter",
@@ -67,30 +67,30 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "Adapter": "neotta.adapters.base",
-        "Centroid": "neotta.centroid",
+        "Centroid": "neotta.neo.centroid",
         "DomainLibrary": "neotta.monitoring.library",
         "Monitor": "neotta.monitoring.monitor",
-        "NEOHead": "neotta.neo",
+        "NEOHead": "neotta.neo.head",
         "NeottaError": "neotta.errors",
         "LoadedModel": "neotta.models.load",
         "Preprocess": "neotta.models.preprocess",
-        "adapt": "neotta.models.surgery",
+        "adapt": "neotta.neo.surgery",
         "available_models": "neotta.models.catalog",
         "load_model": "neotta.models.load",
         "results": "neotta.evaluate.records",
         "create": "neotta.adapters.registry",
-        "fold": "neotta.models.folding",
-        "head": "neotta.models.surgery",
-        "heads": "neotta.models.surgery",
-        "load": "neotta.models.state",
-        "merge": "neotta.fleet.merging",
+        "fold": "neotta.neo.fold",
+        "head": "neotta.neo.surgery",
+        "heads": "neotta.neo.surgery",
+        "load": "neotta.neo.state",
+        "merge": "neotta.neo.merge",
         "methods": "neotta.adapters.registry",
         "register": "neotta.adapters.registry",
-        "reset": "neotta.models.surgery",
-        "restore": "neotta.models.folding",
-        "save": "neotta.models.state",
-        "split": "neotta.models.split",
-        "streams": "neotta.fleet.ids",
-        "sync": "neotta.fleet.syncing",
+        "reset": "neotta.neo.surgery",
+        "restore": "neotta.neo.fold",
+        "save": "neotta.neo.state",
+        "split": "neotta.neo.split",
+        "streams": "neotta.neo.stream_ids",
+        "sync": "neotta.neo.sync.syncing",
     },
 )

@@ -7,11 +7,11 @@ import warnings
 
 import pytest
 import torch
-from deploy_models import hf_vit, network, started, timm_vit
+from support.deploy_models import hf_vit, network, started, timm_vit
 
 import neotta
 from neotta.errors import ModelError
-from neotta.models.heads import logits_of
+from neotta.neo.find_head import logits_of
 
 MODELS = {"timm vit": timm_vit, "hf vit": hf_vit, "network": network}
 VARIANTS = {

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from deploy_models import LABELS, PREPROCESS, hf_vit, network, started, timm_vit
 from PIL import Image
+from support.deploy_models import LABELS, PREPROCESS, hf_vit, network, started, timm_vit
 
 import neotta
 from neotta.deploy import LogitRecenter, OnnxClassifier, export
@@ -28,7 +28,7 @@ from neotta.errors import (
     StateMismatchError,
     UnsupportedModelError,
 )
-from neotta.models.heads import logits_of
+from neotta.neo.find_head import logits_of
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from deploy_models import LABELS, hf_vit, started
 from PIL import Image
+from support.deploy_models import LABELS, hf_vit, started
 
 import neotta
 

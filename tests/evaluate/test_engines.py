@@ -21,7 +21,7 @@ from neotta.evaluate.workbench import Workbench
 pytestmark = pytest.mark.slow
 PLAN = Plan.make(
     {
-        "model": f"py:{Path(__file__).with_name('small_model.py')}:network",
+        "model": f"py:{Path(__file__).parents[1] / 'support' / 'small_model.py'}:network",
         "corruptions": ["contrast"],
         "severities": [3],
         "seeds": 2,

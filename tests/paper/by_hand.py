@@ -12,7 +12,7 @@ from neotta.data.opening import open_data
 from neotta.data.orders import shuffled
 from neotta.data.prepared import PreparedDataset
 from neotta.models.load import load_model
-from neotta.models.split import split
+from neotta.neo.split import split
 
 
 @functools.cache

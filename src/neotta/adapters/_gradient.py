@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from neotta.adapters._safety import GuardedAdapter
-from neotta.batchnorm import adaptive_norm, norm_layers
 from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
-from neotta.models.heads import logits_of
+from neotta.neo.find_head import logits_of
+from neotta.neo.norms import adaptive_norm, norm_layers
+from neotta.neo.swap import Swap
 from neotta.options import Options
-from neotta.swap import Swap
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from neotta.errors import UnsupportedModelError
-from neotta.models.heads import logits_of
-from neotta.models.split import Encoder
+from neotta.neo.find_head import logits_of
+from neotta.neo.split import Encoder
 
 FIRST_NORMS = ("norm1", "layernorm_before", "ln_1", "layer_norm1")
 """What timm, Hugging Face and torchvision call the first norm layer of a block."""

@@ -27,10 +27,10 @@ from neotta.errors import (
     OptionError,
     StateMismatchError,
 )
-from neotta.models.split import evaluating, split
-from neotta.neo import NEOHead
+from neotta.neo.head import NEOHead
+from neotta.neo.split import evaluating, split
+from neotta.neo.statefile import fingerprint, read_state, write_state
 from neotta.options import Options
-from neotta.statefile import fingerprint, read_state, write_state
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 Classes = Sequence[int] | Sequence[bool] | Tensor

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from neotta.adapters.base import Adapter, Declaration, EmbeddingAdapter
 from neotta.adapters.registry import register
-from neotta.batchnorm import AdaptiveNorm, adaptive_norm, norm_layers
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.neo import VARIANTS, NEOHead
+from neotta.neo.head import VARIANTS, NEOHead
+from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers
+from neotta.neo.swap import Swap
 from neotta.options import Options
-from neotta.swap import Swap
 
 
 class Recentering(Adapter[Options]):

@@ -18,8 +18,8 @@ from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
+from neotta.neo.swap import Swap
 from neotta.options import Betas, named
-from neotta.swap import Swap
 
 Quirk = Literal["positional_alignment", "stale_gradients"]
 

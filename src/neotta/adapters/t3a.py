@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from neotta.adapters._gradient import entropy
 from neotta.adapters.base import Declaration, EmbeddingAdapter
 from neotta.adapters.registry import register
-from neotta.centroid import widest
 from neotta.errors import OptionError, StateMismatchError
+from neotta.neo.centroid import widest
 from neotta.options import Options
 
 NO_FILTER = -1

@@ -13,7 +13,7 @@ from neotta.errors import OptionError
 if TYPE_CHECKING:
     from torch import nn
 
-    from neotta.fleet.ids import StreamId
+    from neotta.neo.stream_ids import StreamId
 
 
 def export(
@@ -59,8 +59,8 @@ def export(
 
     from neotta.deploy.onnx_export import export as write
     from neotta.models.load import load_model
-    from neotta.models.state import load
-    from neotta.models.surgery import adapt
+    from neotta.neo.state import load
+    from neotta.neo.surgery import adapt
 
     loaded = load_model(model, labels=names, **model_options(checkpoint, num_classes, model_option))
     if state is not None:
@@ -76,7 +76,7 @@ def export(
 
 def _stream(model: nn.Module, text: str) -> StreamId:
     """The id that is meant: ids are strings or whole numbers."""
-    from neotta.models.surgery import stream_heads
+    from neotta.neo.surgery import stream_heads
 
     known = next(iter(stream_heads(model).values())).streams.counts()
     number = int(text) if text.removeprefix("-").isdecimal() else None

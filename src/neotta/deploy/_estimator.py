@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neotta.errors import InputError, OptionError
-from neotta.statefile import Array
+from neotta.neo.statefile import Array
 
 Self = TypeVar("Self", bound="Estimator")
 

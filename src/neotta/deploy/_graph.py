@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from neotta.centroid import Centroid
-from neotta.models.heads import logits_of
-from neotta.neo import NEOHead
-from neotta.swap import Swap
+from neotta.neo.centroid import Centroid
+from neotta.neo.find_head import logits_of
+from neotta.neo.head import NEOHead
+from neotta.neo.swap import Swap
 
 
 class SwitchedHead(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from neotta.errors import OptionError
-from neotta.statefile import Array
+from neotta.neo.statefile import Array
 
 SHRINKAGES = ("james-stein", "james-stein-logits")
 

@@ -11,7 +11,7 @@ import numpy as np
 from neotta.deploy._estimator import Estimator
 from neotta.deploy._logit_options import bias_of, check_rule, inverse_of
 from neotta.errors import InputError, OptionError, StateError, StateMismatchError
-from neotta.statefile import Array, fingerprint, read_arrays, write_arrays
+from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
 
 Shrinkage = Literal["james-stein", "james-stein-logits"]
 Self = TypeVar("Self", bound="LogitState")

@@ -11,7 +11,7 @@ import numpy as np
 from neotta.deploy._card import Card
 from neotta.deploy._extras import need
 from neotta.errors import AlreadyAdaptedError, HeadNotFoundError, ModelLoadError, OptionError
-from neotta.statefile import Array
+from neotta.neo.statefile import Array
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

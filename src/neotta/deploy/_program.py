@@ -10,7 +10,7 @@ from torch import nn
 
 from neotta.deploy._graph import AdaptiveGraph
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.models.heads import logits_of
+from neotta.neo.find_head import logits_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto

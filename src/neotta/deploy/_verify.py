@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from neotta.deploy.onnx_runtime import OnnxClassifier
-from neotta.models.folding import folded
-from neotta.models.heads import logits_of
-from neotta.models.surgery import adaptation, heads
-from neotta.neo import NEOHead
-from neotta.statefile import Array
-from neotta.swap import Swap
+from neotta.neo.find_head import logits_of
+from neotta.neo.fold import folded
+from neotta.neo.head import NEOHead
+from neotta.neo.statefile import Array
+from neotta.neo.surgery import adaptation, heads
+from neotta.neo.swap import Swap
 
 TOLERANCE = 1e-4
 """The largest difference, relative to the largest logit where that is above 1."""

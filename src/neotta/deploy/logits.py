@@ -16,7 +16,7 @@ from neotta.deploy._estimator import matrix
 from neotta.deploy._logit_options import bias_of
 from neotta.deploy._logit_state import LogitState, Shrinkage
 from neotta.errors import InputError
-from neotta.statefile import Array
+from neotta.neo.statefile import Array
 
 
 class LogitRecenter(LogitState):

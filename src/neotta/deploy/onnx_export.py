@@ -11,23 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from neotta._files import atomic
-from neotta.batchnorm import AdaptiveNorm
 from neotta.deploy._card import KEY, Card, Form
 from neotta.deploy._extras import need
 from neotta.deploy._graph import AdaptiveGraph
 from neotta.deploy._program import BATCH, OPSET, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
 from neotta.errors import InputError, ModelError, OptionError, UnsupportedModelError
-from neotta.fleet.ids import StreamId
-from neotta.models.folding import alone, folded
-from neotta.models.heads import logits_of
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
-from neotta.models.split import evaluating
-from neotta.models.surgery import adaptation, check_module, heads, need_stream
-from neotta.neo import NEOHead
-from neotta.statefile import fingerprint
-from neotta.swap import Swap
+from neotta.neo.find_head import logits_of
+from neotta.neo.fold import alone, folded
+from neotta.neo.head import NEOHead
+from neotta.neo.norms import AdaptiveNorm
+from neotta.neo.split import evaluating
+from neotta.neo.statefile import fingerprint
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.surgery import adaptation, check_module, heads, need_stream
+from neotta.neo.swap import Swap
 
 if TYPE_CHECKING:
     from onnx import ModelProto

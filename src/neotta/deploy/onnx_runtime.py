@@ -24,7 +24,7 @@ from neotta.errors import (
     StateMismatchError,
 )
 from neotta.models.preprocess import Preprocess
-from neotta.statefile import Array, read_arrays, write_arrays
+from neotta.neo.statefile import Array, read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import DataError, MissingExtraError, OptionError
-from neotta.fleet.head import StreamHead
-from neotta.fleet.replica import Record, copied
-from neotta.models.heads import logits_of
-from neotta.models.surgery import adaptation, heads
-from neotta.neo import NEOHead
+from neotta.neo.find_head import logits_of
+from neotta.neo.head import NEOHead
+from neotta.neo.stream_head import StreamHead
+from neotta.neo.surgery import adaptation, heads
+from neotta.neo.sync.replica import Record, copied
 
 Batch = dict[str, np.ndarray[Any, Any]]
 Images = str | Callable[[Batch], Tensor]

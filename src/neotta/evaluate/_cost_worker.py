@@ -25,9 +25,9 @@ from neotta.adapters.base import Adapter
 from neotta.adapters.registry import create, find
 from neotta.errors import InputError
 from neotta.evaluate._process import serve
-from neotta.models.heads import logits_of
 from neotta.models.load import load_model
-from neotta.models.split import split
+from neotta.neo.find_head import logits_of
+from neotta.neo.split import split
 
 SOURCE_IMAGES = 32
 """How many images stand for the source domain, for a method that needs some."""

@@ -20,8 +20,8 @@ from neotta.data.orders import Indices
 from neotta.errors import StateFileError, StorageError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
-from neotta.models.split import Encoder, evaluating
-from neotta.statefile import read_state, write_state
+from neotta.neo.split import Encoder, evaluating
+from neotta.neo.statefile import read_state, write_state
 
 Progress = Callable[[int], None]
 Contents = dict[str, tuple[list[str], list[str], bytes]]

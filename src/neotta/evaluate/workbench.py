@@ -33,7 +33,7 @@ from neotta.evaluate.scores import score
 from neotta.evaluate.trail import Trail, full_batches
 from neotta.models.identity import identity
 from neotta.models.load import load_model
-from neotta.models.split import split
+from neotta.neo.split import split
 
 Progress = Callable[[str, int], None]
 

@@ -7,7 +7,7 @@ import inspect
 
 from torch import nn
 
-from neotta.statefile import fingerprint
+from neotta.neo.statefile import fingerprint
 
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "neotta")
 """Packages whose versions are on record; the code of any other module counts by its text."""

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
-from neotta.centroid import Centroid
 from neotta.errors import ModelError, OptionError, UnknownNameError
-from neotta.fleet.head import StreamHead
-from neotta.fleet.ids import StreamId, current, one
-from neotta.models.surgery import heads, need_stream
-from neotta.neo import NEOHead
-from neotta.statefile import fingerprint
+from neotta.neo.centroid import Centroid
+from neotta.neo.head import NEOHead
+from neotta.neo.statefile import fingerprint
+from neotta.neo.stream_head import StreamHead
+from neotta.neo.stream_ids import StreamId, current, one
+from neotta.neo.surgery import heads, need_stream
 
 Watch = Callable[[Tensor], object]
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
-from neotta.centroid import Centroid
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
-from neotta.fleet.ids import StreamId
-from neotta.models.state import save
-from neotta.models.surgery import head, need_stream
-from neotta.neo import VARIANTS
-from neotta.statefile import read_state, write_state
+from neotta.neo.centroid import Centroid
+from neotta.neo.head import VARIANTS
+from neotta.neo.state import save
+from neotta.neo.statefile import read_state, write_state
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.surgery import head, need_stream
 
 if TYPE_CHECKING:
     from neotta.monitoring.monitor import Monitor

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
-from neotta.centroid import Centroid
 from neotta.errors import InputError, OptionError
-from neotta.fleet.ids import StreamId
 from neotta.monitoring.attach import find_target
 from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.library import Domain, DomainLibrary, rank
 from neotta.monitoring.ranks import Alarm, Floats
 from neotta.monitoring.react import place, worth
 from neotta.monitoring.status import Action, Change, Status, speed
+from neotta.neo.centroid import Centroid
+from neotta.neo.stream_ids import StreamId
 
 
 class Monitor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neotta.centroid import Centroid
 from neotta.monitoring.attach import Target
 from neotta.monitoring.library import Domain
 from neotta.monitoring.ranks import Floats
+from neotta.neo.centroid import Centroid
 
 
 def place(target: Target, mean: Tensor, worth: int, seen: Floats, variance: float) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.analysis.shift import LatentShift, latent_shift
 from neotta.errors import DataError, NeottaError
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.latent_shift import LatentShift, latent_shift
 from neotta.evaluate.plan import Run
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.evidence import Evidence

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from neotta.analysis.collapse import neural_collapse
 from neotta.errors import DataError
+from neotta.evaluate.collapse import neural_collapse
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.workbench import Workbench

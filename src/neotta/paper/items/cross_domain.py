@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neotta.analysis.shift import centroid_cosines
 from neotta.errors import NeottaError
+from neotta.evaluate.latent_shift import centroid_cosines
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
 from neotta.evaluate.workbench import Workbench

@@ -1,1 +1,0 @@
-"""Many streams in one model, and many machines with one state."""

@@ -1,0 +1,1 @@
+"""NEO itself: what is remembered of a stream, what is subtracted, and the head that does it."""

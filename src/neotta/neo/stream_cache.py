@@ -1,0 +1,245 @@
+"""A table with one row for each stream, whose least recently used rows can wait on disk."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neotta.errors import InputError, OptionError
+from neotta.neo.centroid import widest
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.stream_store import COUNTS, StreamStore
+
+_FIRST = 64  # rows of a new table
+_EVICT = 256  # how many streams go to disk together, at most
+
+
+class StreamTable(nn.Module):
+    """What a `Centroid` consists of, once for each stream.
+
+    The means are kept in float32: a million streams of 768 numbers take 3.1 GB. The table grows when it is full.
+    With a `capacity`, the least recently used streams go to `store` instead, and come back when they are met again.
+    No cost of a batch depends on how many streams there are.
+
+    Args:
+        features: The length d of an embedding.
+        capacity: How many streams are held in memory at most.
+        store: Where the others are.
+        device: Where the table is.
+    """
+
+    count: Tensor
+    batches: Tensor
+    rejected: Tensor
+    mean: Tensor
+    scatter: Tensor
+
+    def __init__(
+        self, features: int, capacity: int | None, store: StreamStore | None, device: torch.device | str | None
+    ) -> None:
+        super().__init__()
+        if (capacity is None) != (store is None):
+            raise OptionError("a capacity needs a folder for the streams beyond it, and a folder a capacity")
+        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+            raise OptionError(f"capacity is {capacity!r}: it is a whole number, one stream at least")
+        self.features = features
+        self.capacity = capacity
+        self.store = store
+        self._lock = threading.RLock()
+        self._clear(torch.device(device or "cpu"))
+
+    def _clear(self, device: torch.device) -> None:
+        # The rows of the streams in memory, least recently used first. Row 0 is nobody's and always zero: a stream
+        # that was never met is answered with it.
+        self._rows: OrderedDict[StreamId, int] = OrderedDict()
+        self._free: list[int] = []
+        self._next = 1
+        for name, tensor in self._allocate(_FIRST, device).items():
+            self.register_buffer(name, tensor, persistent=False)
+        self._zero([0])
+
+    # ---- who is in memory
+
+    def _admit(self, ids: Sequence[StreamId], create: bool) -> list[int]:
+        """The rows of streams, which are brought into memory from the disk or, if `create`, as new ones; else 0."""
+        if self.capacity is not None:
+            if len(ids) > self.capacity:
+                raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
+            for item in ids:
+                if item in self._rows:
+                    self._rows.move_to_end(item)
+        rows = list(map(self._rows.get, ids))
+        if None not in rows:
+            return rows  # type: ignore[return-value]
+        missing = [item for item in ids if item not in self._rows]
+        found, state = self.store.read(missing) if self.store else ([], {})
+        stored = set(found)
+        new = [item for item in missing if item not in stored] if create else []
+        places = self._room(len(found) + len(new), len(ids) - len(missing))
+        self._write(places[: len(found)], state)
+        self._zero(places[len(found) :])
+        self._rows.update(zip([*found, *new], places, strict=True))
+        return [self._rows.get(item, 0) for item in ids]
+
+    def _room(self, wanted: int, kept: int) -> list[int]:
+        """Rows for new streams; the last `kept` of those in use must not be given up for them."""
+        if self.capacity is not None and self.store is not None:
+            needed = len(self._rows) + wanted - self.capacity
+            if needed > 0:
+                self._evict(self.store, min(max(needed, min(_EVICT, self.capacity // 8)), len(self._rows) - kept))
+        fresh = max(0, wanted - len(self._free))
+        if self._next + fresh > len(self.mean):
+            self._grow(self._next + fresh)
+        rows_found = [self._free.pop() for _ in range(wanted - fresh)]
+        rows_found += range(self._next, self._next + fresh)
+        self._next += fresh
+        return rows_found
+
+    def _evict(self, store: StreamStore, number: int) -> None:
+        """Bring the least recently used streams to the disk. They leave the memory when they are there."""
+        oldest = [item for item, _ in zip(self._rows, range(number), strict=False)]
+        store.write(oldest, self._read([self._rows[item] for item in oldest]))
+        self._free += [self._rows.pop(item) for item in oldest]
+
+    def flush(self) -> None:
+        """Write the streams in memory to the disk as well; another process can then go on with the folder."""
+        if self.store is None:
+            raise OptionError("these streams have no folder: save them with neotta.save(model, path)")
+        with self._lock:
+            self.store.write(list(self._rows), self._read(list(self._rows.values())))
+
+    # ---- rows
+
+    def _allocate(self, rows: int, device: torch.device) -> dict[str, Tensor]:
+        # Left unwritten, so that the system gives memory only for the rows in use, also while the table doubles.
+        # In inference mode the tensors could never be changed outside of it.
+        with torch.inference_mode(False):
+            tensors = {name: torch.empty(rows, dtype=torch.int64, device=device) for name in COUNTS}
+            tensors["mean"] = torch.empty(rows, self.features, dtype=torch.float32, device=device)
+            tensors["scatter"] = torch.empty(rows, dtype=widest(device), device=device)
+        return tensors
+
+    def _grow(self, needed: int) -> None:
+        """Make place for `needed` rows and more."""
+        # While it grows, the table is there twice. Memory of the host that was never written takes address space
+        # only, so there the table grows by big steps, the last one of which is early; fixed steps keep that sure.
+        factor = 8 if self.mean.device.type == "cpu" else 2
+        rows = _FIRST
+        while rows < needed:
+            rows *= factor
+        if self.capacity is not None:
+            rows = min(rows, self.capacity + 1)
+        try:
+            new = self._allocate(rows, self.mean.device)
+        except RuntimeError:  # more than the machine has in all
+            new = self._allocate(min(rows, needed + needed // 4), self.mean.device)
+        for name, old in self.named_buffers():
+            new[name][: self._next] = old[: self._next]
+            self._buffers[name] = new[name]
+
+    def _zero(self, rows: Sequence[int]) -> None:
+        index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
+        for buffer in self.buffers():
+            buffer.index_fill_(0, index, 0)
+
+    def _read(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
+        return {name: buffer.index_select(0, index) for name, buffer in self.named_buffers()}
+
+    def _write(self, rows: Sequence[int], state: dict[str, Tensor]) -> None:
+        index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
+        for name, tensor in state.items():
+            buffer: Tensor = getattr(self, name)
+            buffer.index_copy_(0, index, tensor.to(buffer))
+
+    # ---- the streams one by one, and all together
+
+    def counts(self) -> dict[StreamId, int]:
+        """How many samples stand behind each stream, those on disk too."""
+        with self._lock:
+            counts = self.count[: self._next].tolist()
+            stored = self.store.counts() if self.store else {}
+            return {**stored, **{item: counts[row] for item, row in self._rows.items()}}
+
+    def read(self, stream: StreamId) -> dict[str, Tensor] | None:
+        """A copy of one stream's state, (1, ...) each, or None if it was never met."""
+        with self._lock:
+            self._admit([stream], create=False)
+            return self._read([self._rows[stream]]) if stream in self._rows else None
+
+    def write(self, stream: StreamId, state: dict[str, Tensor]) -> None:
+        """Set one stream's state, (1, ...) each."""
+        with self._lock:
+            self._admit([stream], create=True)
+            self._write([self._rows[stream]], state)
+
+    def reset(self, stream: StreamId | None = None) -> None:
+        """Forget one stream, or all of them."""
+        with self._lock:
+            if self.store is not None:
+                self.store.delete(None if stream is None else [stream])
+            if stream is None:
+                self._clear(self.mean.device)
+            elif stream in self._rows:
+                self._free.append(self._rows.pop(stream))
+
+    def state(self) -> tuple[list[StreamId], dict[str, Tensor]]:
+        """The ids of all streams, those on disk too, and a copy of their state, (S, ...) each, in the same order."""
+        with self._lock:
+            ids = list(self._rows)
+            state = self._read(list(self._rows.values()))
+            if self.store is None:
+                return ids, state
+            stored, more = self.store.read()
+            asleep = [place for place, item in enumerate(stored) if item not in self._rows]
+        for name, tensor in state.items():
+            state[name] = torch.cat([tensor.cpu(), more[name][asleep].to(tensor.dtype)])
+        return ids + [stored[place] for place in asleep], state
+
+    def load_state(self, ids: Sequence[StreamId], state: dict[str, Tensor]) -> None:
+        """Take over what `state` returned, in the place of everything there is."""
+        held = len(ids) if self.capacity is None else min(len(ids), self.capacity)
+        with self._lock:
+            if self.store is not None:
+                self.store.write(ids[held:], {name: tensor[held:] for name, tensor in state.items()}, replace=True)
+            self._clear(self.mean.device)
+            rows = self._room(held, 0)
+            self._rows.update(zip(ids[:held], rows, strict=True))
+            self._write(rows, {name: tensor[:held] for name, tensor in state.items()})
+
+    # ---- moving and copying
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamTable:
+        """Follow the module to another device, but not to another dtype."""
+        device = fn(torch.empty(0, device=self.mean.device)).device
+        if device != self.mean.device:
+            for name, rows in self._used().items():
+                self._buffers[name] = rows.to(device, widest(device) if name == "scatter" else rows.dtype)
+        return self
+
+    def _used(self) -> dict[str, Tensor]:
+        """A copy of the buffers without the rows that were never used."""
+        return {name: buffer[: self._next].clone() for name, buffer in self.named_buffers()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.store is not None:
+            raise OptionError(
+                "streams with a folder cannot be copied: two models would write into one folder. Save them "
+                "(neotta.save) and load them into the other model"
+            )
+        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {**state, "_buffers": self._used()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = threading.RLock()
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets when the module is printed."""
+        limit = "" if self.capacity is None else f", capacity={self.capacity}"
+        return f"{self.features}, {len(self._rows)} streams in memory{limit}"

@@ -1,0 +1,1 @@
+"""Replicas of one model that share what they learn."""

@@ -1,0 +1,124 @@
+"""Where replicas publish their records: the key-value store of torch.distributed, used so that nothing can hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from neotta.errors import OptionError
+from neotta.neo.sync.replica import Record
+
+Result = TypeVar("Result")
+
+
+class Board:
+    """A view of a store: each replica writes its own keys and reads those of the others.
+
+    No call takes longer than the timeout: where the store does not answer it is a `TimeoutError`; where it is gone,
+    the `RuntimeError` of torch.
+
+    Args:
+        store: A store of torch.distributed, such as `TCPStore`.
+        name: What the keys start with.
+        rank: Which replica this is.
+        members: The ranks of all replicas.
+        timeout: In seconds.
+    """
+
+    def __init__(self, store: Any, name: str, rank: int, members: Sequence[int], timeout: float) -> None:
+        self.store, self.name, self.rank, self.timeout = store, name, rank, timeout
+        self.others = tuple(member for member in members if member != rank)
+
+    def publish(self, record: Record) -> None:
+        """Write this replica's record, in one step."""
+        self._in_time(lambda: self.store.set(self._key(self.rank, record.round % 2), record.encode()))
+
+    def mine(self) -> Record | None:
+        """The newest record of this rank: there is one if its process was started again."""
+        return max(self._in_time(lambda: self._read(self.rank)), key=lambda record: record.round, default=None)
+
+    def others_at(self, round: int | None = None) -> dict[int, Record]:
+        """The records of the others: those of a round where they are there, else the newest."""
+        found = self._in_time(lambda: {rank: self._read(rank) for rank in self.others})
+        return {
+            rank: max(records, key=lambda record: (record.round == round, record.round))
+            for rank, records in found.items()
+            if records
+        }
+
+    def _read(self, rank: int) -> list[Record]:
+        """What a replica has published for its last two rounds.
+
+        Two, because one that is fast may be a round ahead already, and all are to add up the same records.
+        """
+        keys = [self._key(rank, slot) for slot in (0, 1)]
+        return [Record.decode(self.store.get(key)) for key in keys if self.store.check([key])]
+
+    def leave(self, others: Sequence[int]) -> None:
+        """Say that everything is read, and wait until the others have said so, or the timeout is over.
+
+        The store may end with this process.
+        """
+        self._in_time(lambda: self.store.set(self._key(self.rank, "read"), b"1"))
+        until = time.monotonic() + self.timeout
+        while time.monotonic() < until:
+            if self._in_time(lambda: self.store.check([self._key(rank, "read") for rank in others])):
+                return
+            time.sleep(0.01)
+
+    def _key(self, rank: int, slot: int | str) -> str:
+        return f"{self.name}/{rank}/{slot}"
+
+    def _in_time(self, call: Callable[[], Result]) -> Result:
+        """Call the store in a thread of its own, which may hang if the machine of the store does."""
+        results: list[Result] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(call())
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True, name="neotta-sync")
+        thread.start()
+        thread.join(self.timeout)
+        if errors:
+            raise errors[0]
+        if not results:
+            raise TimeoutError(f"no answer within {self.timeout:g} s")
+        return results[0]
+
+
+def membership(group: Any, store: Any, rank: int | None, world_size: int | None) -> tuple[Any, int, Sequence[int]]:
+    """The store to use, the rank of this process, and the ranks of all."""
+    import torch.distributed as dist
+
+    if rank is not None and world_size is not None and store is not None:
+        if not 0 <= rank < world_size:
+            raise OptionError(f"rank is {rank}: with world_size={world_size} it lies between 0 and {world_size - 1}")
+        return store, rank, range(world_size)
+    if rank is not None or world_size is not None:
+        raise OptionError(
+            "rank and world_size belong together, and to a store: give all three, or have a group of processes"
+        )
+    if not dist.is_available() or not dist.is_initialized():
+        raise OptionError(
+            "there is no group of processes: call torch.distributed.init_process_group first, or give store, rank and "
+            "world_size"
+        )
+    members = dist.get_process_group_ranks(group)
+    if dist.get_rank() not in members:
+        raise OptionError(f"this process (rank {dist.get_rank()}) is not in the group of {members}")
+    return store or _store_of(dist.group.WORLD if group is None else group), dist.get_rank(), members
+
+
+def _store_of(group: Any) -> Any:
+    """The store that a group of processes was made with."""
+    import torch.distributed as dist
+
+    if hasattr(group, "get_group_store"):
+        return group.get_group_store()
+    return dist.distributed_c10d._get_default_store()  # older versions of torch have no public name for it

@@ -19,6 +19,7 @@ NeottaError
 │   ├── StateFileError                  the file is missing, damaged or of another format
 │   └── StateMismatchError              the file belongs to another model or method
 ├── DataError (ValueError)              a dataset, image or archive cannot be used
+├── CodeError (RuntimeError)            code of the user's own is missing, or raises an error
 ├── StorageError (OSError)              results or a cache cannot be written: disk full, no permission
 ├── WorkerError (RuntimeError)          a process started for a piece of work died or took too long
 └── MissingExtraError (ImportError)     an optional package is not installed
@@ -50,7 +51,8 @@ class UnknownNameError(NeottaError, KeyError):
     """A name is not registered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}: {suggestion(name, sorted(known))}")
+        self.known = sorted(known)
+        super().__init__(f"unknown {kind} {name!r}: {suggestion(name, self.known)}")
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
@@ -116,6 +118,10 @@ class StateMismatchError(StateError):
 
 class DataError(NeottaError, ValueError):
     """A dataset, image or archive cannot be used."""
+
+
+class CodeError(NeottaError, RuntimeError):
+    """Code of the user's own (`py:...`) is missing, or raises an error."""
 
 
 class StorageError(NeottaError, OSError):

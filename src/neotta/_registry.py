@@ -1,0 +1,122 @@
+"""Named things that can be added from outside: methods, data layouts, corruptions, exporters.
+
+A registry knows what is registered with its decorator, what installed packages announce as entry points, and, where a
+name begins with `py:`, what a file or module of the user's defines.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from neotta._python_objects import load_object
+from neotta._warning import warn
+from neotta.errors import NeottaError, UnknownNameError
+
+T = TypeVar("T")
+Thing = TypeVar("Thing")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Things of one kind by name.
+
+    Args:
+        kind: What one of them is called in messages, such as "method".
+        group: The entry-point group in which installed packages announce theirs; None if they cannot.
+        builtin: Modules that register the package's own when they are imported, which happens on first use.
+        check: Called with the name and the thing before it is registered; raises an error to refuse it.
+        error: Makes the error for an unknown name from the name and the known names.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        group: str | None = None,
+        builtin: tuple[str, ...] = (),
+        check: Callable[[str, T], None] = lambda name, thing: None,
+        error: Callable[[str, list[str]], NeottaError] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.group = group
+        self._builtin = builtin
+        self._check = check
+        self._error = error or (lambda name, known: UnknownNameError(kind, name, known))
+        self._things: dict[str, T] = {}
+        self._plugins: dict[str, EntryPoint] = {}
+        self._ready = False
+
+    def register(self, name: str, thing: T) -> T:
+        """Add one.
+
+        Raises:
+            ValueError: The name is taken.
+        """
+        self._check(name, thing)
+        present = self._things.get(name)
+        if present is not None and present is not thing:
+            raise ValueError(f"there is already a {self.kind} {name!r}: {present!r}")
+        self._things[name] = thing
+        return thing
+
+    def decorator(self, name: str) -> Callable[[Thing], Thing]:
+        """`register` as a decorator."""
+
+        def add(thing: Thing) -> Thing:
+            self.register(name, thing)  # type: ignore[arg-type]
+            return thing
+
+        return add
+
+    def find(self, name: str) -> T:
+        """The thing of a name; `py:path/to/file.py:Name` and `py:module:Name` are loaded from there.
+
+        Raises:
+            NeottaError: There is none of this name, or its code raises an error.
+        """
+        if name.startswith("py:"):
+            thing: T = load_object(name)
+            self._check(name, thing)
+            return thing
+        self._load()
+        if name in self._plugins:
+            self._take(name, self._plugins.pop(name))
+        if name not in self._things:
+            raise self._error(name, list(self))
+        return self._things[name]
+
+    def _load(self) -> None:
+        """Import the package's own modules and read what others announce, once."""
+        if self._ready:
+            return
+        self._ready = True
+        for module in self._builtin:
+            importlib.import_module(module)
+        for entry in entry_points(group=self.group) if self.group else ():
+            if entry.name in self._things:
+                warn(f"the {self.kind} {entry.name!r} of {entry.value!r} is ignored: the name is taken")
+            else:
+                self._plugins[entry.name] = entry
+
+    def _take(self, name: str, entry: EntryPoint) -> None:
+        """Import what a package announces."""
+        try:
+            thing = entry.load()
+            if name not in self._things:  # unless its decorator did
+                self.register(name, thing)
+        except Exception as error:
+            raise NeottaError(f"the {self.kind} {name!r} of {entry.value!r} cannot be loaded: {error}") from error
+
+    # ---- as a mapping: everything that is registered or announced
+
+    def __getitem__(self, name: str) -> T:
+        return self.find(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter([*self._things, *self._plugins])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from neotta.models.preprocess import Preprocess
     from neotta.monitoring.library import DomainLibrary
     from neotta.monitoring.monitor import Monitor
+    from neotta.neo.adapt import adapt
     from neotta.neo.centroid import Centroid
     from neotta.neo.fold import fold, restore
     from neotta.neo.head import NEOHead
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from neotta.neo.split import split
     from neotta.neo.state import load, save
     from neotta.neo.stream_ids import streams
-    from neotta.neo.surgery import adapt, head, heads, reset
-    from neotta.neo.sync.syncing import sync
+    from neotta.neo.surgery import head, heads, reset
+    from neotta.neo.sync import sync
 
 __all__ = [
     "Adapter",
@@ -74,7 +75,7 @@ __getattr__, __dir__ = lazy(
         "NeottaError": "neotta.errors",
         "LoadedModel": "neotta.models.load",
         "Preprocess": "neotta.models.preprocess",
-        "adapt": "neotta.neo.surgery",
+        "adapt": "neotta.neo.adapt",
         "available_models": "neotta.models.catalog",
         "load_model": "neotta.models.load",
         "results": "neotta.evaluate.records",
@@ -91,6 +92,6 @@ __getattr__, __dir__ = lazy(
         "save": "neotta.neo.state",
         "split": "neotta.neo.split",
         "streams": "neotta.neo.stream_ids",
-        "sync": "neotta.neo.sync.syncing",
+        "sync": "neotta.neo.sync",
     },
 )

@@ -50,9 +50,9 @@ class InputError(NeottaError, ValueError):
 class UnknownNameError(NeottaError, KeyError):
     """A name is not registered."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.known = sorted(known)
-        super().__init__(f"unknown {kind} {name!r}: {suggestion(name, self.known)}")
+        super().__init__(f"unknown {kind} {name!r}: {suggestion(name, self.known)}{hint and f' ({hint})'}")
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
@@ -61,8 +61,8 @@ class UnknownNameError(NeottaError, KeyError):
 class UnknownMethodError(UnknownNameError):
     """No method of this name is registered."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("method", name, known)
+    def __init__(self, name: str, known: Iterable[str], hint: str = "") -> None:
+        super().__init__("method", name, known, hint)
 
 
 class UnknownModelError(UnknownNameError):

@@ -46,8 +46,8 @@ def test_an_exported_program_adapts_as_the_model_does(build, options):
     for images in ragged():
         torch.testing.assert_close(logits_of(run(images)), logits_of(eager(images)), atol=1e-5, rtol=0)
     name, head = next(iter(neotta.heads(eager).items()))
-    for entry, value in head.centroid.state().items():
-        torch.testing.assert_close(run.get_buffer(f"{name}.centroid.{entry}"), value, atol=1e-6, rtol=0)
+    for entry, value in head.memory.state().items():
+        torch.testing.assert_close(run.get_buffer(f"{name}.memory.{entry}"), value, atol=1e-6, rtol=0)
     assert neotta.heads(model)[name].count == 16  # the program is about the model it was made of, not about a copy
 
 
@@ -57,7 +57,7 @@ def test_an_exported_program_keeps_bad_rows_out():
     images = ragged()[0]
     images[1] = torch.nan
     assert torch.isfinite(run(images)).all(dim=1).tolist() == [True, False, True, True]
-    assert (int(run.get_buffer("fc.centroid.count")), int(run.get_buffer("fc.centroid.rejected"))) == (3, 1)
+    assert (int(run.get_buffer("fc.memory.count")), int(run.get_buffer("fc.memory.rejected"))) == (3, 1)
 
 
 @torch.no_grad()
@@ -79,7 +79,7 @@ def test_a_saved_program_goes_on_from_where_it_was(tmp_path):
     run = torch.export.load(path).module()
     for images in ragged():
         torch.testing.assert_close(run(images), model(images), atol=1e-5, rtol=0)
-    assert int(run.get_buffer("fc.centroid.count")) == neotta.head(model).count == 23
+    assert int(run.get_buffer("fc.memory.count")) == neotta.head(model).count == 23
 
 
 @torch.no_grad()

@@ -405,7 +405,7 @@ def test_one_stream_of_many_is_watched_and_reset_alone():
     counts = neotta.head(net).streams.counts()
     assert abs(counts["gate"] - 96) < 5
     assert counts["yard"] == 496
-    assert float((neotta.head(net).centre_of("gate") - 6.0).abs().max()) < 0.6
+    assert float((neotta.head(net).centre(stream="gate") - 6.0).abs().max()) < 0.6
 
 
 def test_copies_and_restored_models_do_not_report_to_the_monitor():
@@ -445,7 +445,7 @@ def test_what_cannot_be_watched_is_refused():
     with pytest.raises(ModelError, match="name one"):
         neotta.Monitor(two)
     assert neotta.Monitor(two, head="b").head_name == "b"
-    with pytest.raises(InputError, match="keeps no streams apart"):
+    with pytest.raises(InputError, match="does not keep streams apart"):
         neotta.Monitor(model(), stream="gate")
     many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)), head="1", streams=True)
     with pytest.raises(InputError, match=r"Monitor\(model, stream='gate'\)"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import copy
-import errno
-import json
-import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,7 +20,9 @@ from torch import nn
 
 import neotta
 from neotta.errors import InputError, OptionError, StateFileError, StateMismatchError, StorageError
-from neotta.neo.stream_store import StreamStore
+from neotta.neo.stream_cache import record_type
+from neotta.neo.stream_ids import unpack
+from neotta.neo.stream_store import FILE, SqliteStore
 
 
 @settings(max_examples=10)
@@ -29,8 +32,8 @@ def test_evicted_streams_come_back_as_they_went(tmp_path_factory, plan):
     for turn, ids in enumerate(plan):
         data = batch(len(ids), turn)
         assert torch.equal(answer(small, data, ids), answer(large, data, ids))
-    assert len(neotta.head(small).streams._rows) <= 5
-    assert len(neotta.head(small).streams.mean) <= 64
+    assert len(neotta.head(small).streams.cache._rows) <= 5
+    assert len(neotta.head(small).streams.cache.mean) <= 64
     assert neotta.head(small).streams.counts() == neotta.head(large).streams.counts()
     for name in neotta.head(large).streams.counts():
         one, other = (neotta.head(model).streams.centroid(name).state() for model in (small, large))
@@ -41,7 +44,7 @@ def test_the_least_recently_used_streams_go_first(tmp_path):
     model = many(capacity=3, folder=tmp_path)
     for ids in (["a"], ["b"], ["c"], ["a"], ["d"]):
         answer(model, batch(1), ids)
-    assert list(neotta.head(model).streams._rows) == ["c", "a", "d"]
+    assert list(neotta.head(model).streams.cache._rows) == ["c", "a", "d"]
     with pytest.raises(InputError, match="batch of 4 streams does not fit into a capacity of 3"):
         answer(model, batch(4), list("wxyz"))
     assert neotta.head(model).count == 5
@@ -84,11 +87,11 @@ def test_damage_on_disk_is_found_and_loses_nothing_else(tmp_path):
     for name in "abc":
         answer(model, batch(1), [name])
     neotta.restore(model)
-    file = tmp_path / "classes" / "0.safetensors"
-    content = bytearray(file.read_bytes())
-    first = content.index(batch(1)[0].numpy().tobytes())  # the mean of "a", which was the first to go
-    content[first] ^= 1
-    file.write_bytes(content)
+    with closing(sqlite3.connect(tmp_path / "classes" / FILE)) as database:
+        (content,) = database.execute("SELECT fields FROM streams WHERE id = '\"a\"'").fetchone()
+        flipped = bytes([content[0] ^ 1]) + content[1:]
+        database.execute("UPDATE streams SET fields = ? WHERE id = '\"a\"'", (flipped,))
+        database.commit()
     model = many(capacity=1, folder=tmp_path)
     with pytest.raises(StateFileError, match=r"stream 'a' .* is damaged.*stream='a'"):
         answer(model, batch(1), ["a"])
@@ -97,25 +100,31 @@ def test_damage_on_disk_is_found_and_loses_nothing_else(tmp_path):
     neotta.reset(model, stream="a")
     answer(model, batch(1), ["a"])
     neotta.restore(model)
-    file.write_bytes(content[:-1])
-    with pytest.raises(StateFileError, match=r"0\.safetensors' is damaged"):
+    (tmp_path / "classes" / FILE).write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(StateFileError, match="are damaged"):
         many(capacity=1, folder=tmp_path)
 
 
-def test_a_full_disk_is_an_error_and_the_streams_stay(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_and_the_streams_stay(tmp_path):
     model = many(capacity=2, folder=tmp_path)
     answer(model, batch(2), ["a", "b"])
+    database = neotta.head(model).streams.cache.store._database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")  # SQLite then says what it says on a full disk
+    names = iter(range(10_000))
 
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def fill():
+        for name in names:
+            answer(model, batch(1), [f"{name} {'x' * 500}"])
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match="No space left"):
-            answer(model, batch(1), ["c"])
-    assert neotta.head(model).streams.counts() == {"a": 1, "b": 1}
-    answer(model, batch(2), ["c", "a"])
-    assert neotta.head(model).streams.counts() == {"a": 2, "b": 1, "c": 1}
+    with pytest.raises(StorageError, match="full"):
+        fill()
+    before = neotta.head(model).streams.counts()
+    assert before["a"] == before["b"] == 1
+    assert set(before.values()) == {1}
+    database.execute("PRAGMA max_page_count = 1000000")
+    answer(model, batch(2), ["new", "a"])
+    assert neotta.head(model).streams.counts() == {**before, "new": 1, "a": 2}
 
 
 KILLED = """
@@ -141,7 +150,8 @@ def test_a_process_killed_while_it_evicts_leaves_whole_streams(tmp_path):
         process.kill()
     torch.manual_seed(0)
     model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), streams=True, capacity=8, folder=tmp_path)
-    ids, state = neotta.head(model).streams.state()
+    state = neotta.head(model).streams.state()
+    ids = unpack(state["ids"])
     assert len(ids) >= 8
     assert len(ids) % 8 == 0
     assert torch.equal(state["mean"], torch.tensor(ids).float().unsqueeze(1).expand(-1, 500))
@@ -155,19 +165,22 @@ def test_a_model_with_a_folder_is_not_copied(tmp_path):
 # ---- the store
 
 
-def states(*seeds: int) -> dict[str, torch.Tensor]:
+RECORD = record_type(FEATURES)
+
+
+def states(*seeds: int) -> dict[str, np.ndarray]:
     """States of as many streams, (n, ...) each; the seed tells them apart."""
-    seed = torch.tensor(seeds, dtype=torch.int64)
-    means = torch.stack([batch(1, each)[0] for each in seeds]) if seeds else torch.empty(0, FEATURES)
+    seed = np.array(seeds, np.int64)
+    means = np.stack([batch(1, each)[0].numpy() for each in seeds]) if seeds else np.empty((0, FEATURES), np.float32)
     return {"count": seed, "batches": seed + 1, "rejected": seed * 0, "scatter": seed / 3.0, "mean": means}
 
 
-def held(store: StreamStore) -> dict[int | str, int]:
+def held(store: SqliteStore) -> dict[int | str, int]:
     """What is in a store, by the seeds of `states`; each stream is whole."""
     ids, found = store.read()
     seeds = found["count"].tolist()
-    for name, tensor in states(*seeds).items():
-        assert torch.equal(found[name], tensor.to(found[name].dtype)), name
+    for name, array in states(*seeds).items():
+        assert np.array_equal(found[name], array), name
     assert store.counts() == dict(zip(ids, seeds, strict=True))
     return dict(zip(ids, seeds, strict=True))
 
@@ -180,7 +193,7 @@ CHANGES = st.tuples(st.sampled_from(["write", "replace", "delete", "clear", "ope
 @given(changes=st.lists(CHANGES, max_size=15))
 def test_a_store_holds_what_was_written_last_also_when_it_is_opened_again(tmp_path_factory, changes):
     folder = tmp_path_factory.mktemp("store")
-    store, expected = StreamStore(folder, FEATURES, "me"), {}
+    store, expected = SqliteStore(folder, RECORD, "me"), {}
     for turn, (change, names) in enumerate(changes):
         seeds = [100 * turn + place for place in range(len(names))]
         if change in ("write", "replace"):
@@ -194,89 +207,129 @@ def test_a_store_holds_what_was_written_last_also_when_it_is_opened_again(tmp_pa
             expected = {}
         else:
             del store
-            store = StreamStore(folder, FEATURES, "me")
+            store = SqliteStore(folder, RECORD, "me")
         assert held(store) == expected
     ids, _ = store.read([*list(expected)[:2], "never written"])
     assert ids == list(expected)[:2]
 
 
-def test_wherever_the_process_dies_the_streams_are_those_before_or_after(tmp_path):
-    """The line in the index is the last thing to be written; it is cut after every byte."""
-    store = StreamStore(tmp_path / "store", FEATURES, "me")
+WRITER = """
+import sys, numpy as np
+from neotta.neo.stream_cache import record_type
+from neotta.neo.stream_store import SqliteStore
+record = record_type(4)
+store, turn = SqliteStore(sys.argv[1], record, "me"), 0
+while True:
+    turn += 1
+    fields = np.zeros(50, record)
+    fields["count"] = turn
+    fields["mean"] = turn
+    store.write(list(range(50)), {name: fields[name] for name in record.names})
+    print(turn, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_survives_a_kill_and_nothing_is_torn(tmp_path):
+    for trial in range(5):
+        with subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+            for _ in range(3 + trial):
+                acknowledged = int(process.stdout.readline())
+            process.kill()
+            acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
+        ids, fields = SqliteStore(tmp_path, record_type(4), "me").read()
+        assert sorted(ids) == list(range(50))
+        turns = set(fields["count"].tolist())
+        assert len(turns) == 1
+        assert turns.pop() in (acknowledged, acknowledged + 1)
+        assert (fields["mean"] == fields["count"][:, None]).all()
+
+
+def test_a_torn_log_is_rolled_back(tmp_path):
+    """The write-ahead log is cut after every so many bytes, as by a machine that lost its power."""
+    store = SqliteStore(tmp_path / "store", RECORD, "me")
     store.write(["a", 7], states(1, 2))
-    index = tmp_path / "store" / "index.jsonl"
-    before = index.stat().st_size
+    log = tmp_path / "store" / f"{FILE}-wal"
+    before = log.stat().st_size
     store.write([7, "b"], states(3, 4))
-    del store
-    content = index.read_bytes()
-    for size in range(before, len(content) + 1):
-        shutil.copytree(tmp_path / "store", tmp_path / "copy", dirs_exist_ok=True)
-        (tmp_path / "copy" / "index.jsonl").write_bytes(content[:size])
-        store = StreamStore(tmp_path / "copy", FEATURES, "me")
-        expected = {"a": 1, 7: 2} if size < len(content) else {"a": 1, 7: 3, "b": 4}
-        assert held(store) == expected
-        store.write(["c"], states(5))
-        del store
-        assert held(StreamStore(tmp_path / "copy", FEATURES, "me")) == {**expected, "c": 5}
+    content = log.read_bytes()
+    for size in range(before, len(content) + 1, 97):
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "store" / FILE, tmp_path / "copy" / FILE)
+        (tmp_path / "copy" / f"{FILE}-wal").write_bytes(content[:size])
+        copy = SqliteStore(tmp_path / "copy", RECORD, "me")
+        assert held(copy) in ({"a": 1, 7: 2}, {"a": 1, 7: 3, "b": 4})
+        copy.write(["c"], states(5))
+        assert held(copy)["c"] == 5
+        del copy
+    assert held(store) == {"a": 1, 7: 3, "b": 4}
 
 
-def test_the_files_are_safetensors_and_lines_of_json(tmp_path):
-    from safetensors.numpy import load_file
-
-    store = StreamStore(tmp_path, FEATURES, "me")
-    store.write(list(range(1100)), states(*range(1100)))
-    shapes = [load_file(tmp_path / f"{number}.safetensors")["records"].shape for number in range(2)]
-    assert shapes == [(1024, 60), (2048, 60)]  # 4 numbers of 8 bytes, 6 of 4, and the checksum
-    assert [sorted(json.loads(line)) for line in (tmp_path / "index.jsonl").read_text().splitlines()] == [
-        ["crc", "format", "owner"],
-        ["crc", "ids", "slots"],
-    ]
-    assert held(store) == {item: item for item in range(1100)}
-
-
-def test_writing_again_and_again_needs_no_more_room(tmp_path):
-    store = StreamStore(tmp_path, FEATURES, "me")
-    names = list(range(200))
-    for _ in range(60):
-        store.write(names, states(*names))
-    assert (tmp_path / "index.jsonl").stat().st_size < 11_000 * 20  # entries that no longer count are cleared away
-    assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == ["0.safetensors"]
-    del store
-    assert held(StreamStore(tmp_path, FEATURES, "me")) == {item: item for item in names}
-
-
-def test_a_damaged_index_is_refused(tmp_path):
-    store = StreamStore(tmp_path, FEATURES, "me")
+def test_others_may_read_while_one_writes(tmp_path):
+    store = SqliteStore(tmp_path, RECORD, "me")
     store.write(["a"], states(1))
-    store.write(["b"], states(2))
+    with closing(sqlite3.connect(f"file:{tmp_path / FILE}?mode=ro", uri=True)) as reader:
+        assert reader.execute("SELECT id, count FROM streams").fetchall() == [('"a"', 1)]
+        store.write(["b"], states(2))
+        assert reader.execute("SELECT count(*) FROM streams").fetchone() == (2,)
+    for place in (tmp_path, tmp_path / ".." / tmp_path.name):
+        with pytest.raises(StateFileError, match="in use"):
+            SqliteStore(place, RECORD, "me")
+    again = "from neotta.neo.stream_store import SqliteStore; from neotta.neo.stream_cache import record_type; "
+    again += f"SqliteStore({str(tmp_path)!r}, record_type({FEATURES}), 'me')"
+    other = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True, check=False)
+    assert "in use by another model or process" in other.stderr
     del store
-    index = tmp_path / "index.jsonl"
-    content = index.read_text()
-    index.write_text(content.replace('"a"', '"x"'))
-    with pytest.raises(StateFileError, match=r"line 2 of .* is damaged"):
-        StreamStore(tmp_path, FEATURES, "me")
-    for other in ("", "something else\n", "[1]\n", "{}\n", content.splitlines()[0]):
-        index.write_text(other)
-        with pytest.raises(StateFileError, match="is damaged, or no such file"):
-            StreamStore(tmp_path, FEATURES, "me")
-    index.write_text(content)
+    assert held(SqliteStore(tmp_path, RECORD, "me")) == {"a": 1, "b": 2}
+
+
+FORKED = """
+import os, sys, torch, neotta
+from torch import nn
+torch.set_num_threads(1)
+model = neotta.adapt(nn.Sequential(nn.Linear(4, 2)), streams=True, capacity=1, folder=sys.argv[1])
+def answer(name):
+    with neotta.streams([name]), torch.no_grad():
+        model(torch.ones(1, 4))
+answer("a")
+answer("b")
+if os.fork() == 0:
+    try:
+        answer("c")
+    except neotta.NeottaError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+answer("c")
+print(neotta.head(model).streams.counts())
+"""
+
+
+def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=True)
+    refused, counts = done.stdout.splitlines()
+    assert "opened by another process, which forked this one" in refused
+    assert ast.literal_eval(counts) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_database_of_another_kind_is_refused_and_stays(tmp_path):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    store.write(["a"], states(1))
+    del store
     with pytest.raises(StateMismatchError, match="another model"):
-        StreamStore(tmp_path, FEATURES, "you")
-    assert held(StreamStore(tmp_path, FEATURES, "me")) == {"a": 1, "b": 2}
-
-
-def test_a_file_of_slots_that_was_lost_is_noticed_stream_by_stream(tmp_path):
-    store = StreamStore(tmp_path, FEATURES, "me")
-    store.write(list(range(1025)), states(*range(1025)))
-    del store
-    (tmp_path / "1.safetensors").unlink()  # with the last of them
-    store = StreamStore(tmp_path, FEATURES, "me")
-    assert store.read([3])[1]["count"].tolist() == [3]
-    with pytest.raises(StateFileError, match=r"stream 1024 in .* is damaged"):
-        store.read([1024])
+        SqliteStore(tmp_path, RECORD, "you")
+    with pytest.raises(StateMismatchError, match="another model"):
+        SqliteStore(tmp_path, record_type(FEATURES + 1), "me")
+    assert held(SqliteStore(tmp_path, RECORD, "me")) == {"a": 1}
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute("UPDATE about SET value = 'other' WHERE key = 'format'")
+        database.commit()
+    with pytest.raises(StateFileError, match="not a database of streams"):
+        SqliteStore(tmp_path, RECORD, "me")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written"):
-        StreamStore(tmp_path / "file" / "folder", FEATURES, "me")
+    with pytest.raises(StorageError, match="cannot be read or written"):
+        SqliteStore(tmp_path / "file" / "folder", RECORD, "me")

@@ -12,13 +12,11 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 import neotta
 from neotta.errors import OptionError, StateError, StateMismatchError
-from neotta.neo.sync.replica import Record, copied, difference
+from neotta.neo.sync.replica import Message
 
 RULES = [{}, {"weighting": "batch"}, {"shrinkage": "james-stein"}]
 
@@ -78,22 +76,10 @@ def equal(one, other):
     return all(torch.equal(tensor, state(other)[name]) for name, tensor in state(one).items())
 
 
-@pytest.mark.parametrize("options", RULES, ids=str)
-@settings(max_examples=25)
-@given(before=st.lists(st.integers(1, 9), max_size=4), after=st.lists(st.integers(1, 9), max_size=4))
-def test_a_difference_merged_again_gives_the_whole(options, before, after):
-    model = fed(neotta.adapt(plain(), **options), *(batch(size, seed) for seed, size in enumerate(before)))
-    centroid = copied(neotta.head(model).centroid)
-    whole = fed(model, *(batch(size, 50 + seed) for seed, size in enumerate(after)))
-    centroid.merge(difference(neotta.head(whole).centroid, centroid))
-    for name, tensor in state(whole).items():
-        torch.testing.assert_close(getattr(centroid, name), tensor, rtol=1e-9, atol=1e-9)
-
-
-def test_a_record_comes_back_as_it_went():
+def test_a_message_comes_back_as_it_went():
     own = {"head.fc": state(fed(neotta.adapt(plain()), batch(3, 0)))}
-    record = Record("a model", "a start", 1, 7, True, own)
-    again = Record.decode(record.encode())
+    message = Message("a model", "a start", 1, 7, True, own)
+    again = Message.decode(message.encode())
     assert (again.model, again.start, again.epoch, again.round, again.done) == ("a model", "a start", 1, 7, True)
     assert all(torch.equal(tensor, again.own["head.fc"][name]) for name, tensor in own["head.fc"].items())
 

@@ -15,8 +15,8 @@ from torch.func import functional_call
 from neotta.adapters._safety import GuardedAdapter
 from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
+from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import adaptive_norm, norm_layers
-from neotta.neo.swap import Swap
 from neotta.options import Options
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -53,7 +53,7 @@ class GradientAdapter(GuardedAdapter[O]):
         self.params = {name: source.detach().clone().requires_grad_() for name, source in trained.items()}
         self.optimizer = self._optimizer(list(self.params.values()))
         start_state(self.optimizer)
-        self._batch_norm = Swap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
+        self._batch_norm = ModuleSwap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
 
     # ---- running
 

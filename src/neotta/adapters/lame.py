@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from neotta.adapters.base import Declaration, EmbeddingAdapter
 from neotta.adapters.registry import register
-from neotta.neo.centroid import widest
+from neotta.neo.memory import widest
 from neotta.options import Options
 
 Affinity = Literal["knn", "rbf", "linear"]

@@ -13,9 +13,10 @@ from torch import Tensor
 from neotta.adapters.base import Adapter, Declaration, EmbeddingAdapter
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.neo.head import VARIANTS, NEOHead
+from neotta.neo.head import NEOHead
+from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers
-from neotta.neo.swap import Swap
+from neotta.neo.variants import VARIANTS
 from neotta.options import Options
 
 
@@ -114,7 +115,7 @@ class NEOBN(Recentering):
         self._norms: dict[str, AdaptiveNorm] = {
             name: adaptive_norm(layer, options["statistics"], options["momentum"]) for name, layer in layers
         }
-        self._swap = Swap(self.model, {layer: self._norms[name] for name, layer in layers})
+        self._swap = ModuleSwap(self.model, {layer: self._norms[name] for name, layer in layers})
 
     def _adapt(self, images: Tensor) -> Tensor:
         return self._answer(self.embed(images, adapt=True), adapt=True)

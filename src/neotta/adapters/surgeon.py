@@ -18,7 +18,7 @@ from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
 from neotta.adapters.base import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.neo.swap import Swap
+from neotta.neo.module_swap import ModuleSwap
 from neotta.options import Betas, named
 
 Quirk = Literal["positional_alignment", "stale_gradients"]
@@ -87,7 +87,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
             )
         names: dict[Tensor, str] = {parameter: name for name, parameter in self._trained().items()}
         self.linears = [(names[layer.weight], layer) for layer in stand_ins.values()]
-        self._pruning = Swap(self.model, stand_ins)
+        self._pruning = ModuleSwap(self.model, stand_ins)
         self._watched, self._stale = {}, {}
         if "positional_alignment" in self.options.compat:
             biases = {layer.bias for _, layer in self.linears}

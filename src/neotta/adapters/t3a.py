@@ -18,7 +18,7 @@ from neotta.adapters._gradient import entropy
 from neotta.adapters.base import Declaration, EmbeddingAdapter
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, StateMismatchError
-from neotta.neo.centroid import widest
+from neotta.neo.memory import widest
 from neotta.options import Options
 
 NO_FILTER = -1

@@ -59,8 +59,8 @@ def export(
 
     from neotta.deploy.onnx_export import export as write
     from neotta.models.load import load_model
+    from neotta.neo.adapt import adapt
     from neotta.neo.state import load
-    from neotta.neo.surgery import adapt
 
     loaded = load_model(model, labels=names, **model_options(checkpoint, num_classes, model_option))
     if state is not None:
@@ -76,10 +76,10 @@ def export(
 
 def _stream(model: nn.Module, text: str) -> StreamId:
     """The id that is meant: ids are strings or whole numbers."""
-    from neotta.neo.surgery import stream_heads
+    from neotta.neo.surgery import heads
 
-    known = next(iter(stream_heads(model).values())).streams.counts()
-    number = int(text) if text.removeprefix("-").isdecimal() else None
+    known = next(iter(heads(model).values())).streams.counts()
+    number = int(text) if text.removeprefix("-").isdecimal() else text
     return number if number in known and text not in known else text
 
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from neotta.neo.centroid import Centroid
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
-from neotta.neo.swap import Swap
+from neotta.neo.module_swap import ModuleSwap
 
 
 class SwitchedHead(nn.Module):
@@ -45,9 +44,9 @@ class AdaptiveGraph(nn.Module):
     def __init__(self, model: nn.Module, heads: dict[str, NEOHead]) -> None:
         super().__init__()
         self.model = model
-        self.carried = [(name, entry) for name, neo in heads.items() for entry in carried(neo.centroid)]
+        self.carried = [(name, entry) for name, neo in heads.items() for entry in neo.memory.rule.remembers]
         self._switched = {name: SwitchedHead(neo) for name, neo in heads.items()}
-        self.within = Swap(model, {neo: self._switched[name] for name, neo in heads.items()})
+        self.within = ModuleSwap(model, {neo: self._switched[name] for name, neo in heads.items()})
 
     def forward(self, images: Tensor, adapt: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
         """Run the model with the state of the caller.
@@ -64,20 +63,10 @@ class AdaptiveGraph(nn.Module):
         buffers: dict[str, Any] = {}
         for name, head in self._switched.items():
             buffers[f"{name}.adapt"] = adapt
-            for entry, own in head.neo.centroid.named_buffers():
+            for entry, own in head.neo.memory.named_buffers():
                 # In the graph the state is float32: some runtimes have nothing better.
                 blank = torch.zeros_like(own, dtype=torch.float32 if own.is_floating_point() else own.dtype)
-                buffers[f"{name}.neo.centroid.{entry}"] = given.get((name, entry), blank).clone()
+                buffers[f"{name}.neo.memory.{entry}"] = given.get((name, entry), blank).clone()
         logits = logits_of(functional_call(self.model, buffers, (images,)))
-        after = [buffers[f"{name}.neo.centroid.{entry}"] for name, entry in self.carried]
-        return logits, *after, *(buffers[f"{name}.neo.centroid.rejected"] for name in self._switched)
-
-
-def carried(centroid: Centroid) -> list[str]:
-    """The entries of a centroid's state that its next answer depends on."""
-    entries = ["mean", "count"]
-    if centroid.debias or (centroid.alpha is None and centroid.weighting == "batch"):
-        entries.append("batches")
-    if centroid.variance:
-        entries.append("scatter")
-    return entries
+        after = [buffers[f"{name}.neo.memory.{entry}"] for name, entry in self.carried]
+        return logits, *after, *(buffers[f"{name}.neo.memory.rejected"] for name in self._switched)

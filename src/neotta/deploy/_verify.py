@@ -13,9 +13,9 @@ from neotta.deploy.onnx_runtime import OnnxClassifier
 from neotta.neo.find_head import logits_of
 from neotta.neo.fold import folded
 from neotta.neo.head import NEOHead
+from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.statefile import Array
 from neotta.neo.surgery import adaptation, heads
-from neotta.neo.swap import Swap
 
 TOLERANCE = 1e-4
 """The largest difference, relative to the largest logit where that is above 1."""
@@ -26,7 +26,7 @@ _SIZES = (1, 3, 2, 5)
 def verify_folded(path: Path, model: nn.Module, images: Tensor) -> str | None:
     """What is wrong with a folded file, or None."""
     adapted = any(isinstance(module, NEOHead) for module in model.modules())
-    with Swap(model, folded(model) if adapted else {}):
+    with ModuleSwap(model, folded(model) if adapted else {}):
         return _compare(OnnxClassifier(path), model, images)
 
 
@@ -38,7 +38,7 @@ def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
     for name, neo in found.items():
         fresh[name].centroid.load_state(neo.centroid.state())
     classifier = OnnxClassifier(path)
-    with Swap(model, {neo: fresh[name] for name, neo in found.items()}):
+    with ModuleSwap(model, {neo: fresh[name] for name, neo in found.items()}):
         wrong = _compare(classifier, model, images)
     for name, neo in fresh.items():
         for entry, value in neo.centroid.state().items():

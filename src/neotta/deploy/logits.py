@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from neotta.deploy._estimator import matrix
-from neotta.deploy._logit_options import bias_of
-from neotta.deploy._logit_state import LogitState, Shrinkage
-from neotta.errors import InputError
-from neotta.neo.statefile import Array
+from neotta.deploy._logit_input import Estimator, bias_of, inverse_of, matrix
+from neotta.errors import InputError, OptionError, StateError, StateMismatchError
+from neotta.neo import moments
+from neotta.neo.moments import Moments
+from neotta.neo.rules import Rule, Weighting
+from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
+
+LogitShrinkage = Literal["james-stein", "james-stein-logits"]
 
 
-class LogitRecenter(LogitState):
+class LogitRecenter(Estimator):
     """Re-center logits by their running mean, as `NEOHead` does with embeddings.
 
     `recenter(logits)` takes a batch in and answers, which is what the layer does; `partial_fit` and `transform` are its
@@ -45,16 +48,16 @@ class LogitRecenter(LogitState):
         bias: The bias of the head, (C,).
         weighting: "sample" counts every sample equally, "batch" every batch.
         alpha: The weight of a new batch in a moving average, in [0, 1], instead (NEO-Continual).
-        debias: Divide the zero start out of the moving average.
+        debias: Correct the bias of the moving average towards its zero start.
         uniform_bias: Answer with 1/C in the place of the bias (NEO-MSE).
         shrinkage: None, "james-stein" or "james-stein-logits".
         weight: The weight of the head, (C, d), for "james-stein".
 
     Attributes:
         mean_: Running mean of the bias-free logits, (C,) float64.
-        count_: How many samples stand behind it.
-        batches_: How many batches.
-        rejected_: How many rows were kept out.
+        count_: Number of samples seen.
+        batches_: Number of batches seen.
+        rejected_: Number of rows kept out.
         n_features_in_: The number of classes C.
     """
 
@@ -62,11 +65,11 @@ class LogitRecenter(LogitState):
         self,
         bias: Any = None,
         *,
-        weighting: Literal["sample", "batch"] = "sample",
+        weighting: Weighting = "sample",
         alpha: float | None = None,
         debias: bool = False,
         uniform_bias: bool = False,
-        shrinkage: Shrinkage | None = None,
+        shrinkage: LogitShrinkage | None = None,
         weight: Any = None,
     ) -> None:
         self.bias = bias
@@ -103,7 +106,7 @@ class LogitRecenter(LogitState):
         """Take a batch of logits in, unless told not to, and answer; (B, C) to (B, C), B may be 0."""
         if adapt:
             self.partial_fit(logits)
-        elif not self._fitted:
+        elif not self.__sklearn_is_fitted__():
             return self._answer(matrix(logits, type(self).__name__), 0.0)
         return self.transform(logits)
 
@@ -117,30 +120,34 @@ class LogitRecenter(LogitState):
     def partial_fit(self, X: Any, y: Any = None) -> LogitRecenter:
         """Take in a batch, (B, C); B may be 0."""
         rows = self._rows(X)
-        self._begin(rows.shape[1])
+        rule = self._begin(rows.shape[1])
         if len(rows) == 0:
             return self
-        finite = np.isfinite(rows).all(axis=1)
-        count = int(finite.sum())
-        self.rejected_ += len(rows) - count
-        if count < len(rows):
+        finite = np.asarray(np.isfinite(rows).all(axis=1))
+        free = np.where(finite[:, None], rows, 0.0).astype(np.float64) - bias_of(self.bias, rows.shape[1])
+        new = moments.summarise(free, finite=finite, variance=rule.variance, squares=self._squares)
+        if new.rejected:
             warnings.warn(
-                f"{len(rows) - count} of {len(rows)} rows of logits hold NaN or Inf: kept out of the mean",
+                f"{new.rejected} of {len(rows)} rows of logits hold NaN or Inf: kept out of the mean",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        if count:
-            self._take(rows[finite].astype(np.float64) - bias_of(self.bias, rows.shape[1]))
+        moments.combine(self._moments, new, rule.share(self._moments, new), self._squares)
         return self
 
     def transform(self, X: Any) -> Array:
         """Re-center logits, (B, C), with the mean as it is; the dtype stays."""
-        self._need_state()
         return self._answer(self._rows(X), self.centre())
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """`fit`, then `transform`."""
         return self.fit(X).transform(X)
+
+    def centre(self) -> Array:
+        """The vector that is subtracted from the bias-free logits, (C,): W c."""
+        self._need_state()
+        centre: Array = self._rule(self.n_features_in_).centre(self._moments, self._squares)
+        return centre
 
     def _answer(self, rows: Array, centre: Array | float) -> Array:
         answer = rows.astype(np.float64) - centre
@@ -150,3 +157,112 @@ class LogitRecenter(LogitState):
 
     def _rows(self, X: Any) -> Array:
         return matrix(X, type(self).__name__, getattr(self, "n_features_in_", None))
+
+    def _squares(self, free: Array) -> Array:
+        """Squared lengths of bias-free logits (..., C), or of the embeddings (..., d) behind them."""
+        return moments.squares(free @ self._inverse.T if self.shrinkage == "james-stein" else free)  # type: ignore[no-any-return]
+
+    # ---- the state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_moments")
+
+    @property
+    def mean_(self) -> Array:
+        """Running mean of the bias-free logits, (C,) float64."""
+        return np.array(self._state("mean"))
+
+    @property
+    def count_(self) -> int:
+        """Number of samples seen."""
+        return int(self._state("count"))
+
+    @property
+    def batches_(self) -> int:
+        """Number of batches seen."""
+        return int(self._state("batches"))
+
+    @property
+    def rejected_(self) -> int:
+        """Number of rows kept out because of NaN or Inf."""
+        return int(self._state("rejected"))
+
+    def _state(self, name: str) -> Any:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet: it has no {name}_")
+        return getattr(self._moments, name)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for name in ("_moments", "n_features_in_", "_inverse", "_shrinkage"):
+            self.__dict__.pop(name, None)
+
+    def merge(self, other: LogitRecenter) -> None:
+        """Take in the state of another, exactly as if its samples had come here.
+
+        Raises:
+            OptionError: A moving average cannot be merged: it depends on the order of its batches.
+            StateMismatchError: The two count in different ways or differ in size.
+        """
+        if not isinstance(other, LogitRecenter):
+            raise InputError(f"a {type(self).__name__} merges with another, got {type(other).__name__}")
+        if self.alpha is not None or other.alpha is not None:
+            raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
+        if not other.__sklearn_is_fitted__():
+            return
+        classes = other.n_features_in_
+        if getattr(self, "n_features_in_", classes) != classes or self._kind(classes) != other._kind(classes):
+            raise StateMismatchError("states of other options, bias or number of classes cannot be merged")
+        rule = self._begin(classes)
+        rule.merge(self._moments, other._moments, self._squares)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the state as a safetensors file, which appears at once and whole."""
+        self._need_state()
+        write_arrays(path, self._moments._asdict(), self._kind(self.n_features_in_))
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file of `save`; if it does not fit, an error and no change."""
+        arrays, about = read_arrays(path)
+        if about.get("kind") != "logits":
+            raise StateMismatchError(f"{os.fspath(path)!r} does not hold the state of a {type(self).__name__}")
+        wrong = [name for name, value in self._kind(about["classes"]).items() if about.get(name) != value]
+        if wrong:
+            raise StateMismatchError(f"{os.fspath(path)!r} was saved with another {' and '.join(wrong)}")
+        self.reset()
+        self._begin(about["classes"])
+        self._moments = Moments(**{name: np.array(array) for name, array in arrays.items()})
+
+    def _kind(self, classes: int) -> dict[str, Any]:
+        """What two states of so many classes must have in common."""
+        names = ("weighting", "alpha", "debias", "uniform_bias", "shrinkage")
+        options = {name: getattr(self, name) for name in names}
+        head = fingerprint({"bias": bias_of(self.bias, classes)})
+        return {"kind": "logits", "classes": classes, "options": options, "bias": head}
+
+    def _begin(self, classes: int) -> Rule:
+        """Check the options, and begin with an empty state unless there is one."""
+        rule = self._rule(classes)
+        if not self.__sklearn_is_fitted__():
+            self.n_features_in_ = classes
+            self._shrinkage = self.shrinkage
+            self._moments = Moments(
+                np.array(0), np.array(0), np.array(0), mean=np.zeros(classes), scatter=np.array(0.0)
+            )
+        return rule
+
+    def _rule(self, classes: int) -> Rule:
+        """The rule that the options describe: scikit-learn wants them checked only when they are used."""
+        if self.shrinkage not in (None, *get_args(LogitShrinkage)):
+            raise OptionError(f"shrinkage is None, 'james-stein' or 'james-stein-logits', got {self.shrinkage!r}")
+        rule = Rule(self.weighting, self.alpha, self.debias, "james-stein" if self.shrinkage else None)
+        bias_of(self.bias, classes)
+        if self.__sklearn_is_fitted__() and self.shrinkage != self._shrinkage:
+            raise OptionError("shrinkage needs the variance from the first sample on: reset() before changing it")
+        if self.shrinkage == "james-stein" and not hasattr(self, "_inverse"):
+            self._inverse = inverse_of(self.weight, classes)
+        return rule
+
+    def _need_state(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise StateError(f"this {type(self).__name__} is not fitted yet: call partial_fit or recenter first")

@@ -22,12 +22,12 @@ from neotta.models.preprocess import Preprocess
 from neotta.neo.find_head import logits_of
 from neotta.neo.fold import alone, folded
 from neotta.neo.head import NEOHead
+from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import adaptation, check_module, heads, need_stream
-from neotta.neo.swap import Swap
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -97,7 +97,7 @@ def export(
         need_stream(model, stream, "neotta.deploy.export(model, path, stream='gate')")
     if stream is not None:
         rest: dict[str, Any] = {"preprocess": preprocess, "labels": labels, "name": name, "example": example}
-        with Swap(model, alone(model, stream)):
+        with ModuleSwap(model, alone(model, stream)):
             export(model, path, form=form, **rest, opset=opset, verify=verify)
         return
     images = _images(model, preprocess, example)
@@ -108,7 +108,7 @@ def export(
             _refuse_norms(model)
             proto = _adaptive(model, found, card, images, opset)
         else:
-            with Swap(model, folded(model) if adapted else {}):
+            with ModuleSwap(model, folded(model) if adapted else {}):
                 _check_labels(card, logits_of(model(images)))
                 proto = program(model, (images,), ({0: BATCH},), ["images"], ["logits"], opset)
         _write(proto, card, path, model, images, verify)

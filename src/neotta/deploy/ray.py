@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from neotta.errors import DataError, MissingExtraError, OptionError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
-from neotta.neo.stream_head import StreamHead
 from neotta.neo.surgery import adaptation, heads
-from neotta.neo.sync.replica import Record, copied
+from neotta.neo.sync.replica import Message, copied
+from neotta.neo.variants import mergeable
 
 Batch = dict[str, np.ndarray[Any, Any]]
 Images = str | Callable[[Batch], Tensor]
@@ -57,16 +57,15 @@ def adapt(
         MissingExtraError: Ray is not installed.
     """
     method, options, _ = adaptation(model)
-    given = options.given()
-    if "alpha" in given or given.get("statistics") == "ema":
+    if not mergeable(options):
         raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' on Ray")
     _refuse_streams(model)
-    totals = {name: copied(neo.centroid) for name, neo in heads(model).items()}
+    totals = {name: copied(neo.centroid.state()) for name, neo in heads(model).items()}
     for row in _mapped(dataset, _Summarise, (model, images), batch_size, workers, resources).iter_rows():
-        for name, state in Record.decode(row["record"]).own.items():
-            totals[name].merge(copied(totals[name], state))
+        for name, state in Message.decode(row["message"]).own.items():
+            heads(model)[name].memory.rule.merge(totals[name], copied(state))
     for name, neo in heads(model).items():
-        neo.centroid.load_state(totals[name].state())
+        neo.centroid.load_state(totals[name]._asdict())
 
 
 def predict(
@@ -103,7 +102,7 @@ def predict(
 
 
 def _refuse_streams(model: nn.Module) -> None:
-    if any(isinstance(module, StreamHead) for module in model.modules()):
+    if any(isinstance(module, NEOHead) and module.memory.many for module in model.modules()):
         raise OptionError("a model with many streams cannot be run on Ray: use one model, and one dataset, per stream")
 
 
@@ -162,8 +161,8 @@ class _Summarise(_Worker):
             neo.centroid.reset()
             neo.unfreeze()
         self.run(batch)
-        own = {name: copied(neo.centroid).state() for name, neo in heads(self.model).items()}
-        return {"record": [Record("", "", 0, 0, False, own).encode()]}
+        own = {name: copied(neo.centroid.state())._asdict() for name, neo in heads(self.model).items()}
+        return {"message": [Message("", "", 0, 0, False, own).encode()]}
 
 
 class _Adapting(_Worker):

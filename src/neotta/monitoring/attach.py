@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
-from neotta.errors import ModelError, OptionError, UnknownNameError
+from neotta.errors import InputError, ModelError, OptionError, UnknownNameError
 from neotta.neo.centroid import Centroid
 from neotta.neo.head import NEOHead
 from neotta.neo.statefile import fingerprint
-from neotta.neo.stream_head import StreamHead
 from neotta.neo.stream_ids import StreamId, current, one
 from neotta.neo.surgery import heads, need_stream
 
@@ -22,16 +20,18 @@ Watch = Callable[[Tensor], object]
 
 
 class Target:
-    """A NEO head: how to watch it, what it subtracts, and how to give it another centroid.
+    """A NEO head, or one stream of it: how to watch it, what it subtracts, and how to give it another centroid.
 
     Args:
         name: The name of the head in its model.
         head: The head.
+        stream: Which of its streams, if it keeps many.
     """
 
-    def __init__(self, name: str, head: NEOHead) -> None:
+    def __init__(self, name: str, head: NEOHead, stream: StreamId | None = None) -> None:
         self.name = name
         self._head = head
+        self._stream = stream
         self.fingerprint = fingerprint(dict(head.named_parameters()))
 
     @property
@@ -41,26 +41,31 @@ class Target:
 
     @property
     def count(self) -> int:
-        """How many samples stand behind its centroid."""
-        return self.neo.count
+        """Number of samples seen."""
+        return self.centroid().total()
 
     def centre(self) -> Tensor:
         """A copy of what it subtracts, (d,) float64."""
-        return self.neo.centre(torch.float64).cpu()
+        return self.centroid().value(torch.float64).cpu()
+
+    def centroid(self) -> Centroid:
+        """A copy of its centroid; an empty one for a stream that was not seen yet."""
+        try:
+            return self.neo.memory.centroid(self._stream)
+        except InputError:
+            return self.blank()
 
     def blank(self) -> Centroid:
         """An empty centroid of its kind."""
-        centroid = copy.deepcopy(self.neo.centroid)
-        centroid.reset()
-        return centroid
+        return self.neo.memory.blank()
 
     def put(self, centroid: Centroid) -> None:
         """Give it another centroid."""
-        self.neo.centroid.load_state(centroid.state())
+        self.neo.memory.put(centroid, self._stream)
 
     def reset(self) -> None:
         """Forget the adaptation."""
-        self.neo.reset()
+        self.neo.reset(self._stream)
 
     def watch(self, watch: Watch) -> Callable[[], None]:
         """Have `watch` called with every batch of embeddings before it is answered; returns what ends that."""
@@ -72,38 +77,9 @@ class Target:
         return self._head.register_forward_pre_hook(hook).remove
 
     def _show(self, embeddings: Tensor, watch: Watch) -> None:
-        watch(embeddings)
-
-
-class _Stream(Target):
-    """One stream of a head that keeps many."""
-
-    _head: StreamHead
-
-    def __init__(self, name: str, head: StreamHead, stream: StreamId) -> None:
-        super().__init__(name, head)
-        self._stream = stream
-
-    @property
-    def count(self) -> int:
-        state = self._head.streams.read(self._stream)
-        return 0 if state is None else int(state["count"])
-
-    def centre(self) -> Tensor:
-        if self._head.streams.read(self._stream) is None:
-            return torch.zeros(self._head.in_features, dtype=torch.float64)
-        return self._head.centre_of(self._stream).double().cpu()
-
-    def blank(self) -> Centroid:
-        return self._head.streams.blank()
-
-    def put(self, centroid: Centroid) -> None:
-        self._head.streams.put(self._stream, centroid)
-
-    def reset(self) -> None:
-        self._head.reset(self._stream)
-
-    def _show(self, embeddings: Tensor, watch: Watch) -> None:
+        if self._stream is None:
+            watch(embeddings)
+            return
         ids = current(len(embeddings) if embeddings.dim() > 1 else 1)
         mine = [place for place, item in enumerate(ids) if item == self._stream]
         if mine:
@@ -156,5 +132,4 @@ def find_target(model: nn.Module | Recentering, head: str | None = None, stream:
     name = next(iter(found)) if head is None else head
     if name not in found:
         raise UnknownNameError("head", name, found)
-    neo = found[name]
-    return _Stream(name, neo, one(stream)) if isinstance(neo, StreamHead) else Target(name, neo)
+    return Target(name, found[name], None if stream is None else one(stream))

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
 from neotta.neo.centroid import Centroid
-from neotta.neo.head import VARIANTS
 from neotta.neo.state import save
 from neotta.neo.statefile import read_state, write_state
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import head, need_stream
+from neotta.neo.variants import VARIANTS
 
 if TYPE_CHECKING:
     from neotta.monitoring.monitor import Monitor

@@ -30,7 +30,7 @@ def place(target: Target, mean: Tensor, worth: int, seen: Floats, variance: floa
         return
     centroid = target.blank()
     centroid.set(start.mean, count)
-    if centroid.variance:
+    if centroid.rule.variance:
         centroid.scatter.fill_(variance * (count - 1))
     target.put(centroid)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from neotta.errors import UnsupportedModelError
-from neotta.neo.head import NEOHead
+from neotta.neo.module_swap import ModuleSwap, give_back
 from neotta.neo.norms import AdaptiveNorm
-from neotta.neo.stream_ids import StreamId, one
-from neotta.neo.surgery import Model, adaptation, check_module, heads, stream_heads
-from neotta.neo.swap import Swap, give_back
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.surgery import Model, adaptation, check_module, heads, mark, need_stream, original
 
 # What a folded layer stands in for. It is noted here and not in the layer, which is to be a plain one.
 _FOLDED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
@@ -36,36 +34,35 @@ def fold(model: Model, *, stream: StreamId | None = None) -> Model:
     """
     pairs = folded(model, stream)
     for new, plain in pairs.items():
-        original = _original(new)
-        give_back(original, new)
-        _FOLDED[plain] = original
-    Swap(model, pairs).do()
+        before = _stands_for(new)
+        if before is not None:
+            give_back(before, new)
+            _FOLDED[plain] = before
+    ModuleSwap(model, pairs).do()
     return model
 
 
 def folded(model: nn.Module, stream: StreamId | None = None) -> dict[nn.Module, nn.Module]:
     """The plain layers that `fold` puts in, by the layers they stand in for; the model stays as it is."""
-    found = heads(model)
+    need_stream(model, stream, "neotta.fold(model, stream='gate')")
     norms = [module for module in model.modules() if isinstance(module, AdaptiveNorm)]
     if any(norm.statistics == "batch" for norm in norms):
         raise UnsupportedModelError(
             "neo-bn with the statistics of the current batch cannot be folded: adapt with statistics='ema'"
         )
-    pairs: dict[nn.Module, nn.Module] = {neo: neo.folded() for neo in found.values()} if stream is None else {}
-    if stream is not None:
-        pairs.update({neo: neo.folded_for(one(stream)) for neo in stream_heads(model).values()})
+    pairs: dict[nn.Module, nn.Module] = {neo: neo.folded(stream) for neo in heads(model).values()}
     pairs.update({norm: _folded_norm(norm) for norm in norms})
     return pairs
 
 
 def _folded_norm(norm: AdaptiveNorm) -> nn.Module:
     """A layer of the original kind whose stored statistics are the moving ones."""
-    plain = copy.copy(_original(norm))
+    plain = copy.copy(_stands_for(norm)) or norm
     plain._parameters = norm._parameters.copy()
     plain._buffers = {
         name: norm._buffers.get(f"ema_{name}", buffer) for name, buffer in norm._buffers.items() if "ema_" not in name
     }
-    return plain  # type: ignore[no-any-return]
+    return plain
 
 
 def restore(model: Model) -> Model:
@@ -77,18 +74,18 @@ def restore(model: Model) -> Model:
     check_module(model)
     pairs: dict[nn.Module, nn.Module] = {}
     for module in model.modules():
-        original = module
-        while (older := _original(original)) is not None:
-            if original in _FOLDED:
-                _follow(older, original)
+        first = module
+        while (older := _stands_for(first)) is not None:
+            if first in _FOLDED:
+                _follow(older, first)
             else:
-                give_back(older, original)
-            original = older
-        if original is not module:
-            pairs[module] = original
+                give_back(older, first)
+            first = older
+        if first is not module:
+            pairs[module] = first
     if not pairs:
         heads(model)
-    Swap(model, pairs).do()
+    ModuleSwap(model, pairs).do()
     return model
 
 
@@ -105,18 +102,14 @@ def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
     Raises:
         InputError: The model keeps no streams apart, or there is none of this name.
     """
+    need_stream(model, stream, "")
     asked = adaptation(model)._replace(streams=None)
-    pairs: dict[nn.Module, nn.Module] = {}
-    for streaming in stream_heads(model).values():
-        pairs[streaming] = neo = NEOHead.variant(streaming, asked.method, asked.options)
-        neo.centroid.load_state(streaming.streams.centroid(one(stream)).state())
-        neo.__dict__["_adaptation"] = asked
+    pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
+    for neo in pairs.values():
+        mark(neo, asked)
     return pairs
 
 
-def _original(module: nn.Module) -> Any:
+def _stands_for(module: nn.Module) -> nn.Module | None:
     """What a module stands in for, or None."""
-    if module in _FOLDED:
-        return _FOLDED[module]
-    kept = module.__dict__.get("_original")
-    return kept.module if kept is not None else None
+    return _FOLDED.get(module) or original(module)

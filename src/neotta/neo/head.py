@@ -5,90 +5,50 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from neotta.errors import InputError, OptionError
-from neotta.neo.centroid import Centroid, Weighting
+from neotta.errors import InputError
+from neotta.neo.centroid import Centroid
+from neotta.neo.memory import Memory
+from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm
-from neotta.neo.swap import Keep
+from neotta.neo.rules import Rule, Shrinkage, Weighting
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.stream_memory import StreamMemory
+from neotta.neo.variants import rule_of
 from neotta.options import Options
 
 Head = TypeVar("Head", bound="NEOHead")
 
 
-class NEOOptions(Options):
-    """Options of NEO and NEO-MSE.
-
-    Attributes:
-        weighting: `"sample"` counts every sample equally, `"batch"` every batch (the paper's pseudo-code).
-        shrinkage: `"james-stein"` scales the mean down while few samples stand behind it.
-    """
-
-    weighting: Weighting = "sample"
-    shrinkage: Literal["james-stein"] | None = None
-
-
-class NEOContinualOptions(Options):
-    """Options of NEO-Continual.
-
-    Attributes:
-        alpha: The weight of a new batch in the moving average.
-        debias: Divide the zero start out of the moving average.
-    """
-
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.1
-    debias: bool = False
-
-
-class NEOBNOptions(NEOOptions):
-    """Options of NEO-BN.
-
-    Attributes:
-        statistics: `"batch"` normalises with the current batch, `"ema"` with a moving average that starts at the
-            stored statistics.
-        momentum: The weight of a new batch in that moving average.
-    """
-
-    statistics: Literal["batch", "ema"] = "batch"
-    momentum: Annotated[float, Field(ge=0, le=1)] = 0.1
-
-
-VARIANTS: dict[str, type[Options]] = {
-    "neo": NEOOptions,
-    "neo-continual": NEOContinualOptions,
-    "neo-mse": NEOOptions,
-    "neo-bn": NEOBNOptions,
-}
-"""The variants that live in the head (and, for NEO-BN, in the batch-norm layers), with their options."""
-
-
 class NEOHead(nn.Linear):
     """A drop-in `nn.Linear` that re-centers its input: W (h - c) + b, c the running mean of h.
 
-    While `adapting` is on, each call first takes its batch into the centroid and then answers with the new
-    centroid. `weight` and `bias` keep their names, so checkpoints of the plain layer load strictly; the centroid's
-    state is in buffers that follow the module but stay out of its `state_dict` (save it with `neotta.save`).
+    While `adapting` is on, each call first takes its batch into the memory and then answers with the new centroid.
+    `weight` and `bias` keep their names, so checkpoints of the plain layer load strictly; what is remembered is in
+    buffers that follow the module but stay out of its `state_dict` (save it with `neotta.save`).
 
-    Any leading dimensions are samples: for (B, T, d) every token counts, which is NEO on the mean of the tokens.
+    The memory is a `Centroid`, or a `StreamMemory` with one centroid for each stream: then c is that of the stream
+    that h comes from. Any leading dimensions are samples: for (B, T, d) every token counts, which is NEO on the mean of
+    the tokens.
 
     Args:
         in_features: The length d of an embedding.
         out_features: The number of classes C.
         bias: Whether there is a bias.
-        weighting: `"sample"` or `"batch"`, see `Centroid`.
+        weighting: `"sample"` or `"batch"`, see `Rule`.
         alpha: Use a moving average instead (NEO-Continual).
-        debias: Divide its zero start out.
+        debias: Correct its bias towards the zero start.
         shrinkage: `None` or `"james-stein"`.
         uniform_bias: Answer with 1/C in the place of the bias (NEO-MSE, for heads trained with squared error).
     """
 
     adapting: bool
-    centroid: Centroid
+    memory: Memory
 
     def __init__(
         self,
@@ -99,20 +59,32 @@ class NEOHead(nn.Linear):
         weighting: Weighting = "sample",
         alpha: float | None = None,
         debias: bool = False,
-        shrinkage: Literal["james-stein"] | None = None,
+        shrinkage: Shrinkage | None = None,
         uniform_bias: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        self._install(weighting, alpha, debias, shrinkage, uniform_bias)
+        rule = Rule(weighting, alpha, debias, shrinkage)
+        self._install(Centroid(in_features, rule, device=self.weight.device), uniform_bias)
 
     @classmethod
-    def from_linear(cls: type[Head], linear: nn.Linear, **options: Any) -> Head:
-        """Make a head that shares the parameters, hooks and mode of an existing layer."""
-        unknown = [name for name in options if name not in _DEFAULTS]
-        if unknown:
-            raise OptionError(f"a NEO head has no option {unknown[0]!r}: it takes {', '.join(_DEFAULTS)}")
+    def from_linear(
+        cls: type[Head],
+        linear: nn.Linear,
+        *,
+        memory: Memory | None = None,
+        uniform_bias: bool = False,
+        **rule: Any,
+    ) -> Head:
+        """Make a head that shares the parameters, hooks and mode of an existing layer.
+
+        Args:
+            linear: The layer.
+            memory: Where moments live; by default a new `Centroid`.
+            uniform_bias: See the class.
+            **rule: Options of the centroid's rule by name, if no memory is given: see the class.
+        """
         head = cls.__new__(cls)
         nn.Module.__init__(head)
         head.in_features = linear.in_features
@@ -121,38 +93,35 @@ class NEOHead(nn.Linear):
         head.register_parameter("bias", linear.bias)
         head.training = linear.training
         _share_hooks(linear, head)
-        head._install(**{**_DEFAULTS, **options})
+        if memory is None:
+            memory = Centroid(linear.in_features, Rule.of(rule), device=linear.weight.device)
+        head._install(memory, uniform_bias)
         return head
 
     @classmethod
-    def variant(cls: type[Head], linear: nn.Linear, method: str, options: Options) -> Head:
+    def variant(
+        cls: type[Head], linear: nn.Linear, method: str, options: Options, memory: Memory | None = None
+    ) -> Head:
         """Make the head that a method of the NEO family needs."""
-        names = ("weighting", "alpha", "debias", "shrinkage")
-        given = {name: value for name, value in options.given().items() if name in names}
-        return cls.from_linear(linear, **given, uniform_bias=method == "neo-mse")
+        if memory is None:
+            memory = Centroid(linear.in_features, rule_of(options), device=linear.weight.device)
+        return cls.from_linear(linear, memory=memory, uniform_bias=method == "neo-mse")
 
-    def _install(
-        self,
-        weighting: Weighting,
-        alpha: float | None,
-        debias: bool,
-        shrinkage: Literal["james-stein"] | None,
-        uniform_bias: bool,
-    ) -> None:
-        if shrinkage not in (None, "james-stein"):
-            raise OptionError(f"shrinkage is {shrinkage!r}: it is None or 'james-stein'")
-        if shrinkage and (alpha is not None or weighting != "sample"):
-            raise OptionError("shrinkage goes with weighting='sample' and no alpha: it needs a count of samples")
-        self.shrinkage = shrinkage
+    def alone(self, stream: StreamId) -> NEOHead:
+        """A head with a copy of one stream's centroid as its only one.
+
+        Raises:
+            InputError: The head does not keep streams apart, or there is none of this name.
+        """
+        memory = self.streams.centroid(stream)
+        return NEOHead.from_linear(self, memory=memory, uniform_bias=self.uniform_bias)
+
+    def _install(self, memory: Memory, uniform_bias: bool) -> None:
+        self.memory = memory
         self.uniform_bias = uniform_bias
         self.adapting = True
         # Batch-norm layers that adapt together with this head (NEO-BN); not its children.
-        self.followers: list[Keep[AdaptiveNorm]] = []
-        self._remember({"weighting": weighting, "alpha": alpha, "debias": debias, "variance": shrinkage is not None})
-
-    def _remember(self, rule: dict[str, Any]) -> None:
-        """Make what keeps the mean."""
-        self.centroid = Centroid(self.in_features, **rule, device=self.weight.device)
+        self.followers: list[Unregistered[AdaptiveNorm]] = []
 
     # ---- the layer
 
@@ -165,26 +134,27 @@ class NEOHead(nn.Linear):
         Returns:
             Logits, (..., C).
         """
-        weight: Any = self._parameters["weight"]  # as attributes of a module they would be searched for
+        modules: Any = self._modules  # as attributes of a module they would be searched for
+        weight: Any = self._parameters["weight"]
         flat = input
         if input.dtype is not weight.dtype or input.dim() != 2 or input.size(1) != self.in_features:
             self._check(input)  # not always: a call costs more than the comparison
             flat = input.reshape(-1, self.in_features)
-        if not self.adapting:
-            return self.classify(self.recenter(input))
-        centroid: Any = self._modules["centroid"]
-        centre = centroid.step(flat, self.shrinkage is not None)
-        if self.uniform_bias or centre.dtype is not input.dtype:
-            return self.classify(_subtract(input, centre))
-        return F.linear(input - centre, weight, self._parameters["bias"])
+        samples = input.shape[0] if input.dim() > 1 else 1
+        centred = _subtract(flat, modules["memory"].step(flat, samples, adapt=self.adapting))
+        return self.classify(centred if flat is input else centred.reshape(input.shape))
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
-        return _subtract(embeddings, self.centre(_wide(embeddings.dtype)))
+        return _subtract(embeddings, self.centroid.value(torch.promote_types(embeddings.dtype, torch.float32)))
 
-    def centre(self, dtype: torch.dtype | None = None) -> Tensor:
-        """A copy of the vector that is subtracted, (d,)."""
-        return self.centroid.shrunk(dtype) if self.shrinkage else self.centroid.value(dtype)
+    def centre(self, dtype: torch.dtype | None = None, *, stream: StreamId | None = None) -> Tensor:
+        """A copy of the vector that is subtracted, (d,).
+
+        Raises:
+            InputError: There are many streams and none is named, or there is no such stream.
+        """
+        return self.memory.centroid(stream).value(dtype)
 
     def classify(self, embeddings: Tensor) -> Tensor:
         """The linear part alone, (..., d) to (..., C)."""
@@ -209,12 +179,34 @@ class NEOHead(nn.Linear):
 
     @property
     def count(self) -> int:
-        """How many samples stand behind the centroid."""
-        return int(self.centroid.count)
+        """Number of samples seen, in all streams together."""
+        return self.memory.total()
 
-    def reset(self) -> None:
-        """Forget the centroid."""
-        self.centroid.reset()
+    @property
+    def centroid(self) -> Centroid:
+        """The only centroid.
+
+        Raises:
+            InputError: There is one for each stream: see `streams`.
+        """
+        if isinstance(self.memory, Centroid):
+            return self.memory
+        raise InputError("this head keeps one centroid per stream: head.streams.centroid(stream) is a copy of one")
+
+    @property
+    def streams(self) -> StreamMemory:
+        """The centroids of the streams.
+
+        Raises:
+            InputError: There is only one centroid: see `centroid`.
+        """
+        if isinstance(self.memory, StreamMemory):
+            return self.memory
+        raise InputError("this model does not keep streams apart: adapt it with streams=True, or name no stream")
+
+    def reset(self, stream: StreamId | None = None) -> None:
+        """Forget everything, or what was learnt of one stream."""
+        self.memory.reset(stream)
         for follower in self.followers:
             follower.module.reset()
 
@@ -233,13 +225,9 @@ class NEOHead(nn.Linear):
 
     @torch.no_grad()
     @torch.inference_mode(False)
-    def folded(self) -> nn.Linear:
-        """A plain layer that answers as this one does now: the bias becomes b - W c."""
-        return self._folded(self.centre())
-
-    @torch.no_grad()
-    @torch.inference_mode(False)
-    def _folded(self, centre: Tensor) -> nn.Linear:
+    def folded(self, stream: StreamId | None = None) -> nn.Linear:
+        """A plain layer that answers as this one does now, or does now for one stream: the bias becomes b - W c."""
+        centre = self.centre(stream=stream)
         bias = self.bias.double() if self.bias is not None else self.weight.new_zeros(self.out_features).double()
         if self.uniform_bias:
             bias = torch.full_like(bias, 1.0 / self.out_features)
@@ -253,27 +241,13 @@ class NEOHead(nn.Linear):
     def extra_repr(self) -> str:
         """What stands between the brackets when the module is printed."""
         parts = [super().extra_repr()]
-        if self.shrinkage:
-            parts.append(f"shrinkage={self.shrinkage!r}")
+        if self.memory.rule.shrinkage:
+            parts.append(f"shrinkage={self.memory.rule.shrinkage!r}")
         if self.uniform_bias:
             parts.append("uniform_bias=True")
         if not self.adapting:
             parts.append("frozen")
         return ", ".join(parts)
-
-
-_DEFAULTS: dict[str, Any] = {
-    "weighting": "sample",
-    "alpha": None,
-    "debias": False,
-    "shrinkage": None,
-    "uniform_bias": False,
-}
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype to compute in: float32 or better."""
-    return dtype if dtype.itemsize >= 4 else torch.float32
 
 
 def _subtract(embeddings: Tensor, centre: Tensor) -> Tensor:

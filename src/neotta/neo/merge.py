@@ -10,17 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.neo.moments import Moments
+from neotta.neo.rules import Rule
 from neotta.neo.state import state_of
 from neotta.neo.statefile import State, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
-from neotta.neo.stream_store import COUNTS
+from neotta.neo.variants import VARIANTS, mergeable, rule_of
 
 
 def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State:
     """Merge states of one model, as if all their samples had come to one machine.
 
-    The order does not matter, and merged states can be merged again. Streams of the same id become one stream. Samples
-    that stand behind several of the states count as often: merge what was gathered apart.
+    The order does not matter, and merged states can be merged again. Streams of the same id become one stream. A sample
+    contained in several states is counted several times: merge what was gathered apart.
 
     ```python
     neotta.merge(["monday.safetensors", "tuesday.safetensors"]).save("week.safetensors")
@@ -44,22 +46,19 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     (first, about), source = read[0]
     for state, name in read[1:]:
         _check(about, state.about, source, name)
-    options = about["options"]
-    if "alpha" in options or options.get("statistics") == "ema":
+    options = VARIANTS[about["method"]].make(about["method"], about["options"])
+    if not mergeable(options):
         raise OptionError(
             f"a moving average ({about['method']}) cannot be merged: it depends on the order of its batches"
         )
-    by = "batches" if options.get("weighting") == "batch" else "count"
-    variance = options.get("shrinkage") is not None
+    many, rule = bool(about.get("streams")), rule_of(options)
     merged: dict[str, Tensor] = {}
     for head in about["heads"]:
-        parts = [_table(state.tensors, head, bool(about.get("streams"))) for state, _ in read]
-        ids, tensors = _merged(parts, by, variance)
-        if about.get("streams"):
+        ids, total = _merged([_table(state.tensors, head, many) for state, _ in read], rule)
+        if many:
             merged[f"{head}.ids"] = pack(ids)
-        for key, tensor in tensors.items():
-            kind = first[f"{head}.{key}"].dtype
-            merged[f"{head}.{key}"] = (tensor if about.get("streams") else tensor[0]).to(kind)
+        for key, tensor in total._asdict().items():
+            merged[f"{head}.{key}"] = (tensor if many else tensor[0]).to(first[f"{head}.{key}"].dtype)
     return State(merged, about)
 
 
@@ -88,30 +87,25 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
             raise StateMismatchError(f"{other} cannot be merged with {one}: it was made with {what}")
 
 
-def _table(tensors: dict[str, Tensor], head: str, many: bool) -> tuple[list[StreamId], dict[str, Tensor]]:
+def _table(tensors: dict[str, Tensor], head: str, many: bool) -> tuple[list[StreamId], Moments]:
     """The streams of one head, (S, ...) each; a single centroid is a single stream."""
-    keys = (*COUNTS, "mean", "scatter")
-    rows = {key: tensors[f"{head}.{key}"] if many else tensors[f"{head}.{key}"][None] for key in keys}
+    rows = [tensors[f"{head}.{key}"].cpu() for key in Moments._fields]
     ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
-    return ids, {key: tensor.cpu() for key, tensor in rows.items()}
+    table = Moments(*(row if many else row[None] for row in rows))
+    return ids, table._replace(mean=table.mean.double(), scatter=table.scatter.double())
 
 
-def _merged(
-    parts: list[tuple[list[StreamId], dict[str, Tensor]]], by: str, variance: bool
-) -> tuple[list[StreamId], dict[str, Tensor]]:
-    """Add up tables by stream: n = Σ nᵢ, mean = Σ nᵢ mᵢ / n, scatter = Σ sᵢ + Σ nᵢ |mᵢ - mean|²."""
-    every = [item for ids, _ in parts for item in ids]
+def _merged(parts: list[tuple[list[StreamId], Moments]], rule: Rule) -> tuple[list[StreamId], Moments]:
+    """Add up tables by stream."""
     places: dict[StreamId, int] = {}
-    segments = torch.tensor([places.setdefault(item, len(places)) for item in every], dtype=torch.int64)
-    rows = {key: torch.cat([tensors[key] for _, tensors in parts]) for key in parts[0][1]}
-
-    def total(values: Tensor) -> Tensor:
-        zeros = torch.zeros(len(places), *values.shape[1:], dtype=values.dtype)
-        return zeros.index_add_(0, segments, values)
-
-    weight, means = rows[by].double(), rows["mean"].double()
-    mean = total(means * weight[:, None]) / total(weight).clamp(min=1)[:, None]
-    scatter = rows["scatter"].double()
-    if variance:
-        scatter = scatter + (means - mean[segments]).square().sum(1) * weight
-    return list(places), {**{key: total(rows[key]) for key in COUNTS}, "mean": mean, "scatter": total(scatter)}
+    for ids, _ in parts:
+        for item in ids:
+            places.setdefault(item, len(places))
+    total = Moments(*(torch.zeros(len(places), *column.shape[1:], dtype=column.dtype) for column in parts[0][1]))
+    for ids, part in parts:
+        rows = torch.tensor([places[item] for item in ids], dtype=torch.int64)
+        mine = Moments(*(column[rows] for column in total))
+        rule.merge(mine, part)
+        for column, values in zip(total, mine, strict=True):
+            column[rows] = values
+    return list(places), total

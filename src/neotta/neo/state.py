@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neotta.errors import ModelError, StateMismatchError
+from neotta.neo.adapt import adapt
 from neotta.neo.fold import restore
+from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.statefile import State, fingerprint, read_state
-from neotta.neo.stream_head import StreamHead
-from neotta.neo.stream_ids import StreamId, one, pack, unpack
-from neotta.neo.surgery import adapt, adaptation, check_module, heads, stream_heads
+from neotta.neo.stream_ids import StreamId, one
+from neotta.neo.surgery import adaptation, check_module, heads, need_stream, stand_ins
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
@@ -26,7 +28,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | N
         model: The adapted model.
         path: The file.
         stream: Save this stream alone, for a model that keeps one centroid per stream (else all are saved). What is
-            saved then is an ordinary state, as of a model that has met nothing but this stream.
+            saved then is an ordinary state, as of a model that has seen nothing but this stream.
 
     Raises:
         NotAdaptedError: The model is not adapted.
@@ -65,13 +67,13 @@ def load(
         raise StateMismatchError(f"{source} holds the state of an adapter: use adapter.load(path)")
     if stream is not None and about.get("streams"):
         raise StateMismatchError(f"{source} holds many streams: save one alone, neotta.save(model, path, stream=...)")
-    was_adapted = any("_adaptation" in module.__dict__ for module in model.modules())
+    was_adapted = bool(stand_ins(model))
     try:
         _adapt_like(model, about, many=stream is not None or bool(about.get("streams")))
     except ModelError as error:
         raise StateMismatchError(f"{source} does not fit this model: {error}") from error
     try:
-        _check(model, tensors, about, strict, source)
+        _check(model, tensors, about, strict, source, stream)
     except StateMismatchError:
         if not was_adapted:
             restore(model)
@@ -89,49 +91,49 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         "heads": _fingerprints(model),
         "streams": streams is not None and stream is None,
     }
-    if stream is not None:
-        return State(
-            {
-                f"{name}.{key}": tensor
-                for name, neo in stream_heads(model).items()
-                for key, tensor in neo.streams.centroid(one(stream)).state().items()
-            },
-            about,
-        )
-    tensors = {name: tensor.clone() for name, tensor in _moving(model).items()}
+    tensors: dict[str, Tensor] = {}
+    if stream is None:
+        tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
+    else:
+        need_stream(model, stream, "")
     for name, neo in heads(model).items():
-        own = _packed(neo) if isinstance(neo, StreamHead) else neo.centroid.state()
-        tensors.update({f"{name}.{key}": tensor for key, tensor in own.items()})
+        memory = neo.memory if stream is None else neo.memory.centroid(stream)
+        tensors.update({f"{name}.{key}": tensor for key, tensor in memory.state().items()})
     return State(tensors, about)
 
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool) -> None:
-    """Adapt a model as a state says; how many streams are held in memory stays its own affair."""
+    """Adapt a model as a state says; the number of streams held in memory stays the model's own."""
     limits: dict[str, Any] = {"streams": True} if many else {}
-    if many and any(isinstance(module, StreamHead) for module in model.modules()):
-        now = adaptation(model).streams
-        limits.update({} if now is None else now._asdict())
+    present = adaptation(model).streams if many and stand_ins(model) else None
+    limits.update({} if present is None else present._asdict())
     adapt(model, about["method"], head=list(about["heads"]), **limits, **about["options"])
 
 
-def _check(model: nn.Module, tensors: dict[str, Tensor], about: dict[str, Any], strict: bool, source: str) -> None:
-    many = bool(about.get("streams"))
-    mine = {name: tuple(tensor.shape) for name, tensor in _moving(model).items()}
-    for name, neo in heads(model).items():
-        if isinstance(neo, StreamHead):
-            mine.update({f"{name}.{key}": tuple(rows.shape[1:]) for key, rows in neo.streams.named_buffers()})
-            mine.update({f"{name}.ids": ()} if many else {})
-        else:
-            mine.update({f"{name}.{key}": tuple(value.shape) for key, value in neo.centroid.named_buffers()})
-    theirs = {name: tuple(tensor.shape[1:] if many else tensor.shape) for name, tensor in tensors.items()}
-    if mine != theirs:
-        other = next(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))
-        shapes = f"shape {theirs.get(other)} there and {mine.get(other)} here"
-        raise StateMismatchError(f"{source} belongs to another model: {other!r} has {shapes}")
+def _check(
+    model: nn.Module,
+    tensors: dict[str, Tensor],
+    about: dict[str, Any],
+    strict: bool,
+    source: str,
+    stream: StreamId | None,
+) -> None:
+    """Refuse a state that does not fit, before anything changes."""
+    mine = {name: tensor.shape for name, tensor in _moving(model).items()}
+    heads_of = {f"{name}.": neo.memory for name, neo in heads(model).items()}
+    theirs = {name: t.shape for name, t in tensors.items() if not any(name.startswith(head) for head in heads_of)}
+    try:
+        if mine != theirs:
+            other = next(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))
+            raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
+        for head, memory in heads_of.items():
+            _target(memory, stream).check_state(_part(tensors, head))
+    except StateMismatchError as error:
+        raise StateMismatchError(f"{source} belongs to another model: {error}") from error
     if strict and about["heads"] != _fingerprints(model):
         raise StateMismatchError(
             f"{source} was saved with other head weights: it belongs to another model (load it with strict=False if "
-            "that is meant)"
+            "that is intended)"
         )
 
 
@@ -141,26 +143,26 @@ def _give(model: nn.Module, tensors: dict[str, Tensor], stream: StreamId | None)
     for name, tensor in _moving(model).items():
         tensor.copy_(tensors[name])
     for name, neo in heads(model).items():
-        if not isinstance(neo, StreamHead):  # by its own method, which holds the lock
-            neo.centroid.load_state({key: tensors[f"{name}.{key}"] for key, _ in neo.centroid.named_buffers()})
-            continue
-        mine = {key: tensors[f"{name}.{key}"] for key, _ in neo.streams.named_buffers()}
-        if stream is None:
-            neo.streams.load_state(unpack(tensors[f"{name}.ids"]), mine)
-        else:
-            neo.streams.write(one(stream), {key: tensor[None] for key, tensor in mine.items()})
+        target = _target(neo.memory, stream)
+        target.load_state(_part(tensors, f"{name}."))
+        if stream is not None:
+            neo.memory.put(target.centroid(), one(stream))
+
+
+def _target(memory: Memory, stream: StreamId | None) -> Memory:
+    """What a state is loaded into: the memory itself, or a centroid for one of its streams."""
+    return memory if stream is None else memory.blank()
+
+
+def _part(tensors: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
+    """The entries of one head."""
+    return {name.removeprefix(head): tensor for name, tensor in tensors.items() if name.startswith(head)}
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:
     """The statistics that move along with the centroids (NEO-BN), by name."""
     norms = {name: module for name, module in model.named_modules() if isinstance(module, AdaptiveNorm)}
     return {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.moving().items()}
-
-
-def _packed(neo: StreamHead) -> dict[str, Tensor]:
-    """All streams of a head as tensors, the ids among them."""
-    ids, tensors = neo.streams.state()
-    return {**tensors, "ids": pack(ids)}
 
 
 def _fingerprints(model: nn.Module) -> dict[str, str]:

@@ -1,26 +1,33 @@
-"""A table with one row for each stream, whose least recently used rows can wait on disk."""
+"""A table with one row for each stream, whose least recently used rows can wait in a store."""
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError
-from neotta.neo.centroid import widest
+from neotta.neo.memory import widest
+from neotta.neo.moments import COUNTS, Moments
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.stream_store import COUNTS, StreamStore
+from neotta.neo.stream_store import StreamStore
 
 _FIRST = 64  # rows of a new table
-_EVICT = 256  # how many streams go to disk together, at most
+_EVICT = 256  # streams that go to the store together, at most
 
 
-class StreamTable(nn.Module):
-    """What a `Centroid` consists of, once for each stream.
+def record_type(features: int) -> np.dtype[Any]:
+    """The fields of a stream as a store keeps them."""
+    return np.dtype([*((name, "<i8") for name in COUNTS), ("mean", "<f4", (features,)), ("scatter", "<f8")])
+
+
+class StreamCache(nn.Module):
+    """The moments of streams, one row for each; the caller holds a lock.
 
     The means are kept in float32: a million streams of 768 numbers take 3.1 GB. The table grows when it is full.
     With a `capacity`, the least recently used streams go to `store` instead, and come back when they are met again.
@@ -28,7 +35,7 @@ class StreamTable(nn.Module):
 
     Args:
         features: The length d of an embedding.
-        capacity: How many streams are held in memory at most.
+        capacity: Number of streams held in memory at most.
         store: Where the others are.
         device: Where the table is.
     """
@@ -46,16 +53,15 @@ class StreamTable(nn.Module):
         if (capacity is None) != (store is None):
             raise OptionError("a capacity needs a folder for the streams beyond it, and a folder a capacity")
         if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-            raise OptionError(f"capacity is {capacity!r}: it is a whole number, one stream at least")
+            raise OptionError(f"capacity is {capacity!r}: expected a whole number, at least 1")
         self.features = features
         self.capacity = capacity
         self.store = store
-        self._lock = threading.RLock()
         self._clear(torch.device(device or "cpu"))
 
     def _clear(self, device: torch.device) -> None:
-        # The rows of the streams in memory, least recently used first. Row 0 is nobody's and always zero: a stream
-        # that was never met is answered with it.
+        # The rows of the streams in memory, least recently used first. Row 0 is a reserved zero row: it answers for
+        # streams that were never seen.
         self._rows: OrderedDict[StreamId, int] = OrderedDict()
         self._free: list[int] = []
         self._next = 1
@@ -65,8 +71,8 @@ class StreamTable(nn.Module):
 
     # ---- who is in memory
 
-    def _admit(self, ids: Sequence[StreamId], create: bool) -> list[int]:
-        """The rows of streams, which are brought into memory from the disk or, if `create`, as new ones; else 0."""
+    def admit(self, ids: Sequence[StreamId], create: bool) -> list[int]:
+        """The rows of streams, brought into memory from the store or, if `create`, as new ones; 0 for the others."""
         if self.capacity is not None:
             if len(ids) > self.capacity:
                 raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
@@ -77,11 +83,11 @@ class StreamTable(nn.Module):
         if None not in rows:
             return rows  # type: ignore[return-value]
         missing = [item for item in ids if item not in self._rows]
-        found, state = self.store.read(missing) if self.store else ([], {})
+        found, fields = self.store.read(missing) if self.store else ([], {})
         stored = set(found)
         new = [item for item in missing if item not in stored] if create else []
         places = self._room(len(found) + len(new), len(ids) - len(missing))
-        self._write(places[: len(found)], state)
+        self._write(places[: len(found)], {name: torch.from_numpy(array.copy()) for name, array in fields.items()})
         self._zero(places[len(found) :])
         self._rows.update(zip([*found, *new], places, strict=True))
         return [self._rows.get(item, 0) for item in ids]
@@ -101,17 +107,16 @@ class StreamTable(nn.Module):
         return rows_found
 
     def _evict(self, store: StreamStore, number: int) -> None:
-        """Bring the least recently used streams to the disk. They leave the memory when they are there."""
-        oldest = [item for item, _ in zip(self._rows, range(number), strict=False)]
-        store.write(oldest, self._read([self._rows[item] for item in oldest]))
+        """Move the least recently used streams to the store; they leave the memory when they are there."""
+        oldest = list(islice(self._rows, number))
+        store.write(oldest, _arrays(self._read([self._rows[item] for item in oldest])))
         self._free += [self._rows.pop(item) for item in oldest]
 
     def flush(self) -> None:
-        """Write the streams in memory to the disk as well; another process can then go on with the folder."""
+        """Write the streams in memory to the store as well."""
         if self.store is None:
             raise OptionError("these streams have no folder: save them with neotta.save(model, path)")
-        with self._lock:
-            self.store.write(list(self._rows), self._read(list(self._rows.values())))
+        self.store.write(list(self._rows), _arrays(self._read(list(self._rows.values()))))
 
     # ---- rows
 
@@ -151,70 +156,75 @@ class StreamTable(nn.Module):
         index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
         return {name: buffer.index_select(0, index) for name, buffer in self.named_buffers()}
 
-    def _write(self, rows: Sequence[int], state: dict[str, Tensor]) -> None:
+    def _write(self, rows: Sequence[int], state: Mapping[str, Tensor]) -> None:
         index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
         for name, tensor in state.items():
             buffer: Tensor = getattr(self, name)
             buffer.index_copy_(0, index, tensor.to(buffer))
 
+    def rows(self, places: Tensor) -> Moments:
+        """A copy of the moments in these rows, (K, ...)."""
+        return Moments(*(getattr(self, name).index_select(0, places) for name in Moments._fields))
+
+    def set_rows(self, places: Tensor, moments: Moments) -> None:
+        """Set the moments in these rows, (K, ...)."""
+        for name, values in zip(Moments._fields, moments, strict=True):
+            buffer: Tensor = getattr(self, name)
+            buffer.index_copy_(0, places, values.to(buffer.dtype))
+
     # ---- the streams one by one, and all together
 
     def counts(self) -> dict[StreamId, int]:
-        """How many samples stand behind each stream, those on disk too."""
-        with self._lock:
-            counts = self.count[: self._next].tolist()
-            stored = self.store.counts() if self.store else {}
-            return {**stored, **{item: counts[row] for item, row in self._rows.items()}}
+        """Number of samples of each stream, those in the store too."""
+        counts = self.count[: self._next].tolist()
+        stored = self.store.counts() if self.store else {}
+        return {**stored, **{item: counts[row] for item, row in self._rows.items()}}
 
     def read(self, stream: StreamId) -> dict[str, Tensor] | None:
-        """A copy of one stream's state, (1, ...) each, or None if it was never met."""
-        with self._lock:
-            self._admit([stream], create=False)
-            return self._read([self._rows[stream]]) if stream in self._rows else None
+        """A copy of one stream's state, (1, ...) each, or None if it was never seen."""
+        self.admit([stream], create=False)
+        return self._read([self._rows[stream]]) if stream in self._rows else None
 
-    def write(self, stream: StreamId, state: dict[str, Tensor]) -> None:
+    def write(self, stream: StreamId, state: Mapping[str, Tensor]) -> None:
         """Set one stream's state, (1, ...) each."""
-        with self._lock:
-            self._admit([stream], create=True)
-            self._write([self._rows[stream]], state)
+        self.admit([stream], create=True)
+        self._write([self._rows[stream]], state)
 
-    def reset(self, stream: StreamId | None = None) -> None:
+    def forget(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or all of them."""
-        with self._lock:
-            if self.store is not None:
-                self.store.delete(None if stream is None else [stream])
-            if stream is None:
-                self._clear(self.mean.device)
-            elif stream in self._rows:
-                self._free.append(self._rows.pop(stream))
+        if self.store is not None:
+            self.store.delete(None if stream is None else [stream])
+        if stream is None:
+            self._clear(self.mean.device)
+        elif stream in self._rows:
+            self._free.append(self._rows.pop(stream))
 
-    def state(self) -> tuple[list[StreamId], dict[str, Tensor]]:
-        """The ids of all streams, those on disk too, and a copy of their state, (S, ...) each, in the same order."""
-        with self._lock:
-            ids = list(self._rows)
-            state = self._read(list(self._rows.values()))
-            if self.store is None:
-                return ids, state
-            stored, more = self.store.read()
-            asleep = [place for place, item in enumerate(stored) if item not in self._rows]
+    def everything(self) -> tuple[list[StreamId], dict[str, Tensor]]:
+        """The ids of all streams, those in the store too, and a copy of their state, (S, ...) each."""
+        ids = list(self._rows)
+        state = self._read(list(self._rows.values()))
+        if self.store is None:
+            return ids, state
+        stored, fields = self.store.read()
+        asleep = [place for place, item in enumerate(stored) if item not in self._rows]
         for name, tensor in state.items():
-            state[name] = torch.cat([tensor.cpu(), more[name][asleep].to(tensor.dtype)])
+            state[name] = torch.cat([tensor.cpu(), torch.from_numpy(fields[name][asleep]).to(tensor.dtype)])
         return ids + [stored[place] for place in asleep], state
 
-    def load_state(self, ids: Sequence[StreamId], state: dict[str, Tensor]) -> None:
-        """Take over what `state` returned, in the place of everything there is."""
+    def replace(self, ids: Sequence[StreamId], state: Mapping[str, Tensor]) -> None:
+        """Take over what `everything` returned, in the place of all there is."""
         held = len(ids) if self.capacity is None else min(len(ids), self.capacity)
-        with self._lock:
-            if self.store is not None:
-                self.store.write(ids[held:], {name: tensor[held:] for name, tensor in state.items()}, replace=True)
-            self._clear(self.mean.device)
-            rows = self._room(held, 0)
-            self._rows.update(zip(ids[:held], rows, strict=True))
-            self._write(rows, {name: tensor[:held] for name, tensor in state.items()})
+        if self.store is not None:
+            rest = {name: tensor[held:] for name, tensor in state.items()}
+            self.store.write(ids[held:], _arrays(rest), replace=True)
+        self._clear(self.mean.device)
+        rows = self._room(held, 0)
+        self._rows.update(zip(ids[:held], rows, strict=True))
+        self._write(rows, {name: tensor[:held] for name, tensor in state.items()})
 
     # ---- moving and copying
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamTable:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamCache:
         """Follow the module to another device, but not to another dtype."""
         device = fn(torch.empty(0, device=self.mean.device)).device
         if device != self.mean.device:
@@ -232,14 +242,13 @@ class StreamTable(nn.Module):
                 "streams with a folder cannot be copied: two models would write into one folder. Save them "
                 "(neotta.save) and load them into the other model"
             )
-        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
-        return {**state, "_buffers": self._used()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
+        return {**self.__dict__, "_buffers": self._used()}
 
     def extra_repr(self) -> str:
         """What stands between the brackets when the module is printed."""
         limit = "" if self.capacity is None else f", capacity={self.capacity}"
         return f"{self.features}, {len(self._rows)} streams in memory{limit}"
+
+
+def _arrays(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: tensor.cpu().numpy() for name, tensor in state.items()}

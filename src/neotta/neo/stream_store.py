@@ -1,161 +1,220 @@
-"""Streams on disk: where the least recently used ones wait until they are needed again.
-
-The states of streams lie in numbered slots (`slots.py`), and an index says which stream is in which slot (`index.py`).
-A stream that is written goes to a free slot. Only when it is on the disk, the index gets a line about it, and only then
-the slot that it had before is free. So whenever the process dies, the index tells of whole streams. It is in memory as
-well: some 150 bytes for each stream on disk.
-"""
+"""Streams on disk: where the least recently used ones wait until they are needed again."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import sqlite3
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from neotta.errors import StateFileError, StorageError
+from neotta.errors import StateFileError, StateMismatchError, StorageError
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.stream_index import Index
-from neotta.neo.stream_slots import Slots
 
-COUNTS = ("count", "batches", "rejected")
-_AT_ONCE = 4096  # streams whose records are made at a time
+FORMAT = "neotta-streams-2"
+FILE = "streams.sqlite"
+_AT_ONCE = 500  # ids of one query
+
+Arrays = Mapping[str, Array]
 
 
-class StreamStore:
-    """A folder of streams; `None` where a method takes ids stands for all of them.
+class StreamStore(Protocol):
+    """What a memory of many streams needs of the place where the others wait.
 
-    The folder belongs to one process at a time, and to one model. Every stream has a checksum.
+    `None` where a method takes ids stands for all of them. When a method returns, what it did is permanent; if it
+    raises, nothing has changed.
+    """
+
+    def read(self, ids: Sequence[StreamId] | None = None) -> tuple[list[StreamId], dict[str, Array]]:
+        """Read those of the streams that are there: their ids, and their fields, (n, ...) each."""
+
+    def write(self, ids: Sequence[StreamId], fields: Arrays, *, replace: bool = False) -> None:
+        """Write streams; with `replace`, in the place of all that are there."""
+
+    def delete(self, ids: Sequence[StreamId] | None = None) -> None:
+        """Forget streams."""
+
+    def counts(self) -> dict[StreamId, int]:
+        """Number of samples of each stream."""
+
+
+class SqliteStore:
+    """Streams in an SQLite database in a folder (write-ahead log, one transaction for each change).
+
+    The database belongs to one model, and is written by one process at a time; others may read it. A change is on the
+    disk when the call returns; a process that dies in the middle leaves the state before it. Every stream has a
+    checksum.
 
     Args:
         folder: The folder; it is made if it is not there.
-        features: The length d of an embedding.
-        owner: What the streams belong to; a folder of another owner is refused.
+        record: The fields of a stream, as a NumPy record type; one of them is `count`.
+        owner: What the streams belong to; a database of another owner is refused.
 
     Raises:
-        StateFileError: A file is damaged, or another process is using the folder.
+        StateFileError: The database is damaged, or another model or process is using it.
         StateMismatchError: It belongs to another model or method.
         StorageError: It cannot be made or written.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], features: int, owner: str) -> None:
+    def __init__(self, folder: str | os.PathLike[str], record: np.dtype[Any], owner: str) -> None:
         self.folder = Path(folder)
-        self.features = features
-        with self._writing(), contextlib.ExitStack() as opened:
+        self.record = record
+        self._process = os.getpid()
+        with self._translated(), contextlib.ExitStack() as opened:
             self.folder.mkdir(parents=True, exist_ok=True)
-            opened.callback(os.close, _locked(self.folder))
-            self._index = Index(self.folder / "index.jsonl", owner)
-            self._slots = Slots(self.folder, features)
-            opened.callback(self._slots.close)
+            opened.enter_context(_locked(self.folder))
+            self._database = sqlite3.connect(self.folder / FILE, isolation_level=None, check_same_thread=False)
+            opened.callback(_close, self._database, self._process)
+            self._prepare(owner)
             weakref.finalize(self, opened.pop_all().close)
-        used = set(self._index.slots.values())
-        self._next = max(used, default=-1) + 1
-        self._free = [slot for slot in range(self._next) if slot not in used]
 
-    def read(self, ids: Sequence[StreamId] | None = None) -> tuple[list[StreamId], dict[str, Tensor]]:
-        """Read those of the streams that are there: their ids, and their state, (n, ...) each."""
-        known = self._index.slots
-        found = [item for item in ids if item in known] if ids is not None else sorted(known, key=known.__getitem__)
-        try:
-            records = self._slots.read([known[item] for item in found])
-        except OSError as error:
-            raise StateFileError(f"the streams in {str(self.folder)!r} cannot be read: {error}") from error
-        for item, record in zip(found, records, strict=True):
-            if _crc(item, record) != record["crc"]:
+    def _prepare(self, owner: str) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
+        with self._transaction() as run:
+            run("CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            run(
+                "CREATE TABLE IF NOT EXISTS streams (id TEXT PRIMARY KEY, count INTEGER NOT NULL, fields BLOB NOT NULL)"
+            )
+            mine = {"format": FORMAT, "owner": owner, "record": str(self.record.descr)}
+            found = dict(run("SELECT key, value FROM about")) or mine
+            if found.get("format") != FORMAT:
+                raise StateFileError(f"{str(self.folder / FILE)!r} is not a database of streams (format {FORMAT})")
+            if found != mine:
+                raise StateMismatchError(f"{str(self.folder)!r} holds the streams of another model or method")
+            self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", mine.items())
+
+    def read(self, ids: Sequence[StreamId] | None = None) -> tuple[list[StreamId], dict[str, Array]]:
+        """Read those of the streams that are there: their ids, and their fields, (n, ...) each."""
+        with self._translated():
+            rows = self._all() if ids is None else self._some([json.dumps(item) for item in ids])
+        found = [json.loads(key) for key, _ in rows]
+        for item, (key, content) in zip(found, rows, strict=True):
+            if len(content) != self.record.itemsize + 4 or _checksum(key, content[:-4]) != content[-4:]:
                 raise StateFileError(
                     f"stream {item!r} in {str(self.folder)!r} is damaged: it does not match its checksum "
                     f"(forget it with neotta.reset(model, stream={item!r}))"
                 )
-        kinds = dict.fromkeys(COUNTS, np.int64) | {"scatter": np.float64, "mean": np.float32}
-        return found, {name: torch.from_numpy(records[name].astype(kind)) for name, kind in kinds.items()}
+        records = np.frombuffer(b"".join(content[:-4] for _, content in rows), self.record)
+        return found, {name: records[name] for name in self.record.names or ()}
 
-    def write(self, ids: Sequence[StreamId], tensors: Mapping[str, Tensor], *, replace: bool = False) -> None:
+    def _all(self) -> list[tuple[str, bytes]]:
+        return self._database.execute("SELECT id, fields FROM streams ORDER BY rowid").fetchall()
+
+    def _some(self, keys: Sequence[str]) -> list[tuple[str, bytes]]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            found.update(self._database.execute(f"SELECT id, fields FROM streams WHERE id IN ({marks})", some))
+        return [(key, found[key]) for key in keys if key in found]
+
+    def write(self, ids: Sequence[StreamId], fields: Arrays, *, replace: bool = False) -> None:
         """Write streams, all of them or, with an error, none; with `replace`, in the place of all that are there."""
-        known = self._index.slots
-        before = [known[item] for item in (known if replace else ids) if item in known]
-        slots = self._take(len(ids))
-        try:
-            with self._writing():
-                for start in range(0, len(ids), _AT_ONCE):
-                    part = slice(start, start + _AT_ONCE)
-                    self._slots.write(slots[part], self._records(ids[part], tensors, part))
-                if replace:
-                    self._index.replace(dict(zip(ids, slots, strict=True)))
-                else:
-                    self._index.put(ids, slots)
-        except StorageError:
-            self._free += slots
-            raise
-        self._free += before
+        records = np.zeros(len(ids), self.record)
+        for name in self.record.names or ():
+            records[name] = fields[name]
+        with self._translated(), self._transaction() as run:
+            if replace:
+                run("DELETE FROM streams")
+            self._database.executemany("INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", _rows(ids, records))
 
     def delete(self, ids: Sequence[StreamId] | None = None) -> None:
         """Forget streams."""
-        known = self._index.slots
-        gone = [item for item in (known if ids is None else ids) if item in known]
-        free = [known[item] for item in gone]
-        with self._writing():
+        with self._translated(), self._transaction() as run:
             if ids is None:
-                self._index.replace({})
-            elif gone:
-                self._index.drop(gone)
-        self._free += free
+                run("DELETE FROM streams")
+            else:
+                keys = [(json.dumps(item),) for item in ids]
+                self._database.executemany("DELETE FROM streams WHERE id = ?", keys)
 
     def counts(self) -> dict[StreamId, int]:
-        """How many samples stand behind each stream in the folder."""
-        known = self._index.slots
-        return dict(zip(known, self._slots.counts(list(known.values())), strict=True))
-
-    def _take(self, number: int) -> list[int]:
-        """Slots that are free, and then ones that were never used."""
-        slots = [self._free.pop() for _ in range(min(number, len(self._free)))]
-        more = number - len(slots)
-        slots += range(self._next, self._next + more)
-        self._next += more
-        return slots
-
-    def _records(self, ids: Sequence[StreamId], tensors: Mapping[str, Tensor], part: slice) -> Array:
-        records = np.zeros(len(ids), self._slots.record)
-        for name in (*COUNTS, "scatter", "mean"):
-            records[name] = tensors[name][part].cpu().numpy()
-        records["crc"] = [_crc(item, record) for item, record in zip(ids, records, strict=True)]
-        return records
+        """Number of samples of each stream in the folder."""
+        with self._translated():
+            rows = self._database.execute("SELECT id, count FROM streams").fetchall()
+        return {json.loads(key): count for key, count in rows}
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[Any]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._database.execute
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise the package's own errors."""
+        if os.getpid() != self._process:
+            raise StateFileError(
+                f"the streams in {str(self.folder)!r} were opened by another process, which forked this one: adapt the "
+                "model here again, with a folder of its own"
+            )
         try:
             yield
-        except OSError as error:
+        except (sqlite3.OperationalError, OSError) as error:
             raise StorageError(
-                f"the streams cannot be written to {str(self.folder)!r}: {error.strerror or error} "
-                "(what was there before is whole)"
+                f"the streams in {str(self.folder)!r} cannot be read or written: {error} (what was there is whole)"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise StateFileError(
+                f"the streams in {str(self.folder)!r} are damaged ({error}): take the folder from a backup, or delete "
+                "it to begin anew"
             ) from error
 
 
-def _crc(item: StreamId, record: np.void) -> int:
-    """A checksum of one stream: its id and its numbers."""
-    return zlib.crc32(record.tobytes()[:-4], zlib.crc32(json.dumps(item).encode()))
+def _rows(ids: Sequence[StreamId], records: Array) -> Iterator[tuple[str, int, bytes]]:
+    for item, record in zip(ids, records, strict=True):
+        key, content = json.dumps(item), record.tobytes()
+        yield key, int(record["count"]), content + _checksum(key, content)
 
 
-def _locked(folder: Path) -> int:
-    """Keep other processes, and other models in this one, out of a folder, where the system can (not on Windows)."""
+def _checksum(key: str, content: bytes) -> bytes:
+    return zlib.crc32(content, zlib.crc32(key.encode())).to_bytes(4, "little")
+
+
+def _close(database: sqlite3.Connection, process: int) -> None:
+    if os.getpid() == process:  # a forked child must leave the files alone
+        database.close()
+
+
+_OPEN: set[Path] = set()  # folders that this process writes; locks of POSIX do not keep a process from itself
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes, and other models in this one, from writing into a folder.
+
+    The lock is the kernel's: it ends with this process, even if that is killed, and is not passed on by a fork.
+    """
+    place = folder.resolve()
+    busy = StateFileError(
+        f"the folder of streams {str(folder)!r} is in use by another model or process: each needs its own"
+    )
+    if place in _OPEN:
+        raise busy
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        import fcntl
+        try:
+            import fcntl
 
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        pass
-    except BlockingIOError:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # Windows: SQLite's own locks keep the file whole
+            pass
+        except OSError:
+            raise busy from None
+        _OPEN.add(place)
+        yield
+    finally:
+        _OPEN.discard(place)
         os.close(handle)
-        raise StateFileError(
-            f"the folder of streams {str(folder)!r} is in use by another model or process: each needs its own"
-        ) from None
-    return handle

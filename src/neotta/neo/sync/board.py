@@ -1,4 +1,4 @@
-"""Where replicas publish their records: the key-value store of torch.distributed, used so that nothing can hang."""
+"""Where replicas publish their messages: the key-value store of torch.distributed, used so that nothing can hang."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from neotta.errors import OptionError
-from neotta.neo.sync.replica import Record
+from neotta.neo.sync.replica import Message
 
 Result = TypeVar("Result")
 
@@ -31,30 +31,30 @@ class Board:
         self.store, self.name, self.rank, self.timeout = store, name, rank, timeout
         self.others = tuple(member for member in members if member != rank)
 
-    def publish(self, record: Record) -> None:
-        """Write this replica's record, in one step."""
-        self._in_time(lambda: self.store.set(self._key(self.rank, record.round % 2), record.encode()))
+    def publish(self, message: Message) -> None:
+        """Write this replica's message, in one step."""
+        self._in_time(lambda: self.store.set(self._key(self.rank, message.round % 2), message.encode()))
 
-    def mine(self) -> Record | None:
-        """The newest record of this rank: there is one if its process was started again."""
-        return max(self._in_time(lambda: self._read(self.rank)), key=lambda record: record.round, default=None)
+    def mine(self) -> Message | None:
+        """The newest message of this rank: there is one if its process was started again."""
+        return max(self._in_time(lambda: self._read(self.rank)), key=lambda message: message.round, default=None)
 
-    def others_at(self, round: int | None = None) -> dict[int, Record]:
-        """The records of the others: those of a round where they are there, else the newest."""
+    def others_at(self, round: int | None = None) -> dict[int, Message]:
+        """The messages of the others: those of a round where they are there, else the newest."""
         found = self._in_time(lambda: {rank: self._read(rank) for rank in self.others})
         return {
-            rank: max(records, key=lambda record: (record.round == round, record.round))
-            for rank, records in found.items()
-            if records
+            rank: max(messages, key=lambda message: (message.round == round, message.round))
+            for rank, messages in found.items()
+            if messages
         }
 
-    def _read(self, rank: int) -> list[Record]:
+    def _read(self, rank: int) -> list[Message]:
         """What a replica has published for its last two rounds.
 
-        Two, because one that is fast may be a round ahead already, and all are to add up the same records.
+        Two, because one that is fast may be a round ahead already, and all are to add up the same messages.
         """
         keys = [self._key(rank, slot) for slot in (0, 1)]
-        return [Record.decode(self.store.get(key)) for key in keys if self.store.check([key])]
+        return [Message.decode(self.store.get(key)) for key in keys if self.store.check([key])]
 
     def leave(self, others: Sequence[int]) -> None:
         """Say that everything is read, and wait until the others have said so, or the timeout is over.

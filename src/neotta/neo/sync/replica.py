@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from neotta.errors import StateError
-from neotta.neo.centroid import Centroid
+from neotta.neo.moments import Moments, difference
+from neotta.neo.rules import Rule
 
 
 @dataclass(frozen=True)
-class Record:
-    """What a replica says: everything it has ever taken in itself, never what others have.
+class Message:
+    """What a replica publishes: everything it has ever taken in itself, never what others have.
 
-    So a record replaces the older ones of the same replica, and it does no harm to read one twice or late.
+    So a message replaces the older ones of the same replica, and it does no harm to read one twice or late.
 
     Attributes:
-        model: What model this belongs to; records of others are refused.
+        model: What model this belongs to; messages of others are refused.
         start: What state the replica started from; it is the same for all.
         epoch: How often the replicas were reset. Only the newest epoch counts.
         round: The number of the exchange it was written for.
@@ -37,7 +38,7 @@ class Record:
     own: Mapping[str, Mapping[str, Tensor]]
 
     def encode(self) -> bytes:
-        """The record as bytes (safetensors)."""
+        """The message as bytes (safetensors)."""
         from safetensors.torch import save
 
         about = {name: getattr(self, name) for name in ("model", "start", "epoch", "round", "done")}
@@ -48,7 +49,7 @@ class Record:
         return encoded
 
     @classmethod
-    def decode(cls, content: bytes) -> Record:
+    def decode(cls, content: bytes) -> Message:
         """Read what `encode` wrote."""
         from safetensors.torch import load
 
@@ -61,48 +62,34 @@ class Record:
         return cls(**about, own=own)
 
 
-def empty(centroid: Centroid) -> Centroid:
-    """A new centroid of the same rule, on the CPU."""
-    return Centroid(centroid.features, weighting=centroid.weighting, variance=centroid.variance)
+def empty(like: Moments) -> Moments:
+    """Moments of no samples, on the CPU."""
+    return Moments(*(torch.zeros_like(column, device="cpu") for column in like))
 
 
-def copied(centroid: Centroid, state: Mapping[str, Tensor] | None = None) -> Centroid:
-    """A copy of a centroid, or one of the same rule with this state, on the CPU."""
-    copy = empty(centroid)
-    copy.load_state(centroid.state() if state is None else state)
-    return copy
+def copied(moments: Moments | Mapping[str, Tensor]) -> Moments:
+    """A copy, on the CPU."""
+    columns = moments if isinstance(moments, Moments) else Moments(**moments)
+    return Moments(*(column.detach().to("cpu", copy=True) for column in columns))
 
 
-def summed(centroids: Iterable[Centroid], like: Centroid) -> Centroid:
-    """Merge centroids, always in the order given: equal numbers on every machine, to the last bit."""
+def summed(parts: Iterable[Moments], like: Moments, rule: Rule) -> Moments:
+    """Merge moments, always in the order given: equal numbers on every machine, to the last bit."""
     total = empty(like)
-    for centroid in centroids:
-        total.merge(centroid)
+    for part in parts:
+        rule.merge(total, part)
     return total
 
 
-@torch.no_grad()
-def difference(now: Centroid, before: Centroid) -> Centroid:
+def gained(now: Moments, before: Moments, by: str) -> Moments:
     """What has to be merged into `before` to give `now`.
-
-    The division magnifies the rounding of the means, but merging it again reduces it by the same factor.
 
     Raises:
         StateError: There is less now than before.
     """
-    delta = empty(now)
-    for name in ("count", "batches", "rejected"):
-        getattr(delta, name).copy_(getattr(now, name) - getattr(before, name))
-    by = "batches" if now.weighting == "batch" else "count"
-    mine, more = int(getattr(before, by)), int(getattr(delta, by))
-    if more < 0 or int(delta.count) < 0 or int(delta.batches) < 0:
+    if bool(now.count < before.count) or bool(now.batches < before.batches):
         raise StateError(
             f"the centroid had {int(before.count)} samples at the last exchange and has {int(now.count)} now: it was "
             "reset or loaded meanwhile. Reset all replicas with neotta.sync(model).reset(), or close() it first"
         )
-    if more:
-        delta.mean.copy_(before.mean + (now.mean - before.mean) * ((mine + more) / more))
-        if now.variance:
-            between = (delta.mean - before.mean).square().sum() * (mine * more / (mine + more))
-            delta.scatter.copy_((now.scatter - before.scatter - between).clamp(min=0))
-    return delta
+    return difference(now, before, by)

@@ -2,9 +2,9 @@
 
 Each replica publishes everything it has taken in itself, in one step, in the key-value store of torch.distributed, and
 adds up what the others have published. There are no collective operations: nothing waits for a machine that is gone
-for longer than a stated time, a machine that dies in the middle has published either its new record or its old one, and
-what it has published stays with the others. It works alike for groups of gloo and of nccl, as no tensor goes through
-them.
+for longer than a stated time, a machine that dies in the middle has published either its new message or its old one,
+and what it has published stays with the others. It works alike for groups of gloo and of nccl, as no tensor goes
+through them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.centroid import Centroid
 from neotta.neo.head import NEOHead
 from neotta.neo.statefile import fingerprint
-from neotta.neo.stream_head import StreamHead
 from neotta.neo.surgery import adaptation, heads
 from neotta.neo.sync.board import Board
-from neotta.neo.sync.replica import Record, copied, difference, empty, summed
+from neotta.neo.sync.replica import Message, copied, empty, gained, summed
+from neotta.neo.variants import mergeable
 
 
 class Synchronizer:
@@ -55,13 +55,13 @@ class Synchronizer:
         self.alone = self.closed = False
         self.epoch = self.round = 0
         self._centroids = _shareable(model)
-        self._base = {head: copied(centroid) for head, centroid in self._centroids.items()}
-        self._own = {head: empty(centroid) for head, centroid in self._centroids.items()}
-        self._shown = {head: copied(centroid) for head, centroid in self._centroids.items()}
+        self._base = {head: copied(centroid.state()) for head, centroid in self._centroids.items()}
+        self._own = {head: empty(base) for head, base in self._base.items()}
+        self._shown = {head: copied(base) for head, base in self._base.items()}
         weights = [fingerprint(dict(neo.named_parameters())) for neo in heads(model).values()]
         self._model = f"{adaptation(model)} {weights}"
-        self._start = str([fingerprint(centroid.state()) for centroid in self._base.values()])
-        self._records: dict[int, Record] = {}
+        self._start = str([fingerprint(base._asdict()) for base in self._base.values()])
+        self._messages: dict[int, Message] = {}
         self._join()
         self._hook = None if every is None else _after_every(every, list(heads(model).values())[-1], self)
 
@@ -104,7 +104,7 @@ class Synchronizer:
     # ---- the exchange
 
     def _join(self) -> None:
-        """Take up what is in the store already: records of others, and of this rank if it was started again."""
+        """Take up what is in the store already: messages of others, and of this rank if it was started again."""
         mine = self._board.mine()
         if mine is not None:
             self._check({self._board.rank: mine})
@@ -113,21 +113,21 @@ class Synchronizer:
             if mine.epoch:
                 self._enter(mine.epoch)
             self.round = mine.round
-            self._own = {head: copied(self._own[head], state) for head, state in mine.own.items()}
+            self._own = {head: copied(state) for head, state in mine.own.items()}
         self._hear(self._board.others_at())
         self._show()
 
     def _exchange(self, *, last: bool) -> None:
         for head, centroid in self._centroids.items():
-            with centroid._guard():
+            with centroid.guard():
                 self._take(head)
         if self.alone:
             return
         try:
             self.lost -= self._hear(self._board.others_at())  # it is back
-            self.round = max([self.round + 1, *(record.round for record in self._records.values())])
-            own = {head: centroid.state() for head, centroid in self._own.items()}
-            self._board.publish(Record(self._model, self._start, self.epoch, self.round, last, own))
+            self.round = max([self.round + 1, *(message.round for message in self._messages.values())])
+            own = {head: state._asdict() for head, state in self._own.items()}
+            self._board.publish(Message(self._model, self._start, self.epoch, self.round, last, own))
             self._wait(last)
         except (RuntimeError, OSError) as error:
             self.alone = True
@@ -140,7 +140,7 @@ class Synchronizer:
         self._show()
 
     def _wait(self, last: bool) -> None:
-        """Read until every replica's record for this round is there, or no news has come from it for too long."""
+        """Read until every replica's message for this round is there, or no news has come from it for too long."""
         heard = dict.fromkeys(self._board.others, time.monotonic())
         pause = 0.001
         while True:
@@ -163,21 +163,21 @@ class Synchronizer:
             pause = min(2 * pause, 0.02)
 
     def _arrived(self, rank: int, last: bool) -> bool:
-        record = self._records.get(rank)
-        return record is not None and (record.done or (record.round >= self.round and not last))
+        message = self._messages.get(rank)
+        return message is not None and (message.done or (message.round >= self.round and not last))
 
-    def _hear(self, records: Mapping[int, Record]) -> set[int]:
-        """Keep the records of the others; returns the ranks that have moved on since."""
-        self._check(records)
-        before = {rank: record.round for rank, record in self._records.items()}
-        self._records.update(records)
-        return {rank for rank, record in records.items() if before.get(rank, record.round) != record.round}
+    def _hear(self, messages: Mapping[int, Message]) -> set[int]:
+        """Keep the messages of the others; returns the ranks that have moved on since."""
+        self._check(messages)
+        before = {rank: message.round for rank, message in self._messages.items()}
+        self._messages.update(messages)
+        return {rank for rank, message in messages.items() if before.get(rank, message.round) != message.round}
 
-    def _check(self, records: Mapping[int, Record]) -> None:
-        for rank, record in records.items():
-            if record.model != self._model:
+    def _check(self, messages: Mapping[int, Message]) -> None:
+        for rank, message in messages.items():
+            if message.model != self._model:
                 raise StateMismatchError(f"replica {rank} of {self._board.name!r} is of another model or method")
-            if record.start != self._start:
+            if message.start != self._start:
                 raise StateMismatchError(
                     f"replica {rank} of {self._board.name!r} started from another state: reset the model, or load the "
                     "same state, in all processes before neotta.sync"
@@ -187,44 +187,46 @@ class Synchronizer:
 
     def _take(self, head: str) -> None:
         """Add what this replica's model has taken in since the last time to what it has taken in at all."""
-        now = copied(self._centroids[head])
-        self._own[head].merge(difference(now, self._shown[head]))
+        centroid = self._centroids[head]
+        now = copied(centroid.moments())
+        centroid.rule.merge(self._own[head], gained(now, self._shown[head], centroid.rule.by))
         self._shown[head] = now
 
     def _show(self) -> None:
         """Give the model the sum of all: where they started, and what each replica has taken in."""
-        newest = max([self.epoch, *(record.epoch for record in self._records.values())])
+        newest = max([self.epoch, *(message.epoch for message in self._messages.values())])
         if newest > self.epoch:
             self._enter(newest)
         for head, centroid in self._centroids.items():
             parts = {
-                rank: copied(self._own[head], record.own[head])
-                for rank, record in self._records.items()
-                if record.epoch == self.epoch
+                rank: copied(message.own[head])
+                for rank, message in self._messages.items()
+                if message.epoch == self.epoch
             }
-            with centroid._guard():
+            with centroid.guard():
                 self._take(head)  # other threads may have gone on
                 parts[self._board.rank] = self._own[head]
-                total = summed([self._base[head], *(parts[rank] for rank in sorted(parts))], like=centroid)
-                centroid.load_state(total.state())
-                self._shown[head] = copied(centroid)
+                ordered = [self._base[head], *(parts[rank] for rank in sorted(parts))]
+                total = summed(ordered, self._base[head], centroid.rule)
+                centroid.load_state(total._asdict())
+                self._shown[head] = copied(centroid.moments())
 
     def _enter(self, epoch: int) -> None:
         """Forget everything that belongs to an older epoch."""
         self.epoch = epoch
         for head, centroid in self._centroids.items():
-            with centroid._guard():
+            with centroid.guard():
                 centroid.reset()
-                self._base[head], self._own[head], self._shown[head] = (empty(centroid) for _ in range(3))
+                like = self._base[head]
+                self._base[head], self._own[head], self._shown[head] = empty(like), empty(like), empty(like)
 
 
 def _shareable(model: nn.Module) -> dict[str, Centroid]:
     """The centroids of a model by head, if they can be added up."""
-    method, options, streams = adaptation(model)
-    if streams is not None or any(isinstance(neo, StreamHead) for neo in heads(model).values()):
+    method, options, _ = adaptation(model)
+    if any(neo.memory.many for neo in heads(model).values()):
         raise OptionError("models with many streams are not synchronized: merge their saved states with neotta.merge")
-    given = options.given()
-    if "alpha" in given or given.get("statistics") == "ema":
+    if not mergeable(options):
         raise OptionError(f"a moving average ({method}) cannot be synchronized: it depends on the order of its batches")
     return {name: neo.centroid for name, neo in heads(model).items()}
 

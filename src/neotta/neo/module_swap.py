@@ -11,14 +11,14 @@ from torch import nn
 Kept = TypeVar("Kept", bound=nn.Module)
 
 
-class Keep(Generic[Kept]):
+class Unregistered(Generic[Kept]):
     """Holds a module without making it part of another (a plain attribute would register it as a child)."""
 
     def __init__(self, module: Kept) -> None:
         self.module = module
 
 
-class Swap:
+class ModuleSwap:
     """Exchanges modules of a model wherever they stand, and exchanges them back.
 
     Use it as a context manager for one call, or call `do` and `undo`. A module that stands in several places is

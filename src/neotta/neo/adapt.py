@@ -1,0 +1,130 @@
+"""`neotta.adapt`: NEO in the place of a model's linear head."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, UnsupportedModelError
+from neotta.neo.find_head import find_heads
+from neotta.neo.fold import restore
+from neotta.neo.head import NEOHead
+from neotta.neo.memory import Memory
+from neotta.neo.module_swap import Unregistered
+from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers
+from neotta.neo.statefile import fingerprint
+from neotta.neo.stream_cache import record_type
+from neotta.neo.stream_memory import StreamMemory
+from neotta.neo.stream_store import SqliteStore
+from neotta.neo.surgery import Adaptation, Model, Streams, adaptation, check_module, heads, put_in, stand_ins
+from neotta.neo.sync import sync as synchronize
+from neotta.neo.variants import VARIANTS, rule_of
+from neotta.options import Options
+
+
+def adapt(
+    model: Model,
+    method: str = "neo",
+    *,
+    head: str | Sequence[str] | None = None,
+    example: Tensor | None = None,
+    streams: bool = False,
+    capacity: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    sync: bool = False,
+    **options: Any,
+) -> Model:
+    """Make a classifier adapt to the images it meets: NEO takes the place of its linear head.
+
+    The same model object comes back; from then on every call adapts and predicts. A model adapted in the same way
+    already is left as it is, with its state.
+
+    Args:
+        model: A classifier of timm, Hugging Face or torchvision, or any module that ends in a linear layer.
+        method: `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
+        head: The name of the linear layer (or several), if it cannot be found.
+        example: A batch of images to run the model with, if that is what it takes to find the head.
+        streams: Keep one centroid per stream; the model is then called inside `with neotta.streams(ids):`.
+        capacity: Number of streams held in memory at most; the least recently used ones go to `folder`.
+        folder: Where they go, into an SQLite database. Streams that are there already are resumed.
+        sync: Keep this model equal to its replicas in the other processes of torch.distributed; see `neotta.sync`.
+        **options: The method's options, such as `alpha=0.1` or `shrinkage="james-stein"`.
+
+    Raises:
+        HeadNotFoundError: There is no linear head, or it is of a kind that cannot be re-centered.
+        AlreadyAdaptedError: The model is adapted in another way, or at another layer.
+        OptionError: An option is unknown or wrong.
+    """
+    check_module(model)
+    if method not in VARIANTS:
+        raise UnknownMethodError(str(method), VARIANTS, hint=f"others are made by neotta.create({method!r}, model)")
+    checked = VARIANTS[method].make(method, options)
+    asked = Adaptation(method, checked, _streams(method, streams, capacity, folder))
+    present = stand_ins(model)
+    if not present:
+        _put_in(model, head, example, asked)
+    elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
+        raise AlreadyAdaptedError(
+            f"the model is adapted at {', '.join(heads(model))} already, not at {head}: neotta.restore(model) first"
+        )
+    elif (now := adaptation(model)) != asked:
+        raise AlreadyAdaptedError(f"the model is adapted with {now} already: neotta.restore(model) first")
+    if sync:
+        _synchronize(model, undo=not present)
+    return model
+
+
+def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Tensor | None, asked: Adaptation) -> None:
+    norms = _norm_pairs(model, asked.options) if asked.method == "neo-bn" else {}
+    pairs: dict[nn.Module, nn.Module] = {**norms}
+    for name, linear in find_heads(model, head, example).items():
+        neo = NEOHead.variant(linear, asked.method, asked.options, _memory(name, linear, asked))
+        neo.followers = [Unregistered(norm) for norm in norms.values()]
+        pairs[linear] = neo
+    put_in(model, pairs, asked)
+
+
+def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
+    """One centroid for each stream, if that was asked for."""
+    if asked.streams is None:
+        return None
+    capacity, folder = asked.streams
+    store = None
+    if folder is not None:
+        owner = f"{fingerprint(dict(linear.named_parameters()))} {asked.method} {asked.options}"
+        store = SqliteStore(Path(folder) / name, record_type(linear.in_features), owner)
+    device = linear.weight.device
+    return StreamMemory(linear.in_features, rule_of(asked.options), capacity=capacity, store=store, device=device)
+
+
+def _synchronize(model: nn.Module, undo: bool) -> None:
+    try:
+        synchronize(model)
+    except Exception:
+        if undo:
+            restore(model)
+        raise
+
+
+def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None) -> Streams | None:
+    if not streams:
+        if capacity is not None or folder is not None:
+            raise OptionError("capacity and folder are for many streams: give streams=True too")
+        return None
+    if method == "neo-bn":
+        raise OptionError("neo-bn normalises a batch as a whole and cannot keep streams apart: use 'neo'")
+    return Streams(capacity, None if folder is None else os.fspath(folder))
+
+
+def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:
+    given = options.given()
+    layers = norm_layers(model)
+    if not layers:
+        raise UnsupportedModelError(
+            f"neo-bn needs BatchNorm layers, and {type(model).__name__} has none: use neotta.adapt(model, 'neo')"
+        )
+    return {layer: adaptive_norm(layer, given["statistics"], given["momentum"]) for _, layer in layers}

@@ -1,0 +1,106 @@
+"""Rules: how much a new batch counts, and which vector is subtracted in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any, Literal, get_args
+
+from neotta.errors import OptionError
+from neotta.neo import moments
+from neotta.neo.moments import Moments, Squares
+
+Weighting = Literal["sample", "batch"]
+Shrinkage = Literal["james-stein"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a centroid is made of the moments of a stream.
+
+    - `weighting="sample"`: every sample counts equally (NEO);
+    - `weighting="batch"`: every batch counts equally (the pseudo-code printed in the paper);
+    - `alpha=a`: an exponential moving average of batch means (NEO-Continual). It starts at zero; `debias=True`
+      corrects the bias towards that start.
+
+    Attributes:
+        weighting: See above.
+        alpha: The weight of a new batch, in [0, 1], instead of `weighting`.
+        debias: Divide the moving average by 1 - (1 - alpha)^t.
+        shrinkage: `"james-stein"` scales the mean down while few samples support it.
+        variance: Track the total variance, as shrinkage needs it.
+
+    Raises:
+        OptionError: The combination makes no sense.
+    """
+
+    weighting: Weighting = "sample"
+    alpha: float | None = None
+    debias: bool = False
+    shrinkage: Shrinkage | None = None
+    variance: bool = False
+
+    def __post_init__(self) -> None:
+        if self.weighting not in get_args(Weighting):
+            raise OptionError(f"weighting is {self.weighting!r}: expected 'sample' or 'batch'")
+        number = isinstance(self.alpha, Real) and not isinstance(self.alpha, bool)
+        if self.alpha is not None and not (number and 0.0 <= self.alpha <= 1.0):
+            raise OptionError(f"alpha is {self.alpha!r}: expected a number between 0 and 1")
+        if self.debias and self.alpha is None:
+            raise OptionError("debias belongs to the moving average: give alpha too")
+        if self.shrinkage not in (None, *get_args(Shrinkage)):
+            raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None or 'james-stein'")
+        if self.shrinkage is not None:
+            object.__setattr__(self, "variance", True)
+        if self.variance and (self.alpha is not None or self.weighting != "sample"):
+            raise OptionError(
+                "shrinkage and variance go with weighting='sample' and no alpha: they need a count of samples"
+            )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Rule:
+        """A rule of options by name.
+
+        Raises:
+            OptionError: There is no such option, or the combination makes no sense.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in options if name not in known]:
+            raise OptionError(f"a NEO head has no option {unknown[0]!r}: it takes {', '.join(known)}")
+        return cls(**options)
+
+    @property
+    def by(self) -> str:
+        """What a mean weighs when it is merged: its samples or its batches."""
+        return "batches" if self.weighting == "batch" else "count"
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether states can be merged: a moving average depends on the order of its batches."""
+        return self.alpha is None
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """The moments that the next answer depends on."""
+        more = ["batches"] if self.debias or (self.alpha is None and self.weighting == "batch") else []
+        return ("mean", "count", *more, *(["scatter"] if self.variance else []))
+
+    def share(self, old: Moments, new: Moments) -> Any:
+        """The share of the new mean that a batch gets, (...): 0 where it has no finite row."""
+        if self.alpha is not None:
+            return moments.as_real(new.batches, old.mean) * self.alpha
+        return moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
+
+    def merge(self, old: Moments, new: Moments, squares: Squares = moments.squares) -> None:
+        """Add the samples of `new` to `old`, in place, exactly as if they had come there."""
+        share = moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
+        moments.combine(old, new if self.variance else new._replace(scatter=None), share, squares)
+
+    def centre(self, state: Moments, squares: Squares = moments.squares) -> Any:
+        """The vector to subtract, (..., d); a new array."""
+        if self.shrinkage is not None:
+            return state.mean * moments.shrink_factor(state, squares)[..., None]
+        if self.debias and self.alpha is not None:
+            return state.mean / moments.moving_weight(state.batches, self.alpha, state.mean)[..., None]
+        return state.mean * 1.0

@@ -1,0 +1,62 @@
+"""The variants of NEO that live in the head (and, for NEO-BN, in the batch-norm layers), with their options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from neotta.neo.rules import Rule, Shrinkage, Weighting
+from neotta.options import Options
+
+
+class NEOOptions(Options):
+    """Options of NEO and NEO-MSE."""
+
+    weighting: Annotated[
+        Weighting,
+        Field(description="'sample' counts every sample equally, 'batch' every batch (the paper's pseudo-code)"),
+    ] = "sample"
+    shrinkage: Annotated[
+        Shrinkage | None, Field(description="'james-stein' scales the mean down while few samples support it")
+    ] = None
+
+
+class NEOContinualOptions(Options):
+    """Options of NEO-Continual."""
+
+    alpha: Annotated[float, Field(ge=0, le=1, description="weight of a new batch in the moving average")] = 0.1
+    debias: Annotated[bool, Field(description="correct the bias of the moving average towards its zero start")] = False
+
+
+class NEOBNOptions(NEOOptions):
+    """Options of NEO-BN."""
+
+    statistics: Annotated[
+        Literal["batch", "ema"],
+        Field(
+            description="'batch' normalises with the current batch, 'ema' with a moving average that starts at the "
+            "stored statistics"
+        ),
+    ] = "batch"
+    momentum: Annotated[float, Field(ge=0, le=1, description="weight of a new batch in that moving average")] = 0.1
+
+
+VARIANTS: dict[str, type[Options]] = {
+    "neo": NEOOptions,
+    "neo-continual": NEOContinualOptions,
+    "neo-mse": NEOOptions,
+    "neo-bn": NEOBNOptions,
+}
+
+
+def rule_of(options: Options) -> Rule:
+    """The rule that the options of a variant describe."""
+    names = ("weighting", "alpha", "debias", "shrinkage")
+    given: dict[str, Any] = {name: value for name, value in options.given().items() if name in names}
+    return Rule(**given)
+
+
+def mergeable(options: Options) -> bool:
+    """Whether states of a variant can be merged: moving averages depend on the order of their batches."""
+    return rule_of(options).mergeable and options.given().get("statistics") != "ema"

@@ -85,6 +85,8 @@ class Options(BaseModel):
             known = ", ".join(cls.model_fields) or "no options"
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {known}"
             return f"method {method!r} has no option {name!r}: {hint}"
+        if errors[0]["type"] == "missing":
+            return f"method {method!r} needs the option {name!r}"
         messages = [_message(each["msg"]) for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
         message = ", or ".join(dict.fromkeys(messages))  # one for each kind of value that is allowed
         if not name:

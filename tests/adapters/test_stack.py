@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEO
 from neotta.adapters.none import NoAdapt
 from neotta.adapters.registry import find, register
@@ -159,7 +159,7 @@ def test_options_can_be_changed_on_the_way():
 
 def test_declarations_are_joined():
     declaration = find("neo+lame").declaration
-    assert declaration == Declaration(True, True, False, False, True, 1, "embeddings")
+    assert declaration == Declaration(needs="embeddings", hyperparameter_free=True)
     assert find("neo-continual+t3a").declaration.hyperparameter_free is False
     assert find("neo-bn+t3a").title == "NEO-BN + T3A"
 

@@ -13,6 +13,7 @@ import torch
 
 import neotta
 from neotta.adapters import registry
+from neotta.adapters.declaration import Declaration
 from neotta.errors import InputError, OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
 from neotta.evaluate._cost_worker import PeakMemory, count_flops, counted_passes, measure, sharpen
 from neotta.evaluate._process import ask
@@ -264,6 +265,7 @@ def test_a_size_that_the_model_refuses_is_told():
 def test_a_method_that_needs_source_images_gets_some(own_methods):
     class Needy(registry._METHODS["hoarder"]):
         name = "needy"
+        declaration = Declaration(needs="embeddings", source_images=32)
 
         class Options(neotta.adapters.none.Options):
             source: torch.Tensor

@@ -14,11 +14,12 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from neotta.adapters.declaration import Declaration
 from neotta.errors import (
     AlreadyAdaptedError,
     InputError,
@@ -34,23 +35,6 @@ from neotta.options import Options
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 Classes = Sequence[int] | Sequence[bool] | Tensor
-
-
-class Declaration(NamedTuple):
-    """What a method needs and promises, as the paper's comparison of methods lists it.
-
-    `forward_passes` is the largest number for a batch, with the default options, as tests count it; where the NEO
-    paper prints another, that is `published_passes`.
-    """
-
-    fully_test_time: bool
-    hyperparameter_free: bool
-    optimization_free: bool
-    batch_size_independent: bool
-    backprop_free: bool
-    forward_passes: int
-    needs: Literal["embeddings", "images"]
-    published_passes: int | None = None
 
 
 class Adapter(ABC, Generic[O]):

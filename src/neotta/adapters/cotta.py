@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._gradient import make_optimizer, weights_and_biases
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.options import Betas
 
@@ -82,7 +82,9 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
     name = "cotta"
     title = "CoTTA"
     paper = "Continual Test-Time Domain Adaptation, CVPR 2022"
-    declaration = Declaration(True, False, False, False, False, 34, "images", published_passes=35)
+    declaration = Declaration(
+        needs="images", gradients=True, normalisation=True, forward_passes=34, published_passes=35
+    )
     Options = CoTTAOptions
 
     teacher: dict[str, Tensor]

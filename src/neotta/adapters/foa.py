@@ -19,7 +19,7 @@ from neotta.adapters._evolution import Evolution
 from neotta.adapters._gradient import entropy
 from neotta.adapters._prompts import PromptedViT
 from neotta.adapters._safety import GuardedAdapter
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError
 from neotta.options import Options
@@ -85,7 +85,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     name = "foa"
     title = "FOA"
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
-    declaration = Declaration(False, False, False, False, True, 3, "images", published_passes=2)
+    declaration = Declaration(needs="images", source_images=32, forward_passes=3, published_passes=2)
     Options = FOAOptions
 
     best: Tensor

@@ -13,7 +13,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from neotta.adapters.base import Declaration, EmbeddingAdapter
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.neo.centroid import widest
 from neotta.options import Options
@@ -55,7 +56,7 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
     name = "lame"
     title = "LAME"
     paper = "Parameter-free Online Test-time Adaptation, CVPR 2022"
-    declaration = Declaration(True, True, False, False, True, 1, "embeddings")
+    declaration = Declaration(needs="embeddings", hyperparameter_free=True)
     Options = LAMEOptions
 
     def _start(self) -> None:

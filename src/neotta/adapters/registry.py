@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from neotta.adapters.base import Adapter, Classes
+from neotta.adapters.declaration import DataFacts
 from neotta.errors import InputError, OptionError, UnknownMethodError
 
 AnyAdapter = Adapter[Any]
@@ -61,6 +62,17 @@ def find(method: str | Sequence[str]) -> type[AnyAdapter]:
         if name not in known:
             raise UnknownMethodError(name, known)
     return known[names[0]] if len(names) == 1 else stack(tuple(known[name] for name in names))
+
+
+def data_options(method: str | Sequence[str], facts: DataFacts, given: Collection[str] = ()) -> dict[str, Any]:
+    """The options of a method that follow from the data, as its declaration says.
+
+    Args:
+        method: The name of a method, or a stack.
+        facts: What is known of the data.
+        given: Names of options that the caller sets; they are left out.
+    """
+    return find(method).declaration.data_options(facts, given)
 
 
 def create(

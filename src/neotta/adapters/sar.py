@@ -21,7 +21,7 @@ from neotta.adapters._gradient import (
     make_optimizer,
     norm_affine,
 )
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import UnsupportedModelError
 from neotta.options import Options, named
@@ -73,7 +73,7 @@ class SAR(GradientAdapter[SAROptions]):
     name = "sar"
     title = "SAR"
     paper = "Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
-    declaration = Declaration(True, False, False, False, False, 2, "images")
+    declaration = Declaration(needs="images", gradients=True, forward_passes=2)
     Options = SAROptions
 
     ema: Tensor

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._gradient import entropy, make_optimizer, weights_and_biases
 from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.swap import Swap
@@ -62,7 +62,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     name = "surgeon"
     title = "Surgeon"
     paper = "SURGEON: Memory-Adaptive Fully Test-Time Adaptation via Dynamic Activation Sparsity, CVPR 2025"
-    declaration = Declaration(True, False, False, False, False, 3, "images")
+    declaration = Declaration(needs="images", gradients=True, normalisation=True, forward_passes=3)
     Options = SurgeonOptions
 
     linears: list[tuple[str, PrunedLinear]]

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from neotta.adapters._gradient import entropy
-from neotta.adapters.base import Declaration, EmbeddingAdapter
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.centroid import widest
@@ -66,7 +67,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     name = "t3a"
     title = "T3A"
     paper = "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization, NeurIPS 2021"
-    declaration = Declaration(True, False, True, False, True, 1, "embeddings")
+    declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = T3AOptions
 
     sums: Tensor

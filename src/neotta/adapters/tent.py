@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import register
 from neotta.options import Betas, Options
 
@@ -53,7 +53,7 @@ class TENT(GradientAdapter[TENTOptions]):
     name = "tent"
     title = "TENT"
     paper = "Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
-    declaration = Declaration(True, False, False, False, False, 1, "images")
+    declaration = Declaration(needs="images", gradients=True)
     Options = TENTOptions
 
     @property

@@ -11,8 +11,7 @@ from torch import nn
 import neotta
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEO
-from neotta.adapters.none import NoAdapt
-from neotta.adapters.registry import find, register
+from neotta.adapters.registry import find
 from neotta.adapters.stack import stack
 from neotta.errors import InputError, OptionError, StateMismatchError, UnknownMethodError
 from neotta.options import Options
@@ -188,14 +187,6 @@ def test_options_of_one_name_are_refused():
 
     with pytest.raises(OptionError, match="both have an option 'weighting'"):
         stack((NEO, Other))
-
-
-def test_no_method_may_be_named_like_a_stack():
-    class Plus(NoAdapt):
-        name = "a+b"
-
-    with pytest.raises(ValueError, match="plus"):
-        register(Plus)
 
 
 def test_bad_rows_are_counted_once():

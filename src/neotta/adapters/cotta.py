@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._gradient import make_optimizer, weights_and_biases
+from neotta.adapters._methods import register
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.registry import register
 from neotta.options import Betas
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.registry import register
 from neotta.neo.centroid import widest
 from neotta.options import Options
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.registry import register
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.head import VARIANTS, NEOHead
 from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
+from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.registry import register
 from neotta.options import Options
 
 

@@ -21,8 +21,8 @@ from neotta.adapters._gradient import (
     make_optimizer,
     norm_affine,
 )
+from neotta.adapters._methods import register
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.registry import register
 from neotta.errors import UnsupportedModelError
 from neotta.options import Options, named
 

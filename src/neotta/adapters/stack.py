@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from neotta.adapters._methods import METHODS, AnyAdapter
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEOMSE, Recentering
 from neotta.adapters.none import NoAdapt
-from neotta.adapters.registry import AnyAdapter, methods
 from neotta.errors import OptionError
 from neotta.options import Options
 
@@ -105,7 +105,7 @@ def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
         OptionError: These methods cannot be stacked.
     """
     if len(kinds) != 2 or not _recenters(kinds[0]) or not _follows(kinds[1]):
-        known = methods()
+        known = METHODS.available()
         raise OptionError(
             f"{' + '.join(kind.name for kind in kinds) or 'an empty list'} cannot be stacked: a stack is one of "
             f"{', '.join(name for name in known if _recenters(known[name]))}, followed by one of "
@@ -143,7 +143,7 @@ def _recenters(kind: type[AnyAdapter]) -> bool:
 
 def _follows(kind: type[AnyAdapter]) -> bool:
     """Whether a method does something with embeddings other than re-centering them."""
-    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, NoAdapt, Stack))
+    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, Stack)) and kind is not NoAdapt
 
 
 def _together(first: Declaration, last: Declaration) -> Declaration:

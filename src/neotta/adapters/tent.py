@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
+from neotta.adapters._methods import register
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.registry import register
 from neotta.options import Betas, Options
 
 

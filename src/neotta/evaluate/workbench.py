@@ -18,7 +18,7 @@ from torch import Tensor
 
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import DataFacts
-from neotta.adapters.registry import AnyAdapter, create, find
+from neotta.adapters.registry import AnyAdapter, code_hash, create, find
 from neotta.data.orders import Indices
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.batches import TOGETHER, Batches
@@ -94,7 +94,9 @@ class Workbench:
 
     def _content(self, run: Run) -> dict[str, Any]:
         phases = zip(self._phases.hashes(run), self.phases(run), strict=True)
+        code = code_hash(run.method)
         return {
+            **({"code": code} if code else {}),
             "weights": self.weights,
             "preprocess": self._preprocess,
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],

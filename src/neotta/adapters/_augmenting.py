@@ -10,8 +10,8 @@ import torch
 from pydantic import Field, Strict
 from torch import Tensor, nn
 
-from neotta.adapters._gradient import GradientAdapter
 from neotta.adapters.augment import Augmentation
+from neotta.adapters.gradient import GradientAdapter
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.options import Options
 

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._gradient import make_optimizer, weights_and_biases
 from neotta.adapters._methods import register
 from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import make_optimizer, weights_and_biases
 from neotta.options import Betas
 
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from neotta.adapters._evolution import Evolution
-from neotta.adapters._gradient import entropy
 from neotta.adapters._methods import register
 from neotta.adapters._prompts import PromptedViT
 from neotta.adapters._safety import GuardedAdapter
 from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy
 from neotta.errors import OptionError
 from neotta.options import Options
 

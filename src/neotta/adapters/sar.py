@@ -13,7 +13,9 @@ import torch
 from pydantic import Field, Strict
 from torch import Tensor, nn
 
-from neotta.adapters._gradient import (
+from neotta.adapters._methods import register
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import (
     NORM_LAYERS,
     GradientAdapter,
     all_finite,
@@ -21,8 +23,6 @@ from neotta.adapters._gradient import (
     make_optimizer,
     norm_affine,
 )
-from neotta.adapters._methods import register
-from neotta.adapters.declaration import Declaration
 from neotta.errors import UnsupportedModelError
 from neotta.options import Options, named
 

@@ -13,10 +13,10 @@ from pydantic import Field, Strict
 from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._gradient import entropy, make_optimizer, weights_and_biases
 from neotta.adapters._methods import register
 from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
 from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy, make_optimizer, weights_and_biases
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.swap import Swap
 from neotta.options import Betas, named

@@ -14,10 +14,10 @@ from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from neotta.adapters._gradient import entropy
 from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy
 from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.centroid import widest
 from neotta.options import Options

@@ -11,9 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
 from neotta.adapters._methods import register
 from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import GradientAdapter, entropy, make_optimizer, norm_affine
 from neotta.options import Betas, Options
 
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from neotta.adapters._gradient import entropy
 from neotta.adapters.base import Adapter
 from neotta.adapters.declaration import DataFacts
+from neotta.adapters.gradient import entropy
 from neotta.adapters.registry import create, data_options
 from neotta.errors import InputError
 from neotta.evaluate._process import serve

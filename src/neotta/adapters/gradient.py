@@ -73,6 +73,15 @@ class GradientAdapter(GuardedAdapter[O]):
             output = functional_call(self.model, dict(self.params if params is None else params), (images,))
         return self.keep(logits_of(output))
 
+    def forward_with_embeddings(
+        self, images: Tensor, params: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `forward`, with what the head reads in front: embeddings, (B, d), and logits, (B, C)."""
+        with self._batch_norm, frozen(self.model):
+            chosen = self.params if params is None else params
+            embeddings, logits = forward_with_embeddings(self.model, self.head, images, chosen)
+        return embeddings, self.keep(logits)
+
     def _predict(self, images: Tensor) -> Tensor:
         return self.forward(images)
 
@@ -152,6 +161,29 @@ class GradientAdapter(GuardedAdapter[O]):
             for key, value in self.optimizer.state[tensor].items():
                 state[f"optimizer/{name}/{key}"] = value
         return state
+
+
+def forward_with_embeddings(
+    model: nn.Module, head: nn.Module, images: Tensor, params: Mapping[str, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run a model once; gradients flow through both results where they are enabled.
+
+    Args:
+        model: The classifier.
+        head: Its linear head, such as `neotta.split(model).head`.
+        images: (B, 3, H, W).
+        params: Tensors to use in the place of the model's own, by name.
+
+    Returns:
+        Embeddings, (B, d), and logits, (B, C).
+    """
+    seen: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    try:
+        output = functional_call(model, dict(params or {}), (images,))
+    finally:
+        hook.remove()
+    return seen[-1], logits_of(output)
 
 
 def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:

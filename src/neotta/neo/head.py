@@ -5,7 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -22,40 +22,32 @@ Head = TypeVar("Head", bound="NEOHead")
 
 
 class NEOOptions(Options):
-    """Options of NEO and NEO-MSE.
+    """Options of NEO and NEO-MSE."""
 
-    Attributes:
-        weighting: `"sample"` counts every sample equally, `"batch"` every batch (the paper's pseudo-code).
-        shrinkage: `"james-stein"` scales the mean down while few samples stand behind it.
-    """
-
-    weighting: Weighting = "sample"
-    shrinkage: Literal["james-stein"] | None = None
+    weighting: Weighting = Field(
+        "sample", description='"sample" counts every sample equally, "batch" every batch (the paper\'s pseudo-code).'
+    )
+    shrinkage: Literal["james-stein"] | None = Field(
+        None, description='"james-stein" scales the mean down while few samples have been seen.'
+    )
 
 
 class NEOContinualOptions(Options):
-    """Options of NEO-Continual.
+    """Options of NEO-Continual."""
 
-    Attributes:
-        alpha: The weight of a new batch in the moving average.
-        debias: Divide the zero start out of the moving average.
-    """
-
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.1
-    debias: bool = False
+    alpha: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in the moving average.")
+    debias: bool = Field(False, description="Correct the bias of the moving average towards its zero start.")
 
 
 class NEOBNOptions(NEOOptions):
-    """Options of NEO-BN.
+    """Options of NEO-BN."""
 
-    Attributes:
-        statistics: `"batch"` normalises with the current batch, `"ema"` with a moving average that starts at the
-            stored statistics.
-        momentum: The weight of a new batch in that moving average.
-    """
-
-    statistics: Literal["batch", "ema"] = "batch"
-    momentum: Annotated[float, Field(ge=0, le=1)] = 0.1
+    statistics: Literal["batch", "ema"] = Field(
+        "batch",
+        description='"batch" normalises with the current batch, "ema" with a moving average that starts at the stored '
+        "statistics.",
+    )
+    momentum: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in that moving average.")
 
 
 VARIANTS: dict[str, type[Options]] = {

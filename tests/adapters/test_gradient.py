@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import neotta
+from neotta.adapters._optimizers import stays_in_range
 from neotta.adapters._safety import COLLAPSE
-from neotta.adapters.gradient import stays_in_range
 
 
 def network(dtype=torch.float32):

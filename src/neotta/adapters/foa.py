@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -29,30 +29,31 @@ CHUNK = 64
 
 
 class FOAOptions(Options):
-    """Options of FOA.
-
-    Attributes:
-        source: A few clean images of the source domain, preprocessed, (N, 3, H, W), such as 32; or the standard
-            deviation and mean of their features, as `adapter.source` gives them. FOA cannot do without.
-        num_prompts: How many prompts stand among the tokens, P.
-        population: How many candidates CMA-ES proposes for a batch, K; with the best so far, K + 1 forward passes.
-        lambda_: Weight of the distance to the source statistics against the entropy.
-        sigma0: The initial step size of CMA-ES.
-        seed: Of CMA-ES, and of the first prompts.
-        hist_momentum: How much of the running mean of test embeddings stays with each batch.
-        shift_step: How far embeddings are shifted towards the source mean; 0 is not at all.
-    """
+    """Options of FOA."""
 
     presets: ClassVar = {"original": {"num_prompts": 3, "population": 27}}
 
-    source: Annotated[Tensor | tuple[Tensor, Tensor] | None, Field(repr=False)] = None
-    num_prompts: Annotated[int, Field(ge=1)] = 2
-    population: Annotated[int, Field(ge=2)] = 2
-    lambda_: Annotated[float, Field(ge=0)] = 0.4
-    sigma0: Annotated[float, Field(gt=0)] = 1.0
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 2020
-    hist_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    shift_step: Annotated[float, Field(ge=0)] = 1.0
+    source: Tensor | tuple[Tensor, Tensor] | None = Field(
+        None,
+        repr=False,
+        description="A few clean images of the source domain, preprocessed, (N, 3, H, W), such as 32; or the standard "
+        "deviation and mean of their features, as adapter.source gives them. Required.",
+    )
+    num_prompts: int = Field(2, ge=1, description="Number of prompts among the tokens, P.")
+    population: int = Field(
+        2, ge=2, description="Number of candidates per batch, K; with the best so far, K + 1 forward passes."
+    )
+    lambda_: float = Field(
+        0.4, ge=0, description="Weight of the distance to the source statistics against the entropy."
+    )
+    sigma0: float = Field(1.0, gt=0, description="Initial step size of CMA-ES.")
+    seed: int = Field(2020, ge=0, lt=2**32, description="Seed of CMA-ES and of the first prompts.")
+    hist_momentum: float = Field(
+        0.9, ge=0, lt=1, description="How much of the running mean of test embeddings is kept at each batch."
+    )
+    shift_step: float = Field(
+        1.0, ge=0, description="How far embeddings are shifted to the source mean; 0 is not at all."
+    )
 
 
 class Statistics(NamedTuple):

@@ -6,7 +6,7 @@ Paper: Boudiaf et al., "Parameter-free Online Test-time Adaptation", CVPR 2022.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,24 +26,21 @@ CONVERGED = 1e-8
 
 
 class LAMEOptions(Options):
-    """Options of LAME.
-
-    Attributes:
-        affinity: How similarity is measured: `"knn"` (1 for the nearest neighbours, 0 for others), `"rbf"` (falls
-            with the squared distance) or `"linear"` (cosine).
-        knn: How many neighbours; for `"rbf"`, the neighbour whose mean distance is the width.
-        symmetrise: Average the affinity with its transpose.
-        lambda_: The weight of the affinity.
-        max_iterations: Stop after so many, converged or not.
-    """
+    """Options of LAME."""
 
     presets: ClassVar = {"original": {"affinity": "rbf", "symmetrise": False}}
 
-    affinity: Affinity = "knn"
-    knn: Annotated[int, Field(ge=1)] = 5
-    symmetrise: bool = True
-    lambda_: Annotated[float, Field(ge=0)] = 1.0
-    max_iterations: Annotated[int, Field(ge=1)] = 100
+    affinity: Affinity = Field(
+        "knn",
+        description='How similarity is measured: "knn" (1 for the nearest neighbours, 0 for others), "rbf" (falls with '
+        'the squared distance) or "linear" (cosine).',
+    )
+    knn: int = Field(
+        5, ge=1, description='Number of neighbours; for "rbf", the neighbour whose mean distance is the width.'
+    )
+    symmetrise: bool = Field(True, description="Average the affinity with its transpose.")
+    lambda_: float = Field(1.0, ge=0, description="Weight of the affinity.")
+    max_iterations: int = Field(100, ge=1, description="Largest number of iterations.")
 
 
 @register

@@ -7,7 +7,7 @@ NeurIPS 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -28,20 +28,21 @@ WARMUP_BATCH = 1024
 
 
 class T3AOptions(Options):
-    """Options of T3A.
-
-    Attributes:
-        filter_k: How many supports a class keeps, those of the lowest entropy; -1 keeps all.
-        filter_classes: Which classes are filtered: the `"predicted"` ones of the batch or `"all"`. They differ only
-            while a class has more than `filter_k` rows of the head and was never predicted.
-        warmup_rows: The rows of the head to start from under `classes=`: `"all"`, or the `"kept"` ones.
-    """
+    """Options of T3A."""
 
     presets: ClassVar = {"original": {"filter_classes": "all"}}
 
-    filter_k: Annotated[int, Field(ge=NO_FILTER)] = 20
-    filter_classes: Literal["predicted", "all"] = "predicted"
-    warmup_rows: Literal["all", "kept"] = "all"
+    filter_k: int = Field(
+        20, ge=NO_FILTER, description="Supports kept per class, those of the lowest entropy; -1 keeps all."
+    )
+    filter_classes: Literal["predicted", "all"] = Field(
+        "predicted",
+        description='Which classes are filtered: the "predicted" ones of the batch or "all". They differ only while a '
+        "class has more than filter_k rows of the head and was never predicted.",
+    )
+    warmup_rows: Literal["all", "kept"] = Field(
+        "all", description="Rows of the head to start from when `classes` is given: all, or those of the kept classes."
+    )
 
     @field_validator("filter_k")
     @classmethod

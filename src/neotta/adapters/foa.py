@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional as F
 
 from neotta.adapters._evolution import Evolution
 from neotta.adapters._methods import register
@@ -214,7 +213,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     def _classify(self, embeddings: Tensor, shift: Tensor | None) -> Tensor:
         if shift is not None:
             embeddings = embeddings + shift
-        return self.keep(F.linear(embeddings.to(self.head.weight.dtype), self.head.weight, self.head.bias))
+        return self.classify(embeddings.to(self.head.weight.dtype))
 
     def _remember(self, means: list[Tensor]) -> None:
         mean = torch.stack(means).mean(dim=0)

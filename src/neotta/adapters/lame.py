@@ -63,17 +63,15 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
         return {}
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        logits = self.classify(embeddings)
         wide = torch.promote_types(logits.dtype, torch.float32)
         plain = logits.log_softmax(dim=1, dtype=wide)
         if not adapt:
             return plain.to(logits.dtype)
-        finite = torch.isfinite(plain).all(dim=1)  # NaN or Inf in an embedding shows in its logits
+        finite = self.finite_rows(plain)  # NaN or Inf in an embedding shows in its logits
         if bool(finite.all()):
             return self._refine(plain, embeddings.to(wide)).to(logits.dtype)
-        bad = int((~finite).sum())
-        self.skip(bad, f"{bad} of {len(finite)} embeddings hold NaN or Inf")
-        if bad < len(finite):
+        if bool(finite.any()):
             plain[finite] = self._refine(plain[finite], embeddings[finite].to(wide))
         return plain.to(logits.dtype)
 

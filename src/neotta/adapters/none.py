@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
@@ -26,7 +25,7 @@ class NoAdapt(EmbeddingAdapter[Options]):
         pass
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        return self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        return self.classify(embeddings)
 
     def _state(self) -> dict[str, Tensor]:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 from collections.abc import Collection, Sequence
@@ -68,8 +69,11 @@ def find(method: str | Sequence[str]) -> type[AnyAdapter]:
 def code_hash(method: str | Sequence[str]) -> str:
     """A hash of the files that define methods which are not neotta's own; empty if all are."""
     kinds = [METHODS.find(name) for name in names(method)]
-    files = [inspect.getsourcefile(kind) for kind in kinds if not kind.__module__.startswith("neotta.")]
-    code = b"".join(Path(file).read_bytes() for file in files if file and Path(file).is_file())
+    code = b""
+    for kind in kinds:
+        if not kind.__module__.startswith("neotta."):
+            with contextlib.suppress(OSError, TypeError):  # defined in a terminal, say
+                code += Path(inspect.getfile(kind)).read_bytes()
     return hashlib.sha256(code).hexdigest()[:16] if code else ""
 
 

@@ -89,17 +89,14 @@ class T3A(EmbeddingAdapter[T3AOptions]):
 
     def judge(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """The class that the model predicts for embeddings (B, d), and its entropy; (B,) each."""
-        logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        logits = self.classify(embeddings)
         return logits.argmax(dim=1), entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)))
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         labels, entropies = self.judge(embeddings)
-        usable = torch.isfinite(entropies)  # NaN or Inf in an embedding makes the entropy NaN
+        usable = self.finite_rows(entropies.unsqueeze(1), adapt)  # NaN or Inf in an embedding makes the entropy NaN
         if not bool(usable.all()):
             labels, entropies = labels[usable], entropies[usable]
-            if adapt:
-                bad = len(usable) - len(labels)
-                self.skip(bad, f"{bad} of {len(usable)} embeddings hold NaN or Inf")
         if adapt:
             self._add(embeddings if len(labels) == len(usable) else embeddings[usable], labels, entropies)
         sums, filtered = self._filtered(labels, adapt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 
 import pytest
 
@@ -62,3 +63,35 @@ def test_things_are_loaded_from_a_file(tmp_path):
     (tmp_path / "bad.py").write_text("1 / 0\n")
     with pytest.raises(CodeError, match="raised ZeroDivisionError"):
         registry.find(f"py:{tmp_path}/bad.py:tool")
+
+
+def test_a_file_is_loaded_once_and_again_when_it_changes(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("class Tool: pass\n")
+    registry = Registry("tool")
+    first = registry.find(f"py:{file}:Tool")
+    assert registry.find(f"py:{file}:Tool") is first
+    file.write_text("class Tool: size = 2\n")
+    os.utime(file, (1, 1))
+    assert registry.find(f"py:{file}:Tool").size == 2
+
+
+def test_what_is_defined_again_replaces_itself():
+    registry = Registry("tool")
+
+    def define():
+        return registry.register("saw", type("Saw", (), {"__module__": "notebook"}))
+
+    assert define() is not define()
+    with pytest.raises(ValueError, match="already a tool 'saw'"):
+        registry.register("saw", type("Saw", (), {"__module__": "elsewhere"}))
+
+
+def test_a_plug_in_that_cannot_be_loaded_does_not_hide_the_others(announced):
+    announced(square="math:sqrt", broken="no_such_module:thing")
+    registry = Registry("tool", group="test")
+    with pytest.warns(RuntimeWarning, match="'broken' of 'no_such_module:thing' cannot be loaded"):
+        assert list(registry.available()) == ["square"]
+    for _ in range(2):
+        with pytest.raises(NeottaError, match="'broken' of 'no_such_module:thing' cannot be loaded"):
+            registry.find("broken")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from neotta._python_objects import load_object
 from neotta._warning import warn
@@ -45,18 +46,19 @@ class Registry(Mapping[str, T], Generic[T]):
         self._check = check
         self._error = error or (lambda name, known: UnknownNameError(kind, name, known))
         self._things: dict[str, T] = {}
+        self._files: dict[tuple[str, Path, float], T] = {}
         self._plugins: dict[str, EntryPoint] = {}
         self._ready = False
 
     def register(self, name: str, thing: T) -> T:
-        """Add one.
+        """Add one; a class or function that is defined again (in a notebook, by a reload) replaces itself.
 
         Raises:
             ValueError: The name is taken.
         """
         self._check(name, thing)
         present = self._things.get(name)
-        if present is not None and present is not thing:
+        if present is not None and _origin(present) != _origin(thing):
             raise ValueError(f"there is already a {self.kind} {name!r}: {present!r}")
         self._things[name] = thing
         return thing
@@ -77,15 +79,34 @@ class Registry(Mapping[str, T], Generic[T]):
             NeottaError: There is none of this name, or its code raises an error.
         """
         if name.startswith("py:"):
-            thing: T = load_object(name)
-            self._check(name, thing)
-            return thing
+            return self._from_file(name)
         self._load()
         if name in self._plugins:
-            self._take(name, self._plugins.pop(name))
+            self._take(name, self._plugins[name])
         if name not in self._things:
             raise self._error(name, list(self))
         return self._things[name]
+
+    def available(self) -> dict[str, T]:
+        """Everything that can be loaded; a plug-in that cannot is left out with a warning."""
+        found: dict[str, T] = {}
+        for name in self:
+            try:
+                found[name] = self.find(name)
+            except NeottaError as error:
+                warn(str(error))
+        return found
+
+    def _from_file(self, name: str) -> T:
+        """Load what a file or module defines, once for as long as the file does not change."""
+        path = Path(name.removeprefix("py:").rpartition(":")[0]).expanduser()
+        changed = path.stat().st_mtime if path.is_file() else 0.0
+        key = (name, Path.cwd(), changed)
+        if key not in self._files:
+            thing: T = load_object(name)
+            self._check(name, thing)
+            self._files[key] = thing
+        return self._files[key]
 
     def _load(self) -> None:
         """Import the package's own modules and read what others announce, once."""
@@ -106,6 +127,7 @@ class Registry(Mapping[str, T], Generic[T]):
             thing = entry.load()
             if name not in self._things:  # unless its decorator did
                 self.register(name, thing)
+            del self._plugins[name]
         except Exception as error:
             raise NeottaError(f"the {self.kind} {name!r} of {entry.value!r} cannot be loaded: {error}") from error
 
@@ -120,3 +142,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _origin(thing: Any) -> Any:
+    """Where a class or function is defined; anything else is known by itself."""
+    if isinstance(thing, type) or callable(thing):
+        return getattr(thing, "__module__", None), getattr(thing, "__qualname__", id(thing))
+    return id(thing)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from neotta.errors import OptionError
 
@@ -14,17 +14,6 @@ EVERYWHERE = ("paper", "original")
 """Presets that every method has: as in the NEO paper, and as in its own publication. Mostly they are the same."""
 
 Self = TypeVar("Self", bound="Options")
-
-
-def _two(value: Any) -> Any:
-    if isinstance(value, (list, tuple)) and len(value) != 2:
-        raise ValueError("two numbers were expected")
-    return value
-
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
-Betas = Annotated[tuple[Beta, Beta], Strict(False), BeforeValidator(_two)]
-"""The two decay rates of Adam; a list will do, as configuration files have no tuples."""
 
 
 def named(method: str) -> BeforeValidator:
@@ -42,7 +31,8 @@ def named(method: str) -> BeforeValidator:
 class Options(BaseModel):
     """Base of every method's options.
 
-    A subclass lists its fields with the defaults of the NEO paper, and in `presets` what other presets change.
+    A subclass lists its fields, each as `Field(default, description=...)`; `neotta methods NAME` shows the description.
+    Defaults are those of the NEO paper; `presets` says what other presets change.
     """
 
     model_config = ConfigDict(
@@ -85,6 +75,8 @@ class Options(BaseModel):
             known = ", ".join(cls.model_fields) or "no options"
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {known}"
             return f"method {method!r} has no option {name!r}: {hint}"
+        if errors[0]["type"] == "missing":
+            return f"method {method!r} needs the option {name!r}"
         messages = [_message(each["msg"]) for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
         message = ", or ".join(dict.fromkeys(messages))  # one for each kind of value that is allowed
         if not name:

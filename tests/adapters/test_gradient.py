@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import neotta
-from neotta.adapters._gradient import stays_in_range
+from neotta.adapters._optimizers import stays_in_range
 from neotta.adapters._safety import COLLAPSE
 
 

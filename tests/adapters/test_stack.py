@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEO
-from neotta.adapters.none import NoAdapt
-from neotta.adapters.registry import find, register
+from neotta.adapters.registry import find
 from neotta.adapters.stack import stack
 from neotta.errors import InputError, OptionError, StateMismatchError, UnknownMethodError
 from neotta.options import Options
@@ -159,7 +158,7 @@ def test_options_can_be_changed_on_the_way():
 
 def test_declarations_are_joined():
     declaration = find("neo+lame").declaration
-    assert declaration == Declaration(True, True, False, False, True, 1, "embeddings")
+    assert declaration == Declaration(needs="embeddings", hyperparameter_free=True)
     assert find("neo-continual+t3a").declaration.hyperparameter_free is False
     assert find("neo-bn+t3a").title == "NEO-BN + T3A"
 
@@ -188,14 +187,6 @@ def test_options_of_one_name_are_refused():
 
     with pytest.raises(OptionError, match="both have an option 'weighting'"):
         stack((NEO, Other))
-
-
-def test_no_method_may_be_named_like_a_stack():
-    class Plus(NoAdapt):
-        name = "a+b"
-
-    with pytest.raises(ValueError, match="plus"):
-        register(Plus)
 
 
 def test_bad_rows_are_counted_once():

@@ -9,7 +9,7 @@ import pytest
 import neotta
 from neotta.adapters.registry import find
 from neotta.cli.methods import methods
-from neotta.cli.option_help import meanings, takes
+from neotta.cli.option_help import takes
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_all_about_a_method(method, monkeypatch, capsys):
     for name in kind.Options.model_fields:
         place = lines.index(name)  # whole
         assert "default" in " ".join(lines[place + 1 : place + 3])
-        assert meanings(kind.Options)[name].split()[0] in " ".join(lines[place + 2 : place + 4])
+        assert kind.Options.model_fields[name].description.split()[0] in " ".join(lines[place + 2 : place + 4])
 
 
 def test_what_options_take():

@@ -13,6 +13,7 @@ import torch
 
 import neotta
 from neotta.adapters import registry
+from neotta.adapters.declaration import Declaration
 from neotta.errors import InputError, OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
 from neotta.evaluate._cost_worker import PeakMemory, count_flops, counted_passes, measure, sharpen
 from neotta.evaluate._process import ask
@@ -51,6 +52,7 @@ def own_methods(tmp_path_factory):
     """Methods that are not neotta's own, in modules that only this process's path leads to."""
     folder = tmp_path_factory.mktemp("own")
     before = registry.methods()  # all of them, so that none is first met, and lost, within the test
+    things = registry.METHODS._things
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         for name, content in OWN_METHODS.items():
@@ -58,8 +60,8 @@ def own_methods(tmp_path_factory):
             importlib.import_module(name)
         (folder / "neotta_test_crasher.py").write_text("print('not JSON')\n1 / 0\n")
         yield
-    registry._METHODS.clear()
-    registry._METHODS.update(before)
+    things.clear()
+    things.update(before)
     for name in OWN_METHODS:
         del sys.modules[name]
 
@@ -184,7 +186,7 @@ def test_an_unknown_method_is_named():
 
 
 def test_a_method_of_a_script_cannot_be_measured(own_methods, monkeypatch):
-    monkeypatch.setattr(registry._METHODS["hoarder"], "__module__", "__main__")
+    monkeypatch.setattr(registry.find("hoarder"), "__module__", "__main__")
     with pytest.raises(OptionError, match="module of its own"):
         measure_cost("hoarder", MODEL, **CONDITIONS)
 
@@ -262,8 +264,9 @@ def test_a_size_that_the_model_refuses_is_told():
 
 
 def test_a_method_that_needs_source_images_gets_some(own_methods):
-    class Needy(registry._METHODS["hoarder"]):
+    class Needy(registry.find("hoarder")):
         name = "needy"
+        declaration = Declaration(needs="embeddings", source_images=32)
 
         class Options(neotta.adapters.none.Options):
             source: torch.Tensor

@@ -1,1 +1,52 @@
-"""The methods: one file each, registered by name."""
+"""Methods that adapt a model while it predicts, and what it takes to write one: see docs/your-own-method.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neotta._lazy import lazy
+
+if TYPE_CHECKING:
+    from neotta.adapters._methods import register
+    from neotta.adapters.base import Adapter, EmbeddingAdapter
+    from neotta.adapters.declaration import DataFacts, Declaration
+    from neotta.adapters.gradient import GradientAdapter, entropy, forward_with_embeddings, norm_affine
+    from neotta.adapters.registry import create, data_options, find, methods
+    from neotta.options import Options
+
+__all__ = [
+    "Adapter",
+    "DataFacts",
+    "Declaration",
+    "EmbeddingAdapter",
+    "GradientAdapter",
+    "Options",
+    "create",
+    "data_options",
+    "entropy",
+    "find",
+    "forward_with_embeddings",
+    "methods",
+    "norm_affine",
+    "register",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Adapter": "neotta.adapters.base",
+        "DataFacts": "neotta.adapters.declaration",
+        "Declaration": "neotta.adapters.declaration",
+        "EmbeddingAdapter": "neotta.adapters.base",
+        "GradientAdapter": "neotta.adapters.gradient",
+        "Options": "neotta.options",
+        "create": "neotta.adapters.registry",
+        "data_options": "neotta.adapters.registry",
+        "entropy": "neotta.adapters.gradient",
+        "find": "neotta.adapters.registry",
+        "forward_with_embeddings": "neotta.adapters.gradient",
+        "methods": "neotta.adapters.registry",
+        "norm_affine": "neotta.adapters.gradient",
+        "register": "neotta.adapters._methods",
+    },
+)

@@ -10,8 +10,8 @@ import torch
 from pydantic import Field, Strict
 from torch import Tensor, nn
 
-from neotta.adapters._gradient import GradientAdapter
 from neotta.adapters.augment import Augmentation
+from neotta.adapters.gradient import GradientAdapter
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.options import Options
 
@@ -20,23 +20,25 @@ A = TypeVar("A", bound="AugmentingOptions")
 
 
 class AugmentingOptions(Options):
-    """Options of methods that look at augmented images.
+    """Options of methods that look at augmented images."""
 
-    Attributes:
-        seed: Of all randomness.
-        mean: Of the model's normalisation: one number, or one per channel.
-        std: Of the model's normalisation: one number, or one per channel.
-        augment_domain: `"pixel"` undoes the normalisation, augments, and normalises again. `"normalised"` augments
-            the images as they come, which cuts off all that is darker than the mean; the reference code does that.
-        augmentation: Takes and returns a batch of images in that domain; None for the method's own. Its state, if
-            it has one, is the caller's to save.
-    """
-
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    mean: float | Annotated[tuple[float, ...], Strict(False)] = 0.5
-    std: Positive | Annotated[tuple[Positive, ...], Strict(False)] = 0.5
-    augment_domain: Literal["pixel", "normalised"] = "pixel"
-    augmentation: Callable[[Tensor], Tensor] | None = None
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness.")
+    mean: float | Annotated[tuple[float, ...], Strict(False)] = Field(
+        0.5, description="Mean of the model's normalisation: one number, or one per channel."
+    )
+    std: Positive | Annotated[tuple[Positive, ...], Strict(False)] = Field(
+        0.5, description="Standard deviation of the model's normalisation: one number, or one per channel."
+    )
+    augment_domain: Literal["pixel", "normalised"] = Field(
+        "pixel",
+        description='"pixel" undoes the normalisation, augments, and normalises again. "normalised" augments the '
+        "images as they come, which cuts off all that is darker than the mean; the reference code does that.",
+    )
+    augmentation: Callable[[Tensor], Tensor] | None = Field(
+        None,
+        description="Takes and returns a batch of images in that domain; None is the method's own. Saving its state, "
+        "if any, is up to the caller.",
+    )
 
 
 class AugmentingAdapter(GradientAdapter[A]):

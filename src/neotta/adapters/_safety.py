@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from neotta._warning import warn
 from neotta.adapters.base import Adapter
 from neotta.options import Options
 
@@ -58,9 +58,7 @@ class GuardedAdapter(Adapter[O]):
         self._streak = (first, length)
         if length >= COLLAPSE and self.num_classes > 1:
             self._streak = (first, -1)
-            warnings.warn(
+            warn(
                 f"the last {length} predictions of {self.name} are all class {first}: it may have collapsed (or the "
-                "stream holds one class only); reset() starts afresh",
-                RuntimeWarning,
-                stacklevel=4,
+                "stream holds one class only); reset() starts afresh"
             )

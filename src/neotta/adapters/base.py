@@ -11,14 +11,16 @@
 from __future__ import annotations
 
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from neotta._warning import warn
+from neotta.adapters.declaration import Declaration
 from neotta.errors import (
     AlreadyAdaptedError,
     InputError,
@@ -34,23 +36,6 @@ from neotta.options import Options
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 Classes = Sequence[int] | Sequence[bool] | Tensor
-
-
-class Declaration(NamedTuple):
-    """What a method needs and promises, as the paper's comparison of methods lists it.
-
-    `forward_passes` is the largest number for a batch, with the default options, as tests count it; where the NEO
-    paper prints another, that is `published_passes`.
-    """
-
-    fully_test_time: bool
-    hyperparameter_free: bool
-    optimization_free: bool
-    batch_size_independent: bool
-    backprop_free: bool
-    forward_passes: int
-    needs: Literal["embeddings", "images"]
-    published_passes: int | None = None
 
 
 class Adapter(ABC, Generic[O]):
@@ -220,10 +205,27 @@ class Adapter(ABC, Generic[O]):
         """The columns of the classes asked for."""
         return logits if self.classes is None else logits[:, self.classes.to(logits.device)]
 
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """What the model's own head makes of embeddings, (B, d): the logits of the classes asked for, (B, C)."""
+        return self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+
+    def finite_rows(self, rows: Tensor, adapt: bool = True) -> Tensor:
+        """Which samples can be learnt from, as a mask (B,); those with NaN or Inf are counted and warned of.
+
+        Args:
+            rows: Logits, embeddings or entropies, one row for each sample, (B, ...).
+            adapt: Whether there is anything to count: without adapting, nothing is skipped.
+        """
+        finite = torch.isfinite(rows).flatten(1).all(dim=1)
+        bad = len(finite) - int(finite.sum())
+        if bad and adapt:
+            self.skip(bad, f"{bad} of {len(finite)} embeddings hold NaN or Inf")
+        return finite
+
     def skip(self, count: int, what: str) -> None:
         """Count and warn of samples that are predicted but not adapted to."""
         self.skipped += count
-        warnings.warn(f"{what}: predicted, but not adapted to", RuntimeWarning, stacklevel=4)
+        warn(f"{what}: predicted, but not adapted to")
 
     def _about(self) -> dict[str, Any]:
         options = {name: value for name, value in self.options.given().items() if not callable(value)}

@@ -5,39 +5,21 @@ Paper: Wang et al., "Continual Test-Time Domain Adaptation", CVPR 2022.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._gradient import make_optimizer, weights_and_biases
-from neotta.adapters.base import Declaration
-from neotta.adapters.registry import register
-from neotta.options import Betas
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
+from neotta.adapters._methods import register
+from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, Momentum, WeightDecay, make_optimizer
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import weights_and_biases
 
 
 class CoTTAOptions(AugmentingOptions):
-    """Options of CoTTA.
-
-    Attributes:
-        ema: How much of the teacher stays at each step.
-        anchor_threshold: Mean confidence of the source model below which the teacher is asked about augmented views.
-        num_augmentations: How many views.
-        restore_probability: With which a number of the student goes back to its source value, at each step.
-        loss: `"symmetric"` or `"one-sided"` cross-entropy between teacher and student.
-        eval_with: Who answers when nothing is to be adapted.
-        optimizer: `"sgd"` or `"adam"`.
-        lr: The learning rate.
-        momentum: Of SGD.
-        nesterov: Whether SGD looks ahead.
-        betas: Of Adam.
-        eps: Of Adam.
-        weight_decay: Of either.
-    """
+    """Options of CoTTA."""
 
     presets: ClassVar = {
         "paper-cifar10": {"optimizer": "adam", "lr": 1e-3},
@@ -51,19 +33,25 @@ class CoTTAOptions(AugmentingOptions):
         },
     }
 
-    ema: Fraction = 0.999
-    anchor_threshold: float = 0.1
-    num_augmentations: Annotated[int, Field(ge=1)] = 32
-    restore_probability: Fraction = 0.001
-    loss: Literal["symmetric", "one-sided"] = "symmetric"
-    eval_with: Literal["student", "teacher"] = "student"
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: Annotated[float, Field(ge=0)] = 5e-3
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    nesterov: bool = False
+    ema: float = Field(0.999, ge=0, le=1, description="How much of the teacher is kept at each step.")
+    anchor_threshold: float = Field(
+        0.1, description="Mean confidence of the source model below which the teacher averages augmented views."
+    )
+    num_augmentations: int = Field(32, ge=1, description="Number of augmented views.")
+    restore_probability: float = Field(
+        0.001, ge=0, le=1, description="Probability, at each step, that a weight is reset to its source value."
+    )
+    loss: Literal["symmetric", "one-sided"] = Field(
+        "symmetric", description="Which cross-entropy between teacher and student."
+    )
+    eval_with: Literal["student", "teacher"] = Field("student", description="Which network predicts without adapting.")
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="The optimiser.")
+    lr: LearningRate = 5e-3
+    momentum: Momentum = 0.9
+    nesterov: bool = Field(False, description="Whether SGD uses Nesterov momentum.")
     betas: Betas = (0.9, 0.999)
-    eps: Annotated[float, Field(gt=0)] = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    eps: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.0
 
     @model_validator(mode="after")
     def _possible(self) -> CoTTAOptions:
@@ -82,7 +70,9 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
     name = "cotta"
     title = "CoTTA"
     paper = "Continual Test-Time Domain Adaptation, CVPR 2022"
-    declaration = Declaration(True, False, False, False, False, 34, "images", published_passes=35)
+    declaration = Declaration(
+        needs="images", gradients=True, normalisation=True, forward_passes=34, published_passes=35
+    )
     Options = CoTTAOptions
 
     teacher: dict[str, Tensor]

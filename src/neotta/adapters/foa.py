@@ -8,19 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn import functional as F
 
 from neotta.adapters._evolution import Evolution
-from neotta.adapters._gradient import entropy
+from neotta.adapters._methods import register
 from neotta.adapters._prompts import PromptedViT
 from neotta.adapters._safety import GuardedAdapter
-from neotta.adapters.base import Declaration
-from neotta.adapters.registry import register
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy
 from neotta.errors import OptionError
 from neotta.options import Options
 
@@ -29,30 +28,31 @@ CHUNK = 64
 
 
 class FOAOptions(Options):
-    """Options of FOA.
-
-    Attributes:
-        source: A few clean images of the source domain, preprocessed, (N, 3, H, W), such as 32; or the standard
-            deviation and mean of their features, as `adapter.source` gives them. FOA cannot do without.
-        num_prompts: How many prompts stand among the tokens, P.
-        population: How many candidates CMA-ES proposes for a batch, K; with the best so far, K + 1 forward passes.
-        lambda_: Weight of the distance to the source statistics against the entropy.
-        sigma0: The initial step size of CMA-ES.
-        seed: Of CMA-ES, and of the first prompts.
-        hist_momentum: How much of the running mean of test embeddings stays with each batch.
-        shift_step: How far embeddings are shifted towards the source mean; 0 is not at all.
-    """
+    """Options of FOA."""
 
     presets: ClassVar = {"original": {"num_prompts": 3, "population": 27}}
 
-    source: Annotated[Tensor | tuple[Tensor, Tensor] | None, Field(repr=False)] = None
-    num_prompts: Annotated[int, Field(ge=1)] = 2
-    population: Annotated[int, Field(ge=2)] = 2
-    lambda_: Annotated[float, Field(ge=0)] = 0.4
-    sigma0: Annotated[float, Field(gt=0)] = 1.0
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 2020
-    hist_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    shift_step: Annotated[float, Field(ge=0)] = 1.0
+    source: Tensor | tuple[Tensor, Tensor] | None = Field(
+        None,
+        repr=False,
+        description="A few clean images of the source domain, preprocessed, (N, 3, H, W), such as 32; or the standard "
+        "deviation and mean of their features, as adapter.source gives them. Required.",
+    )
+    num_prompts: int = Field(2, ge=1, description="Number of prompts among the tokens, P.")
+    population: int = Field(
+        2, ge=2, description="Number of candidates per batch, K; with the best so far, K + 1 forward passes."
+    )
+    lambda_: float = Field(
+        0.4, ge=0, description="Weight of the distance to the source statistics against the entropy."
+    )
+    sigma0: float = Field(1.0, gt=0, description="Initial step size of CMA-ES.")
+    seed: int = Field(2020, ge=0, lt=2**32, description="Seed of CMA-ES and of the first prompts.")
+    hist_momentum: float = Field(
+        0.9, ge=0, lt=1, description="How much of the running mean of test embeddings is kept at each batch."
+    )
+    shift_step: float = Field(
+        1.0, ge=0, description="How far embeddings are shifted to the source mean; 0 is not at all."
+    )
 
 
 class Statistics(NamedTuple):
@@ -85,7 +85,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     name = "foa"
     title = "FOA"
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
-    declaration = Declaration(False, False, False, False, True, 3, "images", published_passes=2)
+    declaration = Declaration(needs="images", source_images=32, forward_passes=3, published_passes=2)
     Options = FOAOptions
 
     best: Tensor
@@ -213,7 +213,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     def _classify(self, embeddings: Tensor, shift: Tensor | None) -> Tensor:
         if shift is not None:
             embeddings = embeddings + shift
-        return self.keep(F.linear(embeddings.to(self.head.weight.dtype), self.head.weight, self.head.bias))
+        return self.classify(embeddings.to(self.head.weight.dtype))
 
     def _remember(self, means: list[Tensor]) -> None:
         mean = torch.stack(means).mean(dim=0)

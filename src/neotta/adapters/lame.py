@@ -6,15 +6,16 @@ Paper: Boudiaf et al., "Parameter-free Online Test-time Adaptation", CVPR 2022.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from neotta.adapters.base import Declaration, EmbeddingAdapter
-from neotta.adapters.registry import register
+from neotta.adapters._methods import register
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
 from neotta.neo.memory import widest
 from neotta.options import Options
 
@@ -25,24 +26,21 @@ CONVERGED = 1e-8
 
 
 class LAMEOptions(Options):
-    """Options of LAME.
-
-    Attributes:
-        affinity: How similarity is measured: `"knn"` (1 for the nearest neighbours, 0 for others), `"rbf"` (falls
-            with the squared distance) or `"linear"` (cosine).
-        knn: How many neighbours; for `"rbf"`, the neighbour whose mean distance is the width.
-        symmetrise: Average the affinity with its transpose.
-        lambda_: The weight of the affinity.
-        max_iterations: Stop after so many, converged or not.
-    """
+    """Options of LAME."""
 
     presets: ClassVar = {"original": {"affinity": "rbf", "symmetrise": False}}
 
-    affinity: Affinity = "knn"
-    knn: Annotated[int, Field(ge=1)] = 5
-    symmetrise: bool = True
-    lambda_: Annotated[float, Field(ge=0)] = 1.0
-    max_iterations: Annotated[int, Field(ge=1)] = 100
+    affinity: Affinity = Field(
+        "knn",
+        description='How similarity is measured: "knn" (1 for the nearest neighbours, 0 for others), "rbf" (falls with '
+        'the squared distance) or "linear" (cosine).',
+    )
+    knn: int = Field(
+        5, ge=1, description='Number of neighbours; for "rbf", the neighbour whose mean distance is the width.'
+    )
+    symmetrise: bool = Field(True, description="Average the affinity with its transpose.")
+    lambda_: float = Field(1.0, ge=0, description="Weight of the affinity.")
+    max_iterations: int = Field(100, ge=1, description="Largest number of iterations.")
 
 
 @register
@@ -55,7 +53,7 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
     name = "lame"
     title = "LAME"
     paper = "Parameter-free Online Test-time Adaptation, CVPR 2022"
-    declaration = Declaration(True, True, False, False, True, 1, "embeddings")
+    declaration = Declaration(needs="embeddings", hyperparameter_free=True)
     Options = LAMEOptions
 
     def _start(self) -> None:
@@ -65,17 +63,15 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
         return {}
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        logits = self.classify(embeddings)
         wide = torch.promote_types(logits.dtype, torch.float32)
         plain = logits.log_softmax(dim=1, dtype=wide)
         if not adapt:
             return plain.to(logits.dtype)
-        finite = torch.isfinite(plain).all(dim=1)  # NaN or Inf in an embedding shows in its logits
+        finite = self.finite_rows(plain)  # NaN or Inf in an embedding shows in its logits
         if bool(finite.all()):
             return self._refine(plain, embeddings.to(wide)).to(logits.dtype)
-        bad = int((~finite).sum())
-        self.skip(bad, f"{bad} of {len(finite)} embeddings hold NaN or Inf")
-        if bad < len(finite):
+        if bool(finite.any()):
             plain[finite] = self._refine(plain[finite], embeddings[finite].to(wide))
         return plain.to(logits.dtype)
 

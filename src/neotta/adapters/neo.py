@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from neotta.adapters.base import Adapter, Declaration, EmbeddingAdapter
-from neotta.adapters.registry import register
+from neotta.adapters._methods import register
+from neotta.adapters.base import Adapter, EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap
@@ -69,7 +70,9 @@ class NEO(Recentering, EmbeddingAdapter[Options]):
 
     name = "neo"
     title = "NEO"
-    declaration = Declaration(True, True, True, True, True, 1, "embeddings")
+    declaration = Declaration(
+        needs="embeddings", hyperparameter_free=True, optimization_free=True, batch_size_independent=True
+    )
     Options = VARIANTS["neo"]
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
@@ -82,7 +85,7 @@ class NEOContinual(NEO):
 
     name = "neo-continual"
     title = "NEO-Continual"
-    declaration = Declaration(True, False, True, False, True, 1, "embeddings")
+    declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = VARIANTS["neo-continual"]
 
 
@@ -101,7 +104,7 @@ class NEOBN(Recentering):
 
     name = "neo-bn"
     title = "NEO-BN"
-    declaration = Declaration(True, True, True, False, True, 1, "images")
+    declaration = Declaration(needs="images", batch_norm=True, hyperparameter_free=True, optimization_free=True)
     Options = VARIANTS["neo-bn"]
 
     def _start(self) -> None:

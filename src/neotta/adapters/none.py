@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional as F
 
-from neotta.adapters.base import Declaration, EmbeddingAdapter
-from neotta.adapters.registry import register
+from neotta.adapters._methods import register
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
 from neotta.options import Options
 
 
@@ -17,13 +17,15 @@ class NoAdapt(EmbeddingAdapter[Options]):
     name = "none"
     title = "No adaptation"
     paper = "the source model"
-    declaration = Declaration(True, True, True, True, True, 1, "embeddings")
+    declaration = Declaration(
+        needs="embeddings", hyperparameter_free=True, optimization_free=True, batch_size_independent=True
+    )
 
     def _start(self) -> None:
         pass
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        return self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        return self.classify(embeddings)
 
     def _state(self) -> dict[str, Tensor]:
         return {}

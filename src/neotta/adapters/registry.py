@@ -1,66 +1,91 @@
-"""Methods by name."""
+"""Methods by name: finding, listing and creating them."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Sequence
-from typing import Any, TypeVar
+import contextlib
+import hashlib
+import inspect
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
-from neotta.adapters.base import Adapter, Classes
-from neotta.errors import InputError, OptionError, UnknownMethodError
+from neotta.adapters._methods import METHODS, AnyAdapter, register
+from neotta.adapters.base import Classes
+from neotta.adapters.declaration import DataFacts
+from neotta.adapters.neo import Recentering
+from neotta.adapters.stack import stack
+from neotta.errors import InputError, OptionError
 
-AnyAdapter = Adapter[Any]
-Kind = TypeVar("Kind", bound=type[AnyAdapter])
-
-_METHODS: dict[str, type[AnyAdapter]] = {}
-
-
-def register(adapter: Kind) -> Kind:
-    """Make a method known by its `name`; use it as a class decorator.
-
-    Raises:
-        ValueError: The name is taken, or is not in lower case, or holds a space or a plus.
-    """
-    name = adapter.name
-    if name != name.lower() or " " in name or "+" in name:
-        raise ValueError(f"a method's name is in lower case without spaces and plus signs, got {name!r}")
-    if name in _METHODS and _METHODS[name] is not adapter:
-        raise ValueError(f"there is a method {name!r} already: {_METHODS[name].__qualname__}")
-    _METHODS[name] = adapter
-    return adapter
+__all__ = ["METHODS", "AnyAdapter", "code_hash", "create", "data_options", "find", "methods", "names", "register"]
 
 
 def methods() -> dict[str, type[AnyAdapter]]:
-    """All methods by name: `none` first, then the NEO family, then the others."""
-    import neotta.adapters as package
+    """All methods by name: `none` first, then the NEO family, then the others.
 
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-    first = ["none", "neo", "neo-continual", "neo-mse", "neo-bn"]
-    order = [name for name in first if name in _METHODS] + sorted(set(_METHODS) - set(first))
-    return {name: _METHODS[name] for name in order}
+    A plug-in that cannot be loaded is left out with a warning.
+    """
+    known = METHODS.available()
+
+    def place(name: str) -> tuple[bool, bool, str]:
+        family = issubclass(known[name], Recentering)
+        return name != "none", not family, "" if family else name
+
+    return {name: known[name] for name in sorted(known, key=place)}
+
+
+def names(method: str | Sequence[str]) -> list[str]:
+    """The methods of a stack, or the one method: `"neo+lame"` is `["neo", "lame"]`.
+
+    Raises:
+        OptionError: It is neither a name nor a list of names.
+    """
+    if isinstance(method, str):
+        first, plus, rest = method.partition("+")
+        if method.startswith("py:") or not plus:  # a path may have a plus
+            return [method]
+        return [first, rest] if rest.startswith("py:") else method.split("+")
+    if not isinstance(method, Sequence) or not all(isinstance(name, str) for name in method):
+        raise OptionError(f"a method is given by its name, or two as a list of names, got {method!r}")
+    return list(method)
 
 
 def find(method: str | Sequence[str]) -> type[AnyAdapter]:
     """The class of a method, or of a stack of methods: `"neo+lame"` or `["neo", "lame"]`.
 
+    Args:
+        method: Names that are registered or announced by an installed package, or `py:path/to/file.py:Class`.
+
     Raises:
         UnknownMethodError: There is no such method.
+        CodeError: The code of a method is missing, raises an error, or is not a method.
         OptionError: These methods cannot be stacked.
     """
-    from neotta.adapters.stack import stack
+    kinds = tuple(METHODS.find(name) for name in names(method))
+    return kinds[0] if len(kinds) == 1 else stack(kinds)
 
-    names = method.split("+") if isinstance(method, str) else method
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise OptionError(f"a method is given by its name, or two as a list of names, got {method!r}")
-    known = methods()
-    for name in names:
-        if name not in known:
-            raise UnknownMethodError(name, known)
-    return known[names[0]] if len(names) == 1 else stack(tuple(known[name] for name in names))
+
+def code_hash(method: str | Sequence[str]) -> str:
+    """A hash of the files that define methods which are not neotta's own; empty if all are."""
+    kinds = [METHODS.find(name) for name in names(method)]
+    code = b""
+    for kind in kinds:
+        if not kind.__module__.startswith("neotta."):
+            with contextlib.suppress(OSError, TypeError):  # defined in a terminal, say
+                code += Path(inspect.getfile(kind)).read_bytes()
+    return hashlib.sha256(code).hexdigest()[:16] if code else ""
+
+
+def data_options(method: str | Sequence[str], facts: DataFacts, given: Collection[str] = ()) -> dict[str, Any]:
+    """The options of a method that follow from the data, as its declaration says.
+
+    Args:
+        method: The name of a method, or a stack.
+        facts: What is known of the data.
+        given: Names of options that the caller sets; they are left out.
+    """
+    return find(method).declaration.data_options(facts, given)
 
 
 def create(
@@ -76,8 +101,9 @@ def create(
     """Wrap a method round a model.
 
     Args:
-        method: The name of a method; `neotta.methods()` lists them. Or two of them to stack, as `["neo", "lame"]`
-            or `"neo+lame"`: the first re-centers the embeddings, the second reads what comes out.
+        method: The name of a method; `neotta.methods()` lists them. Or `py:path/to/file.py:Class` for one of your
+            own. Or two to stack, as `["neo", "lame"]` or `"neo+lame"`: the first re-centers the embeddings, the
+            second reads the re-centered ones.
         model: A classifier. It is used, never changed for longer than a call.
         preset: `"paper"` for the options of the NEO paper, `"original"` for those of the method's own publication;
             where nothing differs, they are the same. Some methods have more, see `neotta methods NAME`.
@@ -88,11 +114,12 @@ def create(
 
     Raises:
         UnknownMethodError: There is no such method.
+        CodeError: The code of a method is missing, raises an error, or is not a method.
         OptionError: An option is unknown or wrong, or the methods cannot be stacked.
-        InputError: The model is no module.
+        InputError: The model is not a module.
         UnsupportedModelError: The method cannot work on this model.
     """
     kind = find(method)
     if not isinstance(model, nn.Module):
-        raise InputError(f"the model is a torch.nn.Module, got {type(model).__name__}")
+        raise InputError(f"expected a torch.nn.Module, got {type(model).__name__}")
     return kind(model, kind.Options.make(kind.name, options, preset), classes=classes, head=head, example=example)

@@ -13,16 +13,10 @@ import torch
 from pydantic import Field, Strict
 from torch import Tensor, nn
 
-from neotta.adapters._gradient import (
-    NORM_LAYERS,
-    GradientAdapter,
-    all_finite,
-    entropy,
-    make_optimizer,
-    norm_affine,
-)
-from neotta.adapters.base import Declaration
-from neotta.adapters.registry import register
+from neotta.adapters._methods import register
+from neotta.adapters._optimizers import LearningRate, Momentum, make_optimizer
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import NORM_LAYERS, GradientAdapter, all_finite, entropy, norm_affine
 from neotta.errors import UnsupportedModelError
 from neotta.options import Options, named
 
@@ -30,40 +24,44 @@ Quirk = Literal["recovery_keeps_ema", "reset_keeps_momentum"]
 
 
 class SAROptions(Options):
-    """Options of SAR.
-
-    Attributes:
-        lr: The learning rate.
-        lr_scaling: `"none"` uses `lr` for every batch. `"original"` is the rule of SAR's publication: `lr` is meant
-            for 64 images and scaled with the batch size; a network without LayerNorm takes a quarter of it from 32
-            images on, and half of it scaled with the batch size below; a single image doubles it.
-        momentum: Of SGD.
-        rho: How far the sharpness-aware step climbs before it takes the gradient.
-        margin: Samples of lower entropy are reliable; None is 0.4 ln C with C classes.
-        reset_threshold: When the moving average of the loss falls below it, the source model is restored.
-        frozen_layers: `"reference"` leaves out norm layers by their names, as the reference code does: stage 4 of a
-            ResNet, blocks 9 to 11 and the final norm of a timm ViT, nothing of a Hugging Face model. A number leaves
-            out that many last blocks, and what follows them.
-        empty: What a batch without reliable samples does: a `"momentum"` step with zero gradient, or `"skip"`.
-        steps: Gradient steps per batch; the answer is that of the last repetition, before its step.
-        episodic: Start every batch from the source model.
-        compat: Mistakes of the reference code to reproduce: a recovery keeps the low moving average
-            (`"recovery_keeps_ema"`), recovery and reset keep the momentum (`"reset_keeps_momentum"`).
-    """
+    """Options of SAR."""
 
     presets: ClassVar = {"original": {"lr_scaling": "original"}}
 
-    lr: Annotated[float, Field(ge=0)] = 1e-3
-    lr_scaling: Literal["none", "original"] = "none"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    rho: Annotated[float, Field(ge=0)] = 0.05
-    margin: Annotated[float, Field(ge=0)] | None = None
-    reset_threshold: Annotated[float, Field(ge=0)] = 0.2
-    frozen_layers: Literal["reference"] | Annotated[int, Field(ge=0)] = "reference"
-    empty: Literal["momentum", "skip"] = "momentum"
-    steps: Annotated[int, Field(ge=1)] = 1
-    episodic: bool = False
-    compat: Annotated[tuple[Quirk, ...], Strict(False), named("sar")] = ()
+    lr: LearningRate = 1e-3
+    lr_scaling: Literal["none", "original"] = Field(
+        "none",
+        description='"none" uses lr for every batch. "original" is the rule of SAR\'s publication: lr is meant for 64 '
+        "images and scaled with the batch size; a network without LayerNorm takes a quarter of it from 32 images on, "
+        "and half of it scaled with the batch size below; a single image doubles it.",
+    )
+    momentum: Momentum = 0.9
+    rho: float = Field(0.05, ge=0, description="Length of the sharpness-aware step.")
+    margin: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Samples of lower entropy are reliable; None is 0.4 ln C for C classes."
+    )
+    reset_threshold: float = Field(
+        0.2, ge=0, description="When the moving average of the loss falls below it, the source model is restored."
+    )
+    frozen_layers: Literal["reference"] | Annotated[int, Field(ge=0)] = Field(
+        "reference",
+        description='"reference" leaves out norm layers by their names, as the reference code does: stage 4 of a '
+        "ResNet, blocks 9 to 11 and the final norm of a timm ViT, nothing of a Hugging Face model. A number leaves out "
+        "that many last blocks, and what follows them.",
+    )
+    empty: Literal["momentum", "skip"] = Field(
+        "momentum",
+        description='What a batch without reliable samples does: a "momentum" step with zero gradient, or "skip".',
+    )
+    steps: int = Field(
+        1, ge=1, description="Gradient steps per batch; the answer is that of the last repetition, before its step."
+    )
+    episodic: bool = Field(False, description="Start every batch from the source model.")
+    compat: Annotated[tuple[Quirk, ...], Strict(False), named("sar")] = Field(
+        (),
+        description="Mistakes of the reference code to reproduce: a recovery keeps the low moving average "
+        '("recovery_keeps_ema"), recovery and reset keep the momentum ("reset_keeps_momentum").',
+    )
 
 
 @register
@@ -73,7 +71,7 @@ class SAR(GradientAdapter[SAROptions]):
     name = "sar"
     title = "SAR"
     paper = "Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023"
-    declaration = Declaration(True, False, False, False, False, 2, "images")
+    declaration = Declaration(needs="images", gradients=True, forward_passes=2)
     Options = SAROptions
 
     ema: Tensor

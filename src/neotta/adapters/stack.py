@@ -7,16 +7,18 @@ answer of one of the two.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from neotta.adapters.base import Adapter, Declaration, EmbeddingAdapter
+from neotta.adapters._methods import METHODS, AnyAdapter
+from neotta.adapters.base import Adapter, EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEOMSE, Recentering
 from neotta.adapters.none import NoAdapt
-from neotta.adapters.registry import AnyAdapter, methods
 from neotta.errors import OptionError
 from neotta.options import Options
 
@@ -103,7 +105,7 @@ def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
         OptionError: These methods cannot be stacked.
     """
     if len(kinds) != 2 or not _recenters(kinds[0]) or not _follows(kinds[1]):
-        known = methods()
+        known = METHODS.available()
         raise OptionError(
             f"{' + '.join(kind.name for kind in kinds) or 'an empty list'} cannot be stacked: a stack is one of "
             f"{', '.join(name for name in known if _recenters(known[name]))}, followed by one of "
@@ -141,19 +143,23 @@ def _recenters(kind: type[AnyAdapter]) -> bool:
 
 def _follows(kind: type[AnyAdapter]) -> bool:
     """Whether a method does something with embeddings other than re-centering them."""
-    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, NoAdapt, Stack))
+    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, Stack)) and kind is not NoAdapt
 
 
 def _together(first: Declaration, last: Declaration) -> Declaration:
-    """What two methods promise together."""
-    return Declaration(
-        first.fully_test_time and last.fully_test_time,
-        first.hyperparameter_free and last.hyperparameter_free,
-        first.optimization_free and last.optimization_free,
-        first.batch_size_independent and last.batch_size_independent,
-        first.backprop_free and last.backprop_free,
-        max(first.forward_passes, last.forward_passes),
-        first.needs,
+    """What a method that re-centers and one that follows it need and promise together."""
+    return dataclasses.replace(
+        last,
+        needs=first.needs,
+        gradients=first.gradients or last.gradients,
+        batch_norm=first.batch_norm,
+        source_images=max(first.source_images, last.source_images),
+        normalisation=first.normalisation or last.normalisation,
+        hyperparameter_free=first.hyperparameter_free and last.hyperparameter_free,
+        optimization_free=first.optimization_free and last.optimization_free,
+        batch_size_independent=first.batch_size_independent and last.batch_size_independent,
+        forward_passes=max(first.forward_passes, last.forward_passes),
+        published_passes=None,
     )
 
 

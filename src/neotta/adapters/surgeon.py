@@ -13,43 +13,40 @@ from pydantic import Field, Strict
 from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._gradient import entropy, make_optimizer, weights_and_biases
+from neotta.adapters._methods import register
+from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, WeightDecay, make_optimizer
 from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
-from neotta.adapters.base import Declaration
-from neotta.adapters.registry import register
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy, weights_and_biases
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.module_swap import ModuleSwap
-from neotta.options import Betas, named
+from neotta.options import named
 
 Quirk = Literal["positional_alignment", "stale_gradients"]
 
 
 class SurgeonOptions(AugmentingOptions):
-    """Options of Surgeon.
-
-    Attributes:
-        lr: The learning rate of Adam.
-        betas: Of Adam.
-        eps: Of Adam.
-        weight_decay: Of Adam.
-        margin: Entropy above which a sample is not learnt from; by default 0.4 ln C.
-        consistency: Weight, per class, of the loss between images and their augmented view.
-        importance_samples: How many images of a batch are looked at to rank the layers.
-        compat: Mistakes of the reference code to repeat, to compare with it. `"positional_alignment"` takes the i-th
-            parameter for that of the i-th linear layer, so that later layers are not trained. `"stale_gradients"`
-            adds the gradients of earlier batches, since the last reset, to those that rank the layers.
-    """
+    """Options of Surgeon."""
 
     presets: ClassVar = {"original": {"lr": 5e-6}}
 
-    lr: Annotated[float, Field(ge=0)] = 1e-5
+    lr: LearningRate = 1e-5
     betas: Betas = (0.9, 0.999)
-    eps: Annotated[float, Field(gt=0)] = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    margin: Annotated[float, Field(ge=0)] | None = None
-    consistency: Annotated[float, Field(ge=0)] = 0.01
-    importance_samples: Annotated[int, Field(ge=1)] = 10
-    compat: Annotated[tuple[Quirk, ...], Strict(False), named("surgeon")] = ()
+    eps: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.0
+    margin: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Samples of higher entropy are not learnt from; None is 0.4 ln C for C classes."
+    )
+    consistency: float = Field(
+        0.01, ge=0, description="Weight, per class, of the loss between images and their augmented view."
+    )
+    importance_samples: int = Field(10, ge=1, description="Number of images of a batch by which layers are ranked.")
+    compat: Annotated[tuple[Quirk, ...], Strict(False), named("surgeon")] = Field(
+        (),
+        description='Mistakes of the reference code to reproduce. "positional_alignment" takes the i-th parameter for '
+        'that of the i-th linear layer, so that later layers are not trained. "stale_gradients" adds the gradients of '
+        "earlier batches, since the last reset, to those that rank the layers.",
+    )
 
 
 @register
@@ -62,7 +59,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     name = "surgeon"
     title = "Surgeon"
     paper = "SURGEON: Memory-Adaptive Fully Test-Time Adaptation via Dynamic Activation Sparsity, CVPR 2025"
-    declaration = Declaration(True, False, False, False, False, 3, "images")
+    declaration = Declaration(needs="images", gradients=True, normalisation=True, forward_passes=3)
     Options = SurgeonOptions
 
     linears: list[tuple[str, PrunedLinear]]

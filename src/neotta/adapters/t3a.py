@@ -7,16 +7,17 @@ NeurIPS 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from neotta.adapters._gradient import entropy
-from neotta.adapters.base import Declaration, EmbeddingAdapter
-from neotta.adapters.registry import register
+from neotta.adapters._methods import register
+from neotta.adapters.base import EmbeddingAdapter
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy
 from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.memory import widest
 from neotta.options import Options
@@ -27,20 +28,21 @@ WARMUP_BATCH = 1024
 
 
 class T3AOptions(Options):
-    """Options of T3A.
-
-    Attributes:
-        filter_k: How many supports a class keeps, those of the lowest entropy; -1 keeps all.
-        filter_classes: Which classes are filtered: the `"predicted"` ones of the batch or `"all"`. They differ only
-            while a class has more than `filter_k` rows of the head and was never predicted.
-        warmup_rows: The rows of the head to start from under `classes=`: `"all"`, or the `"kept"` ones.
-    """
+    """Options of T3A."""
 
     presets: ClassVar = {"original": {"filter_classes": "all"}}
 
-    filter_k: Annotated[int, Field(ge=NO_FILTER)] = 20
-    filter_classes: Literal["predicted", "all"] = "predicted"
-    warmup_rows: Literal["all", "kept"] = "all"
+    filter_k: int = Field(
+        20, ge=NO_FILTER, description="Supports kept per class, those of the lowest entropy; -1 keeps all."
+    )
+    filter_classes: Literal["predicted", "all"] = Field(
+        "predicted",
+        description='Which classes are filtered: the "predicted" ones of the batch or "all". They differ only while a '
+        "class has more than filter_k rows of the head and was never predicted.",
+    )
+    warmup_rows: Literal["all", "kept"] = Field(
+        "all", description="Rows of the head to start from when `classes` is given: all, or those of the kept classes."
+    )
 
     @field_validator("filter_k")
     @classmethod
@@ -66,7 +68,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     name = "t3a"
     title = "T3A"
     paper = "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization, NeurIPS 2021"
-    declaration = Declaration(True, False, True, False, True, 1, "embeddings")
+    declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = T3AOptions
 
     sums: Tensor
@@ -87,17 +89,14 @@ class T3A(EmbeddingAdapter[T3AOptions]):
 
     def judge(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """The class that the model predicts for embeddings (B, d), and its entropy; (B,) each."""
-        logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
+        logits = self.classify(embeddings)
         return logits.argmax(dim=1), entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)))
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         labels, entropies = self.judge(embeddings)
-        usable = torch.isfinite(entropies)  # NaN or Inf in an embedding makes the entropy NaN
+        usable = self.finite_rows(entropies.unsqueeze(1), adapt)  # NaN or Inf in an embedding makes the entropy NaN
         if not bool(usable.all()):
             labels, entropies = labels[usable], entropies[usable]
-            if adapt:
-                bad = len(usable) - len(labels)
-                self.skip(bad, f"{bad} of {len(usable)} embeddings hold NaN or Inf")
         if adapt:
             self._add(embeddings if len(labels) == len(usable) else embeddings[usable], labels, entropies)
         sums, filtered = self._filtered(labels, adapt)

@@ -5,45 +5,39 @@ Paper: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from neotta.adapters._gradient import GradientAdapter, entropy, make_optimizer, norm_affine
-from neotta.adapters.base import Declaration
-from neotta.adapters.registry import register
-from neotta.options import Betas, Options
+from neotta.adapters._methods import register
+from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, Momentum, WeightDecay, make_optimizer
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import GradientAdapter, entropy, norm_affine
+from neotta.options import Options
 
 
 class TENTOptions(Options):
-    """Options of TENT.
-
-    Attributes:
-        optimizer: `"adam"` or `"sgd"`.
-        lr: The learning rate.
-        momentum: Of SGD.
-        betas: Of Adam.
-        eps: Of Adam.
-        weight_decay: Of either.
-        steps: Gradient steps per batch; the answer is that of the last forward pass, before the last step.
-        episodic: Start every batch from the source model.
-    """
+    """Options of TENT."""
 
     presets: ClassVar = {
         "original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9},
         "original-cifar10": {"optimizer": "adam", "lr": 1e-3},
     }
 
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: Annotated[float, Field(ge=0)] = 2.5e-4
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="The optimiser.")
+    lr: LearningRate = 2.5e-4
+    momentum: Momentum = 0.9
     betas: Betas = (0.9, 0.999)
-    eps: Annotated[float, Field(gt=0)] = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    steps: Annotated[int, Field(ge=1)] = 1
-    episodic: bool = False
+    eps: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.0
+    steps: int = Field(
+        1,
+        ge=1,
+        description="Gradient steps per batch; the answer is that of the last forward pass, before its step.",
+    )
+    episodic: bool = Field(False, description="Start every batch from the source model.")
 
 
 @register
@@ -53,7 +47,7 @@ class TENT(GradientAdapter[TENTOptions]):
     name = "tent"
     title = "TENT"
     paper = "Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
-    declaration = Declaration(True, False, False, False, False, 1, "images")
+    declaration = Declaration(needs="images", gradients=True)
     Options = TENTOptions
 
     @property

@@ -48,15 +48,15 @@ def _describe(kind: Any, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from neotta.cli.option_help import changes, default, meanings, takes
+    from neotta.cli.option_help import changes, default, takes
 
     console.print(f"{kind.title}: {inspect.cleandoc(kind.__doc__ or '')}\n\n{kind.paper}\n")
-    fields, meaning = kind.Options.model_fields, meanings(kind.Options)
+    fields = kind.Options.model_fields
     console.print("Options:" if fields else "It has no options.", end="\n\n" if fields else "\n")
     for name, field in fields.items():
         console.print(Text(name, style="bold"))
         given = "; ".join([f"default {default(field)}", *changes(kind.Options, name)])
-        for line in (f"{takes(field)} ({given})", meaning.get(name, "")):
+        for line in (f"{takes(field)} ({given})", field.description):
             if line:
                 console.print(Padding(Text(line), (0, 0, 0, 4), expand=False))
     presets = [title for title in kind.Options.presets if title != "original"]

@@ -1,8 +1,7 @@
-"""What a method's options take and mean, in words, from their types and docstrings."""
+"""What a method's options take and mean, in words, from their fields."""
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -65,28 +64,3 @@ def _shown(value: Any) -> str:
 def changes(options: type[Options], name: str) -> list[str]:
     """What presets make of an option: `1e-3 in "original"`."""
     return [f'{_shown(preset[name])} in "{title}"' for title, preset in options.presets.items() if name in preset]
-
-
-def meanings(options: type[Options]) -> dict[str, str]:
-    """What each option means, from the `Attributes` of the docstrings of the class and those it derives from."""
-    found: dict[str, str] = {}
-    for kind in reversed(options.__mro__):
-        if issubclass(kind, Options):
-            found.update(_attributes(kind.__dict__.get("__doc__") or ""))
-    return {name: meaning for name, meaning in found.items() if name in options.model_fields}
-
-
-def _attributes(docstring: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    _, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
-    name = ""
-    for line in section.splitlines():
-        depth = len(line) - len(line.lstrip())
-        if line.strip() and depth == 0:
-            break
-        if depth == 4:
-            name, _, meaning = line.strip().partition(": ")
-            found[name] = meaning
-        elif line.strip():
-            found[name] += " " + line.strip()
-    return found

@@ -20,17 +20,18 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from neotta.adapters._gradient import entropy
 from neotta.adapters.base import Adapter
-from neotta.adapters.registry import create, find
+from neotta.adapters.declaration import DataFacts
+from neotta.adapters.gradient import entropy
+from neotta.adapters.registry import create, data_options
 from neotta.errors import InputError
 from neotta.evaluate._process import serve
 from neotta.models.load import load_model
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import split
 
-SOURCE_IMAGES = 32
-"""How many images stand for the source domain, for a method that needs some."""
+IMAGES_TO_SHARPEN = 32
+"""Number of images on which the sureness of an untrained model is set."""
 LEAST_SECONDS = 0.5
 """How long batches are timed at least: a few batches of a small model are over before the machine is steady."""
 SURENESS = 0.25
@@ -56,16 +57,17 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     if task["image_size"]:
         try_size(loaded.model, images(1))
     if task["model_options"].get("pretrained") is False:
-        sharpen(loaded.model, images(SOURCE_IMAGES))
+        sharpen(loaded.model, images(IMAGES_TO_SHARPEN))
 
     def warm_up(run: Run) -> None:
         for _ in range(task["warmup"]):
             run(images())
 
+    facts = DataFacts(mean=loaded.preprocess.mean, std=loaded.preprocess.std, source=images)
     plain, memory, passes = torch.no_grad()(loaded.model), PeakMemory(device), Counter[str]()
     warm_up(plain)
     memory.restart()
-    run = make_adapter(task, loaded.model, images) if task["method"] is not None else plain
+    run = plain if task["method"] is None else make_adapter(task, loaded.model, facts)
     warm_up(run)
     seconds: list[float] = []
     plain_seconds: list[float] = []
@@ -98,12 +100,11 @@ def try_size(model: nn.Module, image: Tensor) -> None:
         raise InputError(f"the model does not take images of {height} x {width} pixels: {error}") from error
 
 
-def make_adapter(task: Mapping[str, Any], model: nn.Module, images: Callable[[int], Tensor]) -> Adapter[Any]:
+def make_adapter(task: Mapping[str, Any], model: nn.Module, facts: DataFacts) -> Adapter[Any]:
     """The method, on the model."""
-    options = dict(task["options"])
-    if "source" in find(task["method"]).Options.model_fields:
-        options.setdefault("source", images(SOURCE_IMAGES))
-    return create(task["method"], model, preset=task["preset"], **options)
+    options = task["options"]
+    needed = data_options(task["method"], facts, options)
+    return create(task["method"], model, preset=task["preset"], **needed, **options)
 
 
 def sharpen(model: nn.Module, images: Tensor) -> None:

@@ -209,11 +209,11 @@ def _task(method: str | None, options: Options, preset: str, conditions: Conditi
 
 def _modules(method: str, options: Options, preset: str) -> list[str]:
     """The modules to import so that a method is known, apart from neotta's own."""
-    from neotta.adapters.registry import find
+    from neotta.adapters.registry import find, names
 
     kind = find(method)
     kind.Options.make(kind.name, options, preset)
-    modules = {find(name).__module__ for name in method.split("+")}
+    modules = {find(name).__module__ for name in names(method) if not name.startswith("py:")}
     if "__main__" in modules:
         raise OptionError(
             f"method {method!r} is defined in the script that is running: put it into a module of its own, which "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
@@ -31,6 +32,10 @@ STREAM_OPTIONS: dict[tuple[str, str], set[str]] = {
 """What the streams take, by protocol and kind; what is not here does not go together."""
 
 
+OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
+"""The name of a method that is defined in a file or module, alone or at the end of a stack."""
+
+
 class MethodPlan(BaseModel):
     """A method with its options; an option with a list of values is varied over them.
 
@@ -56,9 +61,12 @@ class MethodPlan(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> MethodPlan:
-        """Read `"tent"`, `"neo-continual:alpha=0.05|0.1,debias=true"` or `"sar@original"`."""
-        name, _, given = text.strip().partition(":")
+        """Read `"tent"`, `"neo-continual:alpha=0.05|0.1,debias=true"`, `"sar@original"` or `"py:my.py:Mine:lr=0.1"`."""
+        own = OWN_CODE.match(text.strip())
+        start = own.end() if own else 0
+        name, _, given = text.strip()[start:].partition(":")
         name, _, preset = name.partition("@")
+        name = text.strip()[:start] + name
         options: dict[str, Any] = {}
         for part in filter(None, given.split(",")):
             option, equals, value = part.partition("=")

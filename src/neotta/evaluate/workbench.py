@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.adapters._augmenting import AugmentingAdapter
 from neotta.adapters.base import EmbeddingAdapter
-from neotta.adapters.registry import AnyAdapter, create, find
+from neotta.adapters.declaration import DataFacts
+from neotta.adapters.registry import AnyAdapter, code_hash, create, find
 from neotta.data.orders import Indices
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.batches import TOGETHER, Batches
@@ -94,7 +94,9 @@ class Workbench:
 
     def _content(self, run: Run) -> dict[str, Any]:
         phases = zip(self._phases.hashes(run), self.phases(run), strict=True)
+        code = code_hash(run.method)
         return {
+            **({"code": code} if code else {}),
             "weights": self.weights,
             "preprocess": self._preprocess,
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
@@ -138,21 +140,14 @@ class Workbench:
         return found
 
     def _needed(self, run: Run) -> dict[str, Any]:
-        """Options that follow from the model and the data, unless the run gives them.
-
-        Clean images for a method that is not fully test-time, and the model's normalisation for one that undoes it.
-        """
-        kind = _find(run.method)
-        found: dict[str, Any] = {}
-        if not kind.declaration.fully_test_time:
-            found["source"] = self._source_images
-        if issubclass(kind, AugmentingAdapter):
-            found |= {"mean": self.data.preprocess.mean, "std": self.data.preprocess.std}
-        return {name: value for name, value in found.items() if name not in run.options}
+        """Options that follow from the model and the data, unless the run gives them."""
+        return _find(run.method).declaration.data_options(self.facts, run.options)
 
     @cached_property
-    def _source_images(self) -> Tensor:
-        return self.data.source_images(32)
+    def facts(self) -> DataFacts:
+        """What methods can ask of the data."""
+        preprocess, source = self.data.preprocess, functools.cache(self.data.source_images)
+        return DataFacts(mean=preprocess.mean, std=preprocess.std, source=source)
 
     def predict(self, run: Run, progress: Progress | None = None, *, logits: bool = True) -> Outputs:
         """Carry a run out and return what it predicted.
@@ -227,7 +222,7 @@ class Workbench:
         self._filled.update(fresh)
 
     def _uses_cache(self, run: Run) -> bool:
-        return self.cached and issubclass(_find(run.method), EmbeddingAdapter)
+        return self.cached and _find(run.method).declaration.needs == "embeddings"
 
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:
         """The samples that runs from the cache ask for and the encoder has not seen, by domain."""

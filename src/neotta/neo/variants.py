@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,33 +13,30 @@ from neotta.options import Options
 class NEOOptions(Options):
     """Options of NEO and NEO-MSE."""
 
-    weighting: Annotated[
-        Weighting,
-        Field(description="'sample' counts every sample equally, 'batch' every batch (the paper's pseudo-code)"),
-    ] = "sample"
-    shrinkage: Annotated[
-        Shrinkage | None, Field(description="'james-stein' scales the mean down while few samples support it")
-    ] = None
+    weighting: Weighting = Field(
+        "sample", description='"sample" counts every sample equally, "batch" every batch (the paper\'s pseudo-code).'
+    )
+    shrinkage: Shrinkage | None = Field(
+        None, description='"james-stein" scales the mean down while few samples have been seen.'
+    )
 
 
 class NEOContinualOptions(Options):
     """Options of NEO-Continual."""
 
-    alpha: Annotated[float, Field(ge=0, le=1, description="weight of a new batch in the moving average")] = 0.1
-    debias: Annotated[bool, Field(description="correct the bias of the moving average towards its zero start")] = False
+    alpha: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in the moving average.")
+    debias: bool = Field(False, description="Correct the bias of the moving average towards its zero start.")
 
 
 class NEOBNOptions(NEOOptions):
     """Options of NEO-BN."""
 
-    statistics: Annotated[
-        Literal["batch", "ema"],
-        Field(
-            description="'batch' normalises with the current batch, 'ema' with a moving average that starts at the "
-            "stored statistics"
-        ),
-    ] = "batch"
-    momentum: Annotated[float, Field(ge=0, le=1, description="weight of a new batch in that moving average")] = 0.1
+    statistics: Literal["batch", "ema"] = Field(
+        "batch",
+        description='"batch" normalises with the current batch, "ema" with a moving average that starts at the stored '
+        "statistics.",
+    )
+    momentum: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in that moving average.")
 
 
 VARIANTS: dict[str, type[Options]] = {

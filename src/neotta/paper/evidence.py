@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.adapters.registry import create, find
+from neotta.adapters.registry import create, data_options
 from neotta.data.base import ImageDataset
 from neotta.errors import DataError, ModelError, NeottaError
 from neotta.evaluate.cost_records import cost_record
@@ -232,8 +232,8 @@ def _why_not(bench: Workbench, method: str) -> str:
     """Why a method does not work on a model; empty if it does."""
     plan = MethodPlan.parse(method)
     try:
-        needed = {} if find(plan.method).declaration.fully_test_time else {"source": bench.data.source_images(32)}
         for options in plan.grid():
+            needed = data_options(plan.method, bench.facts, options)
             create(plan.method, bench.model, preset=plan.preset, **{**needed, **options}).detach()
     except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
         return str(error)

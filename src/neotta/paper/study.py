@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import find
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
@@ -257,4 +256,4 @@ class Setting:
 
 def needs_images(method: str) -> bool:
     """Whether a method cannot run from embeddings, and so is slow."""
-    return not issubclass(find(MethodPlan.parse(method).method), EmbeddingAdapter)
+    return find(MethodPlan.parse(method).method).declaration.needs == "images"

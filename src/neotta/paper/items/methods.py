@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neotta.adapters.base import Declaration
+from neotta.adapters.declaration import Declaration
 from neotta.adapters.registry import methods
 from neotta.paper.comparing import listed
 from neotta.paper.evidence import Evidence

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from neotta.adapters._optimizers import limit, rate, start_state, stays_in_range
 from neotta.adapters._safety import GuardedAdapter
 from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
@@ -72,6 +73,15 @@ class GradientAdapter(GuardedAdapter[O]):
         with self._batch_norm, frozen(self.model):
             output = functional_call(self.model, dict(self.params if params is None else params), (images,))
         return self.keep(logits_of(output))
+
+    def forward_with_embeddings(
+        self, images: Tensor, params: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `forward`, with what the head reads in front: embeddings, (B, d), and logits, (B, C)."""
+        with self._batch_norm, frozen(self.model):
+            chosen = self.params if params is None else params
+            embeddings, logits = forward_with_embeddings(self.model, self.head, images, chosen)
+        return embeddings, self.keep(logits)
 
     def _predict(self, images: Tensor) -> Tensor:
         return self.forward(images)
@@ -154,6 +164,29 @@ class GradientAdapter(GuardedAdapter[O]):
         return state
 
 
+def forward_with_embeddings(
+    model: nn.Module, head: nn.Module, images: Tensor, params: Mapping[str, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run a model once; gradients flow through both results where they are enabled.
+
+    Args:
+        model: The classifier.
+        head: Its linear head, such as `neotta.split(model).head`.
+        images: (B, 3, H, W).
+        params: Tensors to use in the place of the model's own, by name.
+
+    Returns:
+        Embeddings, (B, d), and logits, (B, C).
+    """
+    seen: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    try:
+        output = functional_call(model, dict(params or {}), (images,))
+    finally:
+        hook.remove()
+    return seen[-1], logits_of(output)
+
+
 def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:
     """Scale and shift of the norm layers of a model whose names are wanted."""
     return {
@@ -192,51 +225,6 @@ def largest(tensors: list[Tensor]) -> float:
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether no number in any of the tensors is NaN or Inf."""
     return math.isfinite(largest(tensors))
-
-
-def rate(group: Mapping[str, Any]) -> float:
-    """The largest factor by which Adam or SGD may multiply a direction; it is largest at Adam's first step."""
-    return float(group["lr"]) / (1 - float(group.get("betas", (0.0, 0.0))[0]))
-
-
-def limit(dtype: torch.dtype) -> float:
-    """The magnitude from which on weights are of no use: the product of two overflows."""
-    return math.sqrt(torch.finfo(dtype).max)
-
-
-def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtype) -> bool:
-    """Whether a step of Adam or SGD surely ends in range; then nothing has to be kept to take it back.
-
-    Args:
-        group: The settings of the optimiser.
-        magnitude: Of the largest of gradients, weights and moving averages.
-        dtype: Of the weights.
-    """
-    direction = (3 + 2 * float(group["weight_decay"])) * max(1.0, magnitude)  # with decay, momentum and looking ahead
-    # Below the root of the largest number, so that Adam can square the direction.
-    return direction * (1 + rate(group) / float(group.get("eps", 1.0))) < limit(dtype)
-
-
-def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.optim.Optimizer:
-    """Adam or SGD, by name, with what a method's options say of it; torch's defaults for what they do not."""
-    adam = kind == "adam"
-    names = ("lr", "betas", "eps", "weight_decay") if adam else ("lr", "momentum", "nesterov", "weight_decay")
-    given = {name: value for name, value in options.given().items() if name in names}
-    return torch.optim.Adam(params, **given) if adam else torch.optim.SGD(params, **given)
-
-
-def start_state(optimizer: torch.optim.Optimizer) -> None:
-    """Fill in the state that the optimiser would make at its first step, so that it is there to be saved and loaded."""
-    for group in optimizer.param_groups:
-        for tensor in group["params"]:
-            state: dict[str, Any] = {}
-            if isinstance(optimizer, torch.optim.Adam):
-                state["step"] = torch.zeros((), dtype=torch.float32)
-                state["exp_avg"] = torch.zeros_like(tensor, requires_grad=False)
-                state["exp_avg_sq"] = torch.zeros_like(tensor, requires_grad=False)
-            elif group.get("momentum"):
-                state["momentum_buffer"] = torch.zeros_like(tensor, requires_grad=False)
-            optimizer.state[tensor] = state
 
 
 @contextlib.contextmanager

@@ -1,0 +1,80 @@
+"""What a method needs and promises, declared once: engines, costs and reports read it, and nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """What is known of the data that a method will meet.
+
+    Attributes:
+        mean: Of the model's normalisation, for each colour.
+        std: Of the model's normalisation, for each colour.
+        source: Returns clean images of the source domain, preprocessed, (n, 3, H, W); it is given the number wanted.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: Callable[[int], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What a method needs and promises.
+
+    Attributes:
+        needs: `"embeddings"` if it can run from embeddings alone, else `"images"`.
+        gradients: Whether it needs backpropagation.
+        batch_norm: Whether it works only on models with BatchNorm layers.
+        source_images: Number of clean source images it needs, as the option `source`; 0 if none.
+        normalisation: Whether it needs the model's normalisation, as the options `mean` and `std`.
+        options_from_data: Makes further options from facts about the data; None if there are none.
+        hyperparameter_free: Whether there is nothing to tune.
+        optimization_free: Whether it predicts without an iterative optimisation.
+        batch_size_independent: Whether the batch size does not affect its predictions.
+        forward_passes: The largest number for a batch with the default options, as the contract tests count it.
+        published_passes: The number that the NEO paper prints, if it prints another.
+    """
+
+    needs: Literal["embeddings", "images"]
+    gradients: bool = False
+    batch_norm: bool = False
+    source_images: int = 0
+    normalisation: bool = False
+    options_from_data: Callable[[DataFacts], Mapping[str, Any]] | None = None
+    hyperparameter_free: bool = False
+    optimization_free: bool = False
+    batch_size_independent: bool = False
+    forward_passes: int = 1
+    published_passes: int | None = None
+
+    @property
+    def fully_test_time(self) -> bool:
+        """Whether it needs no source data."""
+        return self.source_images == 0
+
+    @property
+    def backprop_free(self) -> bool:
+        """Whether it needs no backpropagation."""
+        return not self.gradients
+
+    def data_options(self, facts: DataFacts, given: Collection[str] = ()) -> dict[str, Any]:
+        """The options that follow from the data.
+
+        Args:
+            facts: What is known of the data.
+            given: Names of options that the caller sets; they are left out, and no source images are read for them.
+        """
+        found = {} if self.options_from_data is None else dict(self.options_from_data(facts))
+        if self.normalisation:
+            found |= {"mean": facts.mean, "std": facts.std}
+        if self.source_images and "source" not in given:
+            found["source"] = facts.source(self.source_images)
+        return {name: value for name, value in found.items() if name not in given}

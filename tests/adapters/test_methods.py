@@ -1,0 +1,121 @@
+"""Methods from outside: named by their file, checked when they are met."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import neotta
+from neotta.adapters.declaration import DataFacts, Declaration
+from neotta.adapters.none import NoAdapt
+from neotta.adapters.registry import code_hash, data_options, find, names, register
+from neotta.errors import CodeError
+from neotta.evaluate.plan import MethodPlan, split_methods
+
+SHARP = """
+import neotta
+from neotta.adapters.none import NoAdapt
+from neotta.options import Options
+
+class SharpOptions(Options):
+    factor: float = 2.0
+
+@neotta.register
+class Sharp(NoAdapt):
+    '''Sharper answers.'''
+    name = "sharp"
+    title = "Sharp"
+    Options = SharpOptions
+
+    def _embeddings(self, embeddings, adapt):
+        return super()._embeddings(embeddings, adapt) * self.options.factor
+
+number = 3
+"""
+
+
+@pytest.fixture
+def sharp(tmp_path):
+    (tmp_path / "a+b").mkdir()
+    file = tmp_path / "a+b" / "sharp.py"
+    file.write_text(SHARP)
+    yield f"py:{file}:Sharp"
+    neotta.adapters.registry.METHODS._things.pop("sharp", None)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)).eval()
+
+
+def test_a_method_of_a_file(sharp):
+    model, images = network(), torch.randn(2, 3, 8, 8)
+    plain = neotta.create("none", model)(images)
+    torch.testing.assert_close(neotta.create(sharp, model, factor=3.0)(images), 3 * plain)
+    torch.testing.assert_close(neotta.create("sharp", model)(images), 2 * plain)
+    stacked = neotta.create(f"neo+{sharp}", model)
+    torch.testing.assert_close(stacked(images), 2 * neotta.create("neo", model)(images))
+    assert find(["neo", sharp]) is find(f"neo+{sharp}")
+    assert code_hash(sharp)
+    assert code_hash(f"neo+{sharp}") == code_hash(sharp)
+    assert code_hash("neo+lame") == ""
+
+
+def test_a_method_of_a_file_in_a_plan(sharp):
+    for text in (sharp, f"neo+{sharp}", "py:my.module:Sharp", r"py:C:\my\file.py:Sharp"):
+        assert MethodPlan.parse(text) == MethodPlan(method=text)
+        assert MethodPlan.parse(f"{text}@original") == MethodPlan(method=text, preset="original")
+        wanted = MethodPlan(method=text, preset="original", options={"factor": [2, 3], "more": 1})
+        assert MethodPlan.parse(f"{text}@original:factor=2|3,more=1") == wanted
+        assert split_methods(f"neo,{text}:factor=2,more=1,lame") == ["neo", f"{text}:factor=2,more=1", "lame"]
+
+
+def test_names_of_stacks():
+    assert names("neo") == names(["neo"]) == ["neo"]
+    assert names("neo+lame") == ["neo", "lame"]
+    assert names("neo+py:a+b.py:C") == ["neo", "py:a+b.py:C"]
+    assert names("py:a+b.py:C") == ["py:a+b.py:C"]
+
+
+def test_what_is_not_a_method_is_refused(sharp):
+    with pytest.raises(CodeError, match="is 3: expected a subclass of"):
+        find(sharp.replace(":Sharp", ":number"))
+
+
+def method(**attributes):
+    return type("Mine", (NoAdapt,), {"name": "mine", "title": "Mine", **attributes})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"declaration": (True, "images")}, "its declaration is .* write Declaration"),
+        ({"declaration": Declaration(needs="images")}, "declares needs='images'"),
+        ({"declaration": Declaration(needs="embeddings", source_images=4)}, "asks for an option 'source'"),
+        ({"declaration": Declaration(needs="embeddings", normalisation=True)}, "asks for an option 'mean'"),
+        ({"Options": dict}, "expected a subclass of neotta.adapters.Options"),
+        ({"name": "Mine"}, "not in lower case"),
+        ({"name": "a+b"}, "plus"),
+    ],
+)
+def test_a_declaration_that_does_not_fit_is_refused(attributes, message):
+    with pytest.raises(CodeError, match=message):
+        register(method(**attributes))
+
+
+def test_options_that_follow_from_the_data():
+    asked = []
+
+    def source(count):
+        asked.append(count)
+        return torch.zeros(count, 3, 8, 8)
+
+    facts = DataFacts(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), source=source)
+    assert data_options("neo+lame", facts) == {}
+    assert data_options("cotta", facts, ["mean"]) == {"std": (0.4, 0.5, 0.6)}
+    assert asked == []
+    assert data_options("foa", facts)["source"].shape == (32, 3, 8, 8)
+    assert data_options("foa", facts, ["source"]) == {}
+    more = Declaration(needs="images", options_from_data=lambda facts: {"dark": facts.mean[0], "light": 1})
+    assert more.data_options(facts, {"light": 2}) == {"dark": 0.1}

@@ -1,0 +1,79 @@
+"""The contract, run as an author of a method would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from neotta.adapters.none import NoAdapt
+from neotta.adapters.registry import METHODS, register
+from neotta.errors import UnknownMethodError, UnsupportedModelError
+from neotta.testing import CHECKS, MODELS, check_adapter, contract
+
+
+@pytest.fixture
+def forgetful():
+    class Forgetful(NoAdapt):
+        name = "forgetful"
+        title = "Forgetful"
+
+        def _start(self):
+            self.seen = torch.zeros(())
+
+        def _embeddings(self, embeddings, adapt):
+            self.seen += 1  # also when it only predicts
+            return super()._embeddings(embeddings, adapt) + self.seen
+
+        def _state(self):
+            return {"seen": self.seen}
+
+    yield register(Forgetful)
+    METHODS._things.pop("forgetful")
+
+
+def test_a_good_method_passes():
+    check_adapter("lame", knn=3, models={"group-norm": MODELS["group-norm"]})
+    check_adapter("neo+t3a", models={"group-norm": MODELS["group-norm"]})
+
+
+def test_a_broken_promise_is_named(forgetful):
+    with pytest.raises(AssertionError) as caught:
+        check_adapter("forgetful", models={"group-norm": MODELS["group-norm"]})
+    message = str(caught.value)
+    assert "'forgetful' breaks the contract" in message
+    assert "predicting_changes_nothing-forgetful-on-group-norm: AssertionError: " in message
+    assert "a_batch_that_is_not_finite_never_enters_the_state-forgetful-on-group-norm: " in message
+    assert "the_declaration_is_true" not in message
+
+
+def test_kinds_that_a_method_does_not_support_are_left_out():
+    checks = contract("neo-bn")
+    assert {check.case.kind for check in checks} == {"batch-norm"}
+    assert len(checks) == len(CHECKS)
+    with pytest.raises(UnsupportedModelError, match="works on none of the models vit"):
+        contract("neo-bn", models={"vit": MODELS["vit"]})
+    with pytest.raises(UnknownMethodError):
+        contract("neo-bm")
+
+
+def test_torch_is_enough():
+    absent = ["timm", "transformers", "torchvision", "scipy", "PIL", "cma", "pandas", "pytest", "rich", "typer"]
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({absent}))  # importing one of them fails
+import neotta, neotta.testing
+for name in neotta.methods():
+    if name != "foa":
+        checks = neotta.testing.contract(name)
+        checks[0]()
+try:
+    neotta.testing.check_adapter("foa")
+except neotta.errors.MissingExtraError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "FOA needs the package 'cma', which is not installed: pip install 'neotta[lab]'\n"

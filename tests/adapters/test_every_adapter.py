@@ -27,10 +27,7 @@ from neotta.errors import (
     UnknownMethodError,
     UnsupportedModelError,
 )
-from neotta.models._torchvision import guard
 from neotta.neo.find_head import logits_of
-
-guard()
 
 
 class Own(nn.Module):

@@ -13,10 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from neotta.errors import ModelLoadError
-from neotta.models._torchvision import guard
 from neotta.models.load import load_model
-
-guard()
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 

@@ -1,4 +1,4 @@
-"""Datasets, corruptions and streams."""
+"""Datasets, corruptions and orders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neotta._lazy import lazy
 
 if TYPE_CHECKING:
-    from neotta.data import streams
+    from neotta.data import orders
     from neotta.data.aligned import align
     from neotta.data.base import ImageDataset
     from neotta.data.corrupted import CorruptedDataset
@@ -35,7 +35,7 @@ __all__ = [
     "digits",
     "download",
     "open_data",
-    "streams",
+    "orders",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -55,6 +55,6 @@ __getattr__, __dir__ = lazy(
         "digits": "neotta.data.handwritten",
         "download": "neotta.data.downloads",
         "open_data": "neotta.data.opening",
-        "streams": "neotta.data.streams",
+        "orders": "neotta.data.orders",
     },
 )

@@ -19,7 +19,7 @@ from torch import Tensor
 from neotta.adapters._augmenting import AugmentingAdapter
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import AnyAdapter, create, find
-from neotta.data.orders import Indices
+from neotta.data.drawing import Indices
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.batches import TOGETHER, Batches
 from neotta.evaluate.domains import Domains

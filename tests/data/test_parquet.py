@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from data_makers import picture
 from PIL import Image
+from support.data_makers import picture
 
 from neotta.data.opening import open_data
 from neotta.errors import DataError, MissingExtraError

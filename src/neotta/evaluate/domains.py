@@ -17,7 +17,7 @@ from neotta.data.aligned import align, class_outputs, shared_names
 from neotta.data.base import Image, ImageDataset
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.data.order import Order
 from neotta.data.source import DataSource

@@ -25,7 +25,7 @@ from rich.table import Table
 from side_by_side import machine
 
 import neotta
-from neotta.data import digits, streams
+from neotta.data import digits, orders
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.monitoring import ChangeDetector
 
@@ -122,7 +122,7 @@ def fill(model, known, folder):
 
 def run(model, embeddings, labels, folder, seed, samples, batch_size):
     """Accuracy of each way over one stream through all domains, and what the monitor noticed."""
-    stream = streams.continual(
+    stream = orders.continual(
         {name: labels.numpy() for name in embeddings}, samples=samples, seed=seed, batch_size=batch_size
     )
     adapters, monitors = ways(model, folder)

@@ -27,7 +27,7 @@ from side_by_side import Row, show
 from neotta._words import counted
 from neotta.data.loading import Loader
 from neotta.data.opening import open_data
-from neotta.data.streams import iid
+from neotta.data.orders import iid
 from neotta.models._torchvision import guard
 from neotta.models.preprocess import Preprocess
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from side_by_side import machine
 
 from neotta.data.loading import Loader
-from neotta.data.streams import iid
+from neotta.data.orders import iid
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Watcher, sweep

@@ -18,8 +18,11 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-pytest_plugins = ["support.any_models"]
+from neotta.models._torchvision import guard  # noqa: E402
 
+pytest_plugins = ["support.any_models", "support.missing_extras"]
+
+guard()  # timm and transformers work, however broken the torchvision beside them
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("neotta")

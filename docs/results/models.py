@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from neotta import LoadedModel, Preprocess
 from neotta.data.layouts.cifar import CLASSES
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.errors import ModelLoadError
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from neotta.adapters.registry import create, methods, register
     from neotta.errors import NeottaError
     from neotta.evaluate.records import results
-    from neotta.models.catalog import available_models
+    from neotta.models.available import available_models
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.preprocess import Preprocess
     from neotta.monitoring.library import DomainLibrary
@@ -76,7 +76,7 @@ __getattr__, __dir__ = lazy(
         "LoadedModel": "neotta.models.load",
         "Preprocess": "neotta.models.preprocess",
         "adapt": "neotta.neo.adapt",
-        "available_models": "neotta.models.catalog",
+        "available_models": "neotta.models.available",
         "load_model": "neotta.models.load",
         "results": "neotta.evaluate.records",
         "create": "neotta.adapters.registry",

@@ -13,9 +13,6 @@ from torch import nn
 import neotta
 from neotta.adapters._evolution import Evolution
 from neotta.errors import OptionError, StateMismatchError, UnsupportedModelError
-from neotta.models._torchvision import guard
-
-guard()
 
 SIZES = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
 

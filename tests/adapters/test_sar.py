@@ -12,9 +12,6 @@ from torch.func import functional_call
 import neotta
 from neotta.adapters.sar import frozen_by_name, last_layers
 from neotta.errors import OptionError, UnsupportedModelError
-from neotta.models._torchvision import guard
-
-guard()
 
 
 def vit(depth=2):

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from neotta.cli.app import app
 from neotta.cli.compare import render
-from neotta.cli.main import app
 from neotta.errors import NeottaError
 from neotta.evaluate.compare import compare
 from neotta.evaluate.records import Records, content_key

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from neotta.cli.main import app
+from neotta.cli.app import app
 from neotta.cli.paper import FLAGS, _command
 from neotta.errors import OptionError
 from neotta.evaluate.records import Records

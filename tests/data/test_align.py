@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from data_makers import class_folders, tiny_imagenet, write_image
+from support.data_makers import class_folders, tiny_imagenet, write_image
 
 from neotta.data.aligned import align, class_outputs
 from neotta.data.opening import open_data

@@ -18,11 +18,10 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from neotta.cli.corrupt import corrupt as command
-from neotta.data.corrupted_copy import corrupt_folder
+from neotta.data.corrupted import prepare
+from neotta.data.corrupted_copy import corrupt_folder, in_order
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.data.corruptions.manifest import NAME
-from neotta.data.corruptions.pool import in_order
-from neotta.data.corruptions.size import prepare
 from neotta.data.decode import decode
 from neotta.errors import DataError, NeottaError, OptionError, UnknownNameError
 

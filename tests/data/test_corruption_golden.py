@@ -19,13 +19,13 @@ import PIL
 import pytest
 from PIL import Image as Pillow
 from PIL import features
+from support.legacy_draws import LegacyDraws
 
+from neotta.data.corrupted import prepare
 from neotta.data.corrupted_copy import encode
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, PRESETS, apply, corrupt
-from neotta.data.corruptions.draws import LegacyDraws
+from neotta.data.corruptions.blurs import motion_blur_along
 from neotta.data.corruptions.manifest import Options
-from neotta.data.corruptions.motion import motion_blur_along
-from neotta.data.corruptions.size import prepare
 from neotta.data.corruptions.weather import frost_over
 from neotta.data.decode import decode
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 from scipy import ndimage
+from support.legacy_draws import LegacyDraws
 from test_decode import bomb
 
 from neotta.data import digits
@@ -26,20 +27,17 @@ from neotta.data.corruptions import (
     SEVERITIES,
     apply,
     blurs,
-    colour,
     corrupt,
-    edges,
     filters,
-    glass,
-    motion,
-    noise,
+    pixels,
     weather,
-    zoom,
 )
-from neotta.data.corruptions.crystals import RECIPES, grown
-from neotta.data.corruptions.draws import GeneratorDraws, LegacyDraws, draws_for
-from neotta.data.corruptions.fractal import fractal
-from neotta.data.corruptions.textures import GROWN, Textures
+from neotta.data.corruptions import (
+    spatter as spattering,
+)
+from neotta.data.corruptions.draws import Draws, draws_for
+from neotta.data.corruptions.filters import fractal
+from neotta.data.corruptions.frost import GROWN, RECIPES, Textures, grown
 from neotta.errors import DataError, InputError, OptionError, UnknownNameError
 
 NAMES = CORRUPTIONS + EXTRA_CORRUPTIONS
@@ -67,7 +65,7 @@ def picture(height=40, width=40, seed=0):
 
 
 def draws(seed=0):
-    return GeneratorDraws(np.random.default_rng(seed))
+    return Draws(np.random.default_rng(seed))
 
 
 # Every corruption
@@ -217,7 +215,7 @@ def test_unknown_names_are_refused():
 @given(seed=st.integers(0, 2**32 - 1), amount=st.floats(0, 1))
 def test_impulse_noise_leaves_the_others_exactly(seed, amount):
     image = picture()
-    result = noise.impulse_noise(image, draws(seed), amount)
+    result = pixels.impulse_noise(image, draws(seed), amount)
     changed = result != image
     assert np.isin(result[changed], (0, 255)).all()
     assert abs(changed.mean() - amount) < 0.06
@@ -225,15 +223,15 @@ def test_impulse_noise_leaves_the_others_exactly(seed, amount):
 
 def test_shot_noise_leaves_black_black():
     black = np.zeros((32, 32, 3), np.uint8)
-    assert not noise.shot_noise(black, draws(), 3).any()
+    assert not pixels.shot_noise(black, draws(), 3).any()
 
 
 @pytest.mark.parametrize(
     ("corruption", "deviation"),
     [
-        (lambda image: noise.gaussian_noise(image, draws(), 0.05), 0.05 * 255),
-        (lambda image: noise.speckle_noise(image, draws(), 0.1), 0.1 * 128),
-        (lambda image: noise.shot_noise(image, draws(), 100), (128 / 255 / 100) ** 0.5 * 255),
+        (lambda image: pixels.gaussian_noise(image, draws(), 0.05), 0.05 * 255),
+        (lambda image: pixels.speckle_noise(image, draws(), 0.1), 0.1 * 128),
+        (lambda image: pixels.shot_noise(image, draws(), 100), (128 / 255 / 100) ** 0.5 * 255),
     ],
 )
 def test_noise_has_the_mean_and_deviation_it_should(corruption, deviation):
@@ -267,7 +265,7 @@ def literal_glass(image, source, sigma, reach, sweeps):
 )
 def test_glass_blur_is_its_sequential_definition(seed, height, width, reach, sweeps):
     image = picture(height, width)
-    fast = glass.glass_blur(image, LegacyDraws(seed), 0.5, reach, sweeps)
+    fast = blurs.glass_blur(image, LegacyDraws(seed), 0.5, reach, sweeps)
     assert np.array_equal(fast, literal_glass(image, LegacyDraws(seed), 0.5, reach, sweeps))
 
 
@@ -300,7 +298,7 @@ def test_motion_blur_is_a_sum_of_displaced_pictures(angle, radius, sigma):
         right = int(np.ceil(step * np.cos(np.radians(angle)) - 0.5))
         total += weight * image[np.clip(rows + down, 0, 19), np.clip(columns + right, 0, 24)]
     expected = np.floor(np.floor(257 * total + 0.5) / 257)
-    result = motion.motion_blur_along(image, radius, sigma, angle)
+    result = blurs.motion_blur_along(image, radius, sigma, angle)
     assert np.abs(result - expected).max() <= 1
     assert (result != expected).mean() < 0.01
 
@@ -320,7 +318,7 @@ def test_zoom_factors_are_those_of_a_float_range():
 def test_a_zoom_stretches_the_middle(size, factor):
     """A ramp stays a ramp: corners of the crop become corners of the enlarged picture."""
     ramp = np.arange(size, dtype=float)
-    zoomed = zoom.clipped_zoom(np.tile(ramp, (size, 1)), factor)
+    zoomed = blurs.clipped_zoom(np.tile(ramp, (size, 1)), factor)
     crop = int(np.ceil(size / factor))
     start, enlarged = (size - crop) // 2, round(crop * factor)
     whole = np.linspace(start, start + crop - 1, enlarged)
@@ -417,8 +415,8 @@ def test_a_folder_without_textures_is_refused(tmp_path):
 
 
 def hsv_brightness(image, shift):
-    hue, saturation, value = colour.rgb_to_hsv(image.reshape(-1, 3))
-    return colour.hsv_to_rgb(hue, saturation, np.clip(value + shift, 0, 1)).reshape(image.shape)
+    hue, saturation, value = pixels.rgb_to_hsv(image.reshape(-1, 3))
+    return pixels.hsv_to_rgb(hue, saturation, np.clip(value + shift, 0, 1)).reshape(image.shape)
 
 
 @settings(max_examples=25, deadline=None)
@@ -426,29 +424,29 @@ def hsv_brightness(image, shift):
 def test_brightness_by_table_is_brightness_by_hsv(seed, shift):
     image = np.random.default_rng(seed).integers(0, 256, (50, 50, 3)).astype(np.uint8)
     image[:10] //= 32  # dark pixels, of which many are whole numbers after the shift
-    assert np.array_equal(colour.brightness(image, shift), hsv_brightness(image, shift))
+    assert np.array_equal(pixels.brightness(image, shift), hsv_brightness(image, shift))
 
 
 def test_black_becomes_grey_in_brightness():
-    assert (colour.brightness(np.zeros((2, 2, 3), np.uint8), 0.5) == 127).all()
+    assert (pixels.brightness(np.zeros((2, 2, 3), np.uint8), 0.5) == 127).all()
 
 
 def test_hsv_there_and_back_is_the_identity_but_for_truncation():
-    pixels = np.random.default_rng(0).integers(0, 256, (5000, 3)).astype(np.uint8)
-    back = colour.hsv_to_rgb(*colour.rgb_to_hsv(pixels))
-    assert np.abs(back.astype(int) - pixels).max() <= 1
+    colours = np.random.default_rng(0).integers(0, 256, (5000, 3)).astype(np.uint8)
+    back = pixels.hsv_to_rgb(*pixels.rgb_to_hsv(colours))
+    assert np.abs(back.astype(int) - colours).max() <= 1
 
 
 def test_saturation_tints_grey_red():
     grey = np.full((2, 2, 3), 100, np.uint8)
-    assert np.array_equal(colour.saturate(grey, 2, 0), grey)
-    assert colour.saturate(grey, 5, 0.1)[0, 0].tolist() == [100, 90, 90]
+    assert np.array_equal(pixels.saturate(grey, 2, 0), grey)
+    assert pixels.saturate(grey, 5, 0.1)[0, 0].tolist() == [100, 90, 90]
 
 
 def test_contrast_pulls_towards_the_mean_of_each_channel():
     image = np.zeros((2, 2, 3), np.uint8)
     image[0] = (100, 200, 40)
-    assert colour.contrast(image, 0.5)[:, 0].tolist() == [[75, 150, 30], [25, 50, 10]]
+    assert pixels.contrast(image, 0.5)[:, 0].tolist() == [[75, 150, 30], [25, 50, 10]]
 
 
 # Filters and the primitives of spatter
@@ -476,7 +474,7 @@ def test_the_dense_gaussian_is_the_gaussian(size):
 def test_the_chamfer_distance_takes_the_shortest_steps():
     marked = np.zeros((9, 9), bool)
     marked[4, 4] = True
-    distance = edges.chamfer_distance(marked)
+    distance = spattering.chamfer_distance(marked)
     assert distance[4, 4] == 0
     for (down, right), length in {
         (0, 3): 3,
@@ -492,17 +490,17 @@ def test_the_chamfer_distance_takes_the_shortest_steps():
 def test_canny_finds_the_outline_of_a_square():
     grey = np.zeros((20, 20), np.uint8)
     grey[5:15, 5:15] = 200
-    found = edges.canny(grey, 50, 150)
+    found = spattering.canny(grey, 50, 150)
     assert found[4:6].any(axis=0)[6:14].all()
     assert not found[8:12, 8:12].any()
     assert not found[:3].any()
-    assert not edges.canny(grey // 20, 50, 150).any()  # too faint
+    assert not spattering.canny(grey // 20, 50, 150).any()  # too faint
 
 
 def test_equalisation_spreads_the_histogram():
     grey = np.array([[3, 3, 4], [4, 5, 9]], np.uint8)
-    assert edges.equalise(grey).tolist() == [[0, 0, 128], [128, 191, 255]]
-    assert (edges.equalise(np.full((2, 2), 7, np.uint8)) == 7).all()
+    assert spattering.equalise(grey).tolist() == [[0, 0, 128], [128, 191, 255]]
+    assert (spattering.equalise(np.full((2, 2), 7, np.uint8)) == 7).all()
 
 
 class NoNoise:

@@ -14,15 +14,15 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
-from data_makers import cifar10_c, class_folders, corrupted
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import serving
+from support.data_makers import cifar10_c, class_folders, corrupted
+from support.loopback import serving
 
 from neotta.data.downloads import download
 from neotta.data.downloads.catalog import CATALOG, find
 from neotta.data.downloads.unpack import MARKER, _inside, install, unpack
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError, OptionError, UnknownNameError
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from loopback import serving
+from support.loopback import serving
 
 from neotta.data.downloads.fetch import TRIES, fetch, verify_file
 from neotta.errors import DataError

@@ -4,16 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from data_makers import cifar10_c, class_folders, corrupted, write_image
-from loopback import serving
 from PIL import Image
+from support.data_makers import cifar10_c, class_folders, corrupted, write_image
+from support.loopback import serving
 from test_decode import bomb
 from typer.testing import CliRunner
 
 from neotta.cli.data import data_app
 from neotta.data.corruptions import CORRUPTIONS, SEVERITIES
 from neotta.data.info import describe
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError
 

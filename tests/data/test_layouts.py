@@ -6,11 +6,11 @@ import pickle
 
 import numpy as np
 import pytest
-from data_makers import cifar10_c, class_folders, corrupted, picture, tiny_imagenet, write_image
+from support.data_makers import cifar10_c, class_folders, corrupted, picture, tiny_imagenet, write_image
 
 from neotta.data.decode import decode
 from neotta.data.layouts.cifar import CLASSES as CIFAR
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError, UnknownNameError
 

@@ -1,4 +1,4 @@
-"""Loading: the stream's order whatever the workers, unreadable samples left out, deaths reported."""
+"""Loading: the order's order whatever the workers, unreadable samples left out, deaths reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from neotta.data import streams
+from neotta.data import orders
 from neotta.data.base import ImageDataset
 from neotta.data.loading import InTwoSteps, Loader
 from neotta.errors import DataError, InputError, OptionError
@@ -73,16 +73,16 @@ def same(left, right):
 
 def test_batches_hold_what_the_stream_says():
     datasets = [Drawn("fog", 20), Drawn("rain", 9)]
-    stream = streams.cameras(datasets, batch_size=8)
-    batches = list(Loader(datasets, stream, plain, workers=0))
+    order = orders.cameras(datasets, batch_size=8)
+    batches = list(Loader(datasets, order, plain, workers=0))
     assert [len(batch) for batch in batches] == [8, 8, 8, 5]
-    for batch, part in zip(batches, stream.batches(), strict=True):
+    for batch, part in zip(batches, order.batches(), strict=True):
         assert batch.images.shape == (len(batch), 3, 6, 6)
         assert batch.images.dtype == torch.float32
-        assert batch.ids == stream.ids[part]
+        assert batch.ids == order.ids[part]
         assert batch.domains == tuple(id.split("-")[0] for id in batch.ids)
         assert batch.labels.tolist() == [int(id.split("-")[1]) % 7 for id in batch.ids]
-        assert batch.cameras.tolist() == stream.camera[part].tolist()
+        assert batch.cameras.tolist() == order.camera[part].tolist()
         for row, id in zip(batch.images, batch.ids, strict=True):
             name, number = id.split("-")
             image = next(d for d in datasets if d.domain == name).read(int(number))
@@ -92,10 +92,10 @@ def test_batches_hold_what_the_stream_says():
 @pytest.mark.parametrize("preprocess", [plain, Crop()])
 def test_workers_change_nothing(preprocess):
     datasets = {"fog": Drawn("fog", 30, broken=[3, 4]), "rain": Drawn("rain", 30, broken=[0])}
-    stream = streams.mixed(datasets, batch_size=16)
+    order = orders.mixed(datasets, batch_size=16)
     results, skipped = [], []
     for workers in (0, 1, 2):
-        loader = Loader(datasets, stream, preprocess, workers=workers)
+        loader = Loader(datasets, order, preprocess, workers=workers)
         with pytest.warns(UserWarning, match="is skipped"):
             results.append(list(loader))
         skipped.append(loader.skipped)
@@ -107,30 +107,30 @@ def test_workers_change_nothing(preprocess):
 
 def test_both_ways_of_preprocessing_agree():
     dataset = Drawn()
-    stream = streams.iid(dataset, batch_size=16)
-    same(list(Loader(dataset, stream, plain)), list(Loader(dataset, stream, Crop())))
+    order = orders.iid(dataset, batch_size=16)
+    same(list(Loader(dataset, order, plain)), list(Loader(dataset, order, Crop())))
 
 
 def test_the_preprocessing_of_models_goes_in_two_steps():
     half = Preprocess(size=(6, 6), resize=7, crop=True, interpolation="bicubic", mean=(0.485, 0.456, 0.406))
     assert isinstance(half, InTwoSteps)
     dataset = Drawn(count=9)
-    stream = streams.iid(dataset)
-    (batch,) = Loader(dataset, stream, half)
-    assert torch.equal(batch.images, torch.stack([half(dataset.read(index)) for index in stream.index]))
+    order = orders.iid(dataset)
+    (batch,) = Loader(dataset, order, half)
+    assert torch.equal(batch.images, torch.stack([half(dataset.read(index)) for index in order.index]))
 
 
 @pytest.mark.slow
 def test_workers_can_be_spawned():
     dataset = Drawn()
-    stream = streams.iid(dataset, batch_size=16)
-    spawned = Loader(dataset, stream, Crop(), workers=1, context="spawn")
-    same(list(Loader(dataset, stream, Crop(), workers=0)), list(spawned))
+    order = orders.iid(dataset, batch_size=16)
+    spawned = Loader(dataset, order, Crop(), workers=1, context="spawn")
+    same(list(Loader(dataset, order, Crop(), workers=0)), list(spawned))
 
 
 def test_unreadable_samples_are_skipped_with_one_warning():
     dataset = Drawn(count=20, broken=[2, 5, 11])
-    loader = Loader(dataset, streams.iid(dataset, batch_size=10), Crop(), workers=0)
+    loader = Loader(dataset, orders.iid(dataset, batch_size=10), Crop(), workers=0)
     with pytest.warns(UserWarning, match="'fog-0.*of 'fog' is skipped: picture .* is truncated") as caught:
         first = list(loader)
     assert len(caught) == 1
@@ -142,18 +142,18 @@ def test_unreadable_samples_are_skipped_with_one_warning():
 
 def test_a_batch_of_which_nothing_can_be_read_is_left_out():
     dataset = Drawn(count=6)
-    stream = streams.iid(dataset, batch_size=2)
-    dataset.broken = set(stream.index[2:4].tolist())
-    loader = Loader(dataset, stream, Crop(), workers=0)
+    order = orders.iid(dataset, batch_size=2)
+    dataset.broken = set(order.index[2:4].tolist())
+    loader = Loader(dataset, order, Crop(), workers=0)
     assert len(loader) == 3
     with pytest.warns(UserWarning, match="is skipped"):
-        assert [batch.ids for batch in loader] == [stream.ids[:2], stream.ids[4:]]
+        assert [batch.ids for batch in loader] == [order.ids[:2], order.ids[4:]]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_other_faults_are_raised(workers):
     dataset = Drawn()
-    loader = Loader(dataset, streams.iid(dataset), wrong, workers=workers)
+    loader = Loader(dataset, orders.iid(dataset), wrong, workers=workers)
     with pytest.raises(ZeroDivisionError, match="a fault of the preprocessing"):
         list(loader)
 
@@ -161,19 +161,19 @@ def test_other_faults_are_raised(workers):
 def test_unequal_images_are_named():
     dataset = Drawn()
     with pytest.raises(InputError, match=r"equally large, got \(3, \d, 9\) and \(3, \d, 9\)"):
-        list(Loader(dataset, streams.iid(dataset), uncropped, workers=0))
+        list(Loader(dataset, orders.iid(dataset), uncropped, workers=0))
 
 
 def test_a_worker_that_dies_is_reported():
     dataset = Drawn(deadly=7)
-    loader = Loader(dataset, streams.iid(dataset, batch_size=10), Crop(), workers=2)
+    loader = Loader(dataset, orders.iid(dataset, batch_size=10), Crop(), workers=2)
     with pytest.raises(DataError, match=r"a process that loads images died: .*workers=0"):
         list(loader)
 
 
 def test_an_iteration_can_be_left_and_begun_again():
     dataset = Drawn()
-    loader = Loader(dataset, streams.iid(dataset, batch_size=5), Crop(), workers=1, prefetch=1)
+    loader = Loader(dataset, orders.iid(dataset, batch_size=5), Crop(), workers=1, prefetch=1)
     first = next(iter(loader))
     same([first], [next(iter(loader))])
 
@@ -181,32 +181,32 @@ def test_an_iteration_can_be_left_and_begun_again():
 def test_the_global_generator_is_left_alone():
     dataset = Drawn()
     before = torch.get_rng_state()
-    list(Loader(dataset, streams.iid(dataset, batch_size=10), Crop(), workers=1))
+    list(Loader(dataset, orders.iid(dataset, batch_size=10), Crop(), workers=1))
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_batch_size_can_be_given():
     dataset = Drawn()
-    stream = streams.iid(dataset)
-    loader = Loader(dataset, stream, Crop(), batch_size=20, workers=0)
+    order = orders.iid(dataset)
+    loader = Loader(dataset, order, Crop(), batch_size=20, workers=0)
     assert [len(batch) for batch in loader] == [20, 20, 10]
-    assert loader.stream.ids == stream.ids
+    assert loader.order.ids == order.ids
 
 
 def test_labels_are_given_only_where_all_are_known():
     datasets = [Drawn("fog", 10), Drawn("rain", 10, labels=False)]
-    stream = streams.continual(datasets, samples=10, shuffle=False)
-    fog, rain = Loader(datasets, stream, Crop(), workers=0)
+    order = orders.continual(datasets, samples=10, shuffle=False)
+    fog, rain = Loader(datasets, order, Crop(), workers=0)
     assert fog.labels.dtype == torch.int64
     assert rain.labels is None
-    (both,) = Loader(datasets, streams.mixed(datasets), Crop(), workers=0)
+    (both,) = Loader(datasets, orders.mixed(datasets), Crop(), workers=0)
     assert both.labels is None
     assert both.cameras is None
 
 
 def test_workers_are_chosen_by_what_there_is_to_do():
     for dataset, batch_size, expected in ((Drawn(), 50, 0), (InMemory(), 5, 0), (Drawn(), 5, 1)):
-        loader = Loader(dataset, streams.iid(dataset, batch_size=batch_size), Crop())
+        loader = Loader(dataset, orders.iid(dataset, batch_size=batch_size), Crop())
         assert (loader.workers > 0) == expected
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert loader.workers <= max(1, cores // 2)
@@ -215,24 +215,24 @@ def test_workers_are_chosen_by_what_there_is_to_do():
 @pytest.mark.slow  # torch imports a lot for its first meta tensor
 def test_batches_come_on_the_device_asked_for():
     dataset = Drawn(count=5)
-    (batch,) = Loader(dataset, streams.cameras(dataset), Crop(), workers=0, device="meta")
+    (batch,) = Loader(dataset, orders.cameras(dataset), Crop(), workers=0, device="meta")
     assert {x.device.type for x in (batch.images, batch.labels, batch.cameras)} == {"meta"}
     assert batch.images.dtype == torch.float32
 
 
 def test_samples_have_to_be_where_the_stream_says():
-    stream = streams.iid(Drawn("fog", 10))
+    order = orders.iid(Drawn("fog", 10))
     with pytest.raises(DataError, match=r"needs the domain 'fog', but there are only \['rain'\]"):
-        Loader(Drawn("rain"), stream, Crop())
+        Loader(Drawn("rain"), order, Crop())
     with pytest.raises(DataError, match="only 5 samples"):
-        Loader(Drawn("fog", 5), stream, Crop())
+        Loader(Drawn("fog", 5), order, Crop())
     other = Drawn("fog", 10)
     other.ids = other.ids[::-1]
     with pytest.raises(DataError, match=r"replay its manifest"):
-        Loader(other, stream, Crop())
-    replayed = streams.replay(stream.manifest(), other)
+        Loader(other, order, Crop())
+    replayed = orders.replay(order.manifest(), other)
     (batch,) = Loader(other, replayed, Crop())
-    assert batch.ids == stream.ids
+    assert batch.ids == order.ids
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_samples_have_to_be_where_the_stream_says():
 def test_wrong_options_are_named(options):
     dataset = Drawn()
     with pytest.raises(OptionError, match=next(iter(options))):
-        Loader(dataset, streams.iid(dataset), Crop(), **options)
+        Loader(dataset, orders.iid(dataset), Crop(), **options)
 
 
 def test_an_empty_stream_has_no_batches():
     dataset = Drawn(count=0)
-    assert list(Loader(dataset, streams.iid(dataset), Crop())) == []
-    assert list(Loader(dataset, streams.iid(dataset), Crop(), workers=1)) == []
+    assert list(Loader(dataset, orders.iid(dataset), Crop())) == []
+    assert list(Loader(dataset, orders.iid(dataset), Crop(), workers=1)) == []

@@ -23,4 +23,4 @@ def test_no_name_means_a_module_now_and_something_else_later():
     for module in pkgutil.iter_modules(neotta.data.__path__):
         importlib.import_module(f"neotta.data.{module.name}")
     assert {name: getattr(neotta.data, name) for name in neotta.data.__all__} == before
-    assert [name for name, value in before.items() if isinstance(value, ModuleType)] == ["streams"]
+    assert [name for name, value in before.items() if isinstance(value, ModuleType)] == ["orders"]

@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from data_makers import picture
 from PIL import Image
+from support.data_makers import picture
 
 from neotta.data.opening import open_data
 from neotta.errors import DataError, MissingExtraError
@@ -131,5 +131,5 @@ def test_files_that_cannot_be_used_are_refused(arrow, tmp_path):
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    with pytest.raises(MissingExtraError, match=r"pip install 'neotta\[parquet\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'neotta\[lab\]'"):
         open_data(tmp_path)

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import neotta
-from neotta.cli.main import app
+from neotta.cli.app import app
 from neotta.data import digits
 from neotta.deploy import LogitRecenter, OnnxClassifier
 from neotta.errors import InputError, NeottaError, OptionError

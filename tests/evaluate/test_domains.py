@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.errors import DataError
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.plan import Plan

@@ -273,6 +273,6 @@ def test_files_that_cannot_be_written(foggy, tmp_path, monkeypatch):
     with pytest.raises(OptionError, match=r"\.csv or \.parquet"):
         write_predictions(tmp_path / "p.xlsx", foggy[1].predictions)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"neotta\[parquet\]"):
+    with pytest.raises(MissingExtraError, match=r"neotta\[lab\]"):
         write_predictions(tmp_path / "p.parquet", foggy[1].predictions)
     assert list(tmp_path.iterdir()) == []

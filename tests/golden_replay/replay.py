@@ -18,9 +18,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import neotta
-from neotta.models._torchvision import guard
-
-guard()
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 METHODS = {"noadapt": "none", "neo_continual": "neo-continual", "neo_mse": "neo-mse", "neo_bn": "neo-bn"}

@@ -11,9 +11,7 @@ from PIL import Image
 
 from neotta.errors import ModelLoadError
 from neotta.models._hf_preprocess import preprocess_from_processor
-from neotta.models._torchvision import guard
 
-guard()
 transformers = pytest.importorskip("transformers")
 
 CONFIG = SimpleNamespace(image_size=48)

@@ -14,11 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
-from neotta.models._torchvision import guard
 from neotta.models.load import load_model
 from neotta.models.preprocess import Preprocess
-
-guard()
 
 ALL_FORMS = (
     "known: <path>.safetensors, digits, hf:<repository or folder>, py:<module or file.py>:<function>, timm:<name>"
@@ -162,7 +159,7 @@ def test_a_folder_without_a_prefix(tmp_path):
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
     code = (
-        "import sys, neotta.models.load, neotta.models.catalog, neotta.cli.models\n"
+        "import sys, neotta.models.load, neotta.models.available, neotta.cli.models\n"
         "heavy = ('timm', 'torchvision', 'transformers', 'huggingface_hub', 'safetensors')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -9,11 +9,8 @@ from PIL import Image
 from torch import nn
 
 from neotta.errors import MissingExtraError, ModelLoadError, OptionError
-from neotta.models._torchvision import guard
 from neotta.models.load import load_model
 from neotta.models.preprocess import Preprocess
-
-guard()
 
 
 def same_weights(model: nn.Module, other: nn.Module) -> bool:

@@ -10,12 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError
-from neotta.models._torchvision import guard
 from neotta.models.load import LoadedModel, load_model
 from neotta.models.packaged import load_packaged, read_package
 from neotta.models.preprocess import Preprocess
-
-guard()
 
 VIT = {"img_size": 16, "patch_size": 8, "embed_dim": 12, "depth": 1, "num_heads": 2, "num_classes": 3}
 CARD = {

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
-from neotta.data import digits
-from neotta.data.corruptions import corrupt
 from neotta.errors import InputError, MissingExtraError, ModelError, NotAdaptedError, OptionError, UnknownNameError
 from neotta.monitoring import ChangeDetector
 from neotta.monitoring.ranks import Evidence, ranks
@@ -45,6 +43,8 @@ def feed(net, rows, size=16):
 @pytest.fixture(scope="module")
 def embeddings():
     """Embeddings of the bundled digits, clean and in fog."""
+    from neotta.data import corrupt, digits
+
     data = digits("test")
     net, preprocess, *_ = neotta.load_model("digits")
     encoder, _ = neotta.split(net)

@@ -7,10 +7,9 @@ import json
 import numpy as np
 import torch
 
-from neotta.data.corrupted import CorruptedDataset
+from neotta.data.corrupted import CorruptedDataset, PreparedDataset
+from neotta.data.drawing import shuffled
 from neotta.data.opening import open_data
-from neotta.data.orders import shuffled
-from neotta.data.prepared import PreparedDataset
 from neotta.models.load import load_model
 from neotta.neo.split import split
 

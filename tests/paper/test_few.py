@@ -8,7 +8,7 @@ import pytest
 from by_hand import accuracy, embeddings, labels, permutation
 from scipy import stats
 
-from neotta.data.streams import few_classes
+from neotta.data.orders import few_classes
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.comparing import doubt, some, together

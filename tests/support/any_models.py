@@ -9,10 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from neotta.models._torchvision import guard
-
-guard()
-
 
 class Own(nn.Module):
     """A module whose head no convention names."""
@@ -93,7 +89,6 @@ def images():
 @pytest.fixture(scope="session")
 def save_classifier() -> Callable[..., nn.Module]:
     """A function that writes a small classifier and its image processor into a folder."""
-    guard()
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
     def save(folder: Path, classes: int = 3, **config) -> nn.Module:

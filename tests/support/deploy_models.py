@@ -8,9 +8,6 @@ import torch
 from torch import nn
 
 import neotta
-from neotta.models._torchvision import guard
-
-guard()
 
 PREPROCESS = neotta.Preprocess(size=(32, 32), resize=36, crop=True, interpolation="bicubic", mean=(0.4, 0.5, 0.6))
 LABELS = ["ant", "bee", "cat", "dog", "eel"]

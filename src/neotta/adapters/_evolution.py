@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.errors import MissingExtraError
+from neotta._extras import need
 
 _ARRAYS = ("mean", "pc", "adapt_sigma.ps", "sm.C", "sm.B", "sm.D")
 _COUNTERS = ("countiter", "sm.count_tell", "sm.last_update")
@@ -39,10 +39,7 @@ class Evolution:
     def _fresh(self) -> Any:
         population, sigma = self._settings
         with warnings.catch_warnings():  # the package adds filters of its own to the global ones
-            try:
-                import cma
-            except ImportError as error:
-                raise MissingExtraError("cma", "lab", "FOA") from error
+            cma = need("cma", "FOA")
             options = {
                 "popsize": population,
                 "randn": self._random.randn,

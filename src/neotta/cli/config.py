@@ -66,7 +66,7 @@ def _toml(text: str) -> Any:
 def _yaml(text: str) -> Any:
     import re
 
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """As everybody expects it: 1e-3 is a number."""

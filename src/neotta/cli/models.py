@@ -16,7 +16,7 @@ def models(
     from rich.console import Console
     from rich.table import Table
 
-    from neotta.models.catalog import available_models
+    from neotta.models.available import available_models
     from neotta.models.load import FORMS
 
     console = Console(highlight=False)

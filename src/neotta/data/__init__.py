@@ -1,4 +1,4 @@
-"""Datasets, corruptions and streams."""
+"""Datasets, corruptions and orders of samples."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from neotta._lazy import lazy
 
 if TYPE_CHECKING:
-    from neotta.data import streams
+    from neotta.data import orders
     from neotta.data.aligned import align
     from neotta.data.base import ImageDataset
     from neotta.data.corrupted import CorruptedDataset
     from neotta.data.corrupted_copy import corrupt_folder
-    from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, corrupt
+    from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, corrupt, register_corruption
     from neotta.data.downloads import download
     from neotta.data.handwritten import digits
     from neotta.data.info import describe
+    from neotta.data.layouts import register_layout
+    from neotta.data.layouts.arrays import ArrayDataset
+    from neotta.data.layouts.files import FileDataset
     from neotta.data.loading import Batch, Loader
     from neotta.data.opening import open_data
     from neotta.data.source import DataSource
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CORRUPTIONS",
     "EXTRA_CORRUPTIONS",
+    "ArrayDataset",
     "Batch",
     "CorruptedDataset",
     "DataSource",
+    "FileDataset",
     "ImageDataset",
     "Loader",
     "align",
@@ -35,17 +40,21 @@ __all__ = [
     "digits",
     "download",
     "open_data",
-    "streams",
+    "orders",
+    "register_corruption",
+    "register_layout",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "ArrayDataset": "neotta.data.layouts.arrays",
         "Batch": "neotta.data.loading",
         "CORRUPTIONS": "neotta.data.corruptions",
         "CorruptedDataset": "neotta.data.corrupted",
         "DataSource": "neotta.data.source",
         "EXTRA_CORRUPTIONS": "neotta.data.corruptions",
+        "FileDataset": "neotta.data.layouts.files",
         "ImageDataset": "neotta.data.base",
         "Loader": "neotta.data.loading",
         "align": "neotta.data.aligned",
@@ -55,6 +64,8 @@ __getattr__, __dir__ = lazy(
         "digits": "neotta.data.handwritten",
         "download": "neotta.data.downloads",
         "open_data": "neotta.data.opening",
-        "streams": "neotta.data.streams",
+        "register_corruption": "neotta.data.corruptions",
+        "register_layout": "neotta.data.layouts",
+        "orders": "neotta.data.orders",
     },
 )

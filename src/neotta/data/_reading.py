@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from neotta.data._stream import Stream
 from neotta.data.base import Image, ImageDataset
+from neotta.data.order import Order
 from neotta.errors import DataError, InputError
 
 Transform = Callable[[Image], Tensor]
@@ -43,19 +43,19 @@ class Part(NamedTuple):
 
 
 class Reader(Dataset[Part]):
-    """Reads and preprocesses a slice of a stream; this is what goes to the workers.
+    """Reads and preprocesses a slice of an order; this is what goes to the workers.
 
     Images are (B, 3, H', W'): uint8, not yet normalised, if the preprocessing is `InTwoSteps`, else float32.
     """
 
-    def __init__(self, datasets: list[ImageDataset], stream: Stream, preprocess: Transform) -> None:
+    def __init__(self, datasets: list[ImageDataset], order: Order, preprocess: Transform) -> None:
         self.datasets = datasets
-        self.domain, self.index = stream.domain, stream.index
+        self.domain, self.index = order.domain, order.index
         self.preprocess = preprocess
         self.dtype = np.uint8 if isinstance(preprocess, InTwoSteps) else np.float32
 
     def __getitem__(self, part: slice) -> Part:
-        """Read and preprocess these entries of the stream."""
+        """Read and preprocess these entries of the order."""
         entries: list[int] = []
         failed: list[tuple[int, str]] = []
         images = np.empty(0, dtype=self.dtype)

@@ -5,31 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from neotta.data.base import Image, ImageDataset
+from neotta.data.base import DatasetView, ImageDataset
 from neotta.errors import DataError
-
-
-class AlignedDataset(ImageDataset):
-    """A dataset whose labels are the outputs of a model."""
-
-    def __init__(self, dataset: ImageDataset, labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
-        self.dataset = dataset
-        self.domain, self.ids, self.labels, self.classes = dataset.domain, dataset.ids, labels, classes
-        self.in_memory = dataset.in_memory
-
-    def read(self, index: int) -> Image:
-        """Decode one sample, (H, W, 3) uint8 RGB."""
-        return self.dataset.read(index)
-
-    def digest(self, index: int) -> str:
-        """That of the sample itself."""
-        return self.dataset.digest(index)
-
-    def stamp(self, index: int) -> str:
-        """That of the sample itself."""
-        return self.dataset.stamp(index)
 
 
 def align(dataset: ImageDataset, labels: Sequence[str]) -> ImageDataset:
@@ -54,7 +32,9 @@ def align(dataset: ImageDataset, labels: Sequence[str]) -> ImageDataset:
     outputs = class_outputs([dataset.classes[index] for index in present], labels, of=dataset.domain)
     table = np.zeros(len(dataset.classes), dtype=np.int64)
     table[present] = outputs
-    return AlignedDataset(dataset, table[dataset.labels], tuple(labels))
+    aligned = DatasetView(dataset, dataset.domain)
+    aligned.labels, aligned.classes = table[dataset.labels], tuple(labels)
+    return aligned
 
 
 def class_outputs(classes: Sequence[str], labels: Sequence[str], *, of: str = "the dataset") -> tuple[int, ...]:

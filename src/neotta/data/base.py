@@ -1,4 +1,4 @@
-"""What every dataset is: one domain of images in a fixed order, with stable ids."""
+"""What every dataset is: the images of one domain in a fixed order, with stable ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ImageDataset(ABC):
     Attributes:
         domain: Where the images come from, such as `"imagenet-c/fog/5"`.
         ids: One name per sample, unique within the domain and the same on every machine.
-        labels: Class index of each sample, (N,) int64, or None where nobody knows.
+        labels: Class index of each sample, (N,) int64, or None if unlabelled.
         classes: The names of the classes in the order of their indices (WordNet ids for ImageNet's), or None.
         in_memory: Whether reading a sample costs next to nothing, so that no worker process is worth it.
     """
@@ -52,3 +52,27 @@ class ImageDataset(ABC):
     def stamp(self, index: int) -> str:
         """Something cheap that changes when the sample does on this machine, such as a file's size and time."""
         return self.digest(index)
+
+
+class DatasetView(ImageDataset):
+    """The samples of another dataset, seen in another way; what a subclass does not change is passed through."""
+
+    def __init__(self, dataset: ImageDataset, domain: str) -> None:
+        self.dataset, self.domain = dataset, domain
+        self.ids, self.labels, self.classes = dataset.ids, dataset.labels, dataset.classes
+        self.in_memory = dataset.in_memory
+
+    def read(self, index: int) -> Image:
+        """Decode one sample, (H, W, 3) uint8 RGB."""
+        return self.dataset.read(index)
+
+    def digest(self, index: int) -> str:
+        """The hash of the sample in the other dataset, and how it is seen."""
+        return self.dataset.digest(index) + self._view()
+
+    def stamp(self, index: int) -> str:
+        """The stamp of the sample in the other dataset, and how it is seen."""
+        return self.dataset.stamp(index) + self._view()
+
+    def _view(self) -> str:
+        return ""

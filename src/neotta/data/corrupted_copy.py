@@ -11,18 +11,20 @@ import io
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
-from neotta._processes import usable_cores
+from neotta._processes import begin_worker, interrupts_held, usable_cores
 from neotta.data._numbers import checked_seed, whole
 from neotta.data.base import Image
+from neotta.data.corrupted import prepare
 from neotta.data.corruptions.manifest import FileKind, Options, claim
-from neotta.data.corruptions.pool import in_order
-from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, corrupt
-from neotta.data.corruptions.size import prepare
+from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, corrupt, label
 from neotta.data.decode import decode
 from neotta.data.layouts.files import list_images
 from neotta.errors import DataError, OptionError
@@ -72,7 +74,7 @@ def corrupt_folder(
     Args:
         src: A folder of images, usually with one subfolder per class.
         dst: A new or empty folder, or one that an earlier call has begun.
-        names: Which corruptions.
+        names: Which corruptions, as `corrupt` takes them.
         severities: Which severities, 1 to 5.
         preset: "imagenet" (shorter side to 256, middle 224), "tiny" (64 x 64) or "cifar" (32 x 32).
         seed: Another seed gives other noise.
@@ -93,7 +95,7 @@ def corrupt_folder(
     kind = file_kind or ("png" if preset == "cifar" else "jpeg")
     options = Options(preset, checked_seed(seed), keep_size, kind, quality, os.fspath(textures) if textures else None)
     options.check()
-    workers = _workers(workers)
+    workers = usable_cores() if workers is None else whole("workers", workers, 1)
     images = _images(src, dst)
     claim(dst, options, src, images)
 
@@ -156,7 +158,7 @@ class _Job:
         return _Done(image, written=len(missing), kept=len(files) - len(missing))
 
     def _target(self, image: str, name: str, severity: int) -> Path:
-        return (self.dst / name / str(severity) / image).with_suffix(self.options.suffix())
+        return (self.dst / label(name) / str(severity) / image).with_suffix(self.options.suffix())
 
 
 def _whole(file: Path) -> bool:
@@ -202,11 +204,10 @@ def _domains(names: Sequence[str], severities: Sequence[int], preset: str) -> tu
         raise OptionError("nothing to do: name at least one corruption and one severity")
     for name, severity in pairs:
         check_choice(name, severity, preset)
+    names = tuple(dict.fromkeys(names))
+    if len({label(name) for name in names}) < len(names):
+        raise OptionError(f"two of the corruptions {', '.join(names)} share a folder: rename a function")
     return pairs
-
-
-def _workers(workers: int | None) -> int:
-    return usable_cores() if workers is None else whole("workers", workers, 1)
 
 
 def _images(src: Path, dst: Path) -> list[str]:
@@ -223,3 +224,30 @@ def _images(src: Path, dst: Path) -> list[str]:
     if count > 1:
         raise DataError(f"{count} images in {str(src)!r} are called {str(stem)!r} but for the ending: rename them")
     return images
+
+
+def in_order(job: _Job, images: Sequence[str], workers: int, chunk: int = 1) -> Generator[_Done, None, None]:
+    """What became of each image, in order; closing the generator lets workers finish the images they are at.
+
+    Args:
+        job: What is done with each image.
+        images: The source images.
+        workers: Processes; 1 means this one.
+        chunk: Images that travel together.
+    """
+    workers = min(workers, len(images))
+    if workers <= 1:
+        yield from map(job, images)
+        return
+    # Fresh processes: a fork of a process that has threads may hang.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin_worker)
+    try:
+        with interrupts_held():  # the workers start here, and would die noisily of a Ctrl-C while they do
+            results = pool.map(job, images, chunksize=chunk)
+        yield from results
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a worker process died (out of memory?): run again with fewer workers; what is written is kept"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -22,7 +22,7 @@ from neotta.data.base import Image
 from neotta.data.layouts.arrays import ArrayDataset
 from neotta.errors import OptionError
 
-Split = Literal["train", "test"]
+Subset = Literal["train", "test"]
 
 SIDE = 32
 """Height and width of the images, in pixels."""
@@ -37,13 +37,13 @@ class Digits(ArrayDataset):
     classes: tuple[str, ...]
 
 
-def digits(split: Split = "test") -> Digits:
+def digits(split: Subset = "test") -> Digits:
     """Load one part of the bundled digits.
 
     Args:
         split: `"test"` (600 images, 60 of each class) or `"train"` (1,197 images, which the model saw).
     """
-    if split not in get_args(Split):
+    if split not in get_args(Subset):
         raise OptionError(f"split is {split!r}: choose 'train' or 'test'")
     from safetensors.numpy import load
 

@@ -1,4 +1,4 @@
-"""From a stream to batches of images, in the stream's exact order, decoded and resized in worker processes.
+"""From an order to batches of images, exactly in that order, decoded and resized in worker processes.
 
 Workers send 8-bit pixels and the main process normalises them: a quarter of the shared memory, and less time
 in all than sending floating-point numbers. Each worker uses one thread and leaves the other cores to the
@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from neotta._processes import usable_cores
-from neotta.data._domains import named
 from neotta.data._numbers import whole
 from neotta.data._reading import InTwoSteps, Part, Reader, Transform, normalized
-from neotta.data._stream import Stream
 from neotta.data.base import ImageDataset
+from neotta.data.domain_samples import named
+from neotta.data.order import Order
 from neotta.data.source import DataSource
 from neotta.errors import DataError, OptionError
 
@@ -35,14 +35,14 @@ Datasets: TypeAlias = "Mapping[str, ImageDataset] | ImageDataset | Iterable[Imag
 
 @dataclass(frozen=True)
 class Batch:
-    """What came of one batch of a stream; smaller where samples could not be read.
+    """What came of one batch of an order; smaller where samples could not be read.
 
     Attributes:
         images: Ready for the model, (B, 3, H, W) float32.
         labels: Class index of each sample, (B,) int64, or None if it is not known of all of them.
         ids: Id of each sample.
         domains: Name of each sample's domain.
-        cameras: Each sample's camera as a position in the stream's `cameras`, (B,) int64, or None.
+        cameras: Each sample's camera as a position in the order's `cameras`, (B,) int64, or None.
     """
 
     images: Tensor
@@ -56,13 +56,13 @@ class Batch:
 
 
 class Loader:
-    """Iterates over the batches of a stream.
+    """Iterates over the batches of an order.
 
     A sample that cannot be read (`DataError`) is left out: the first of them is warned of, all are listed in
     `skipped`. Everything else that goes wrong is raised.
 
     Attributes:
-        stream: The stream, with the batch size in use.
+        order: The order, with the batch size in use.
         skipped: Ids of the samples that could not be read since the iteration began.
         workers: Number of worker processes; 0: everything happens in this process.
     """
@@ -70,7 +70,7 @@ class Loader:
     def __init__(
         self,
         datasets: Datasets,
-        stream: Stream,
+        order: Order,
         preprocess: Transform,
         batch_size: int | None = None,
         workers: int | None = None,
@@ -78,13 +78,13 @@ class Loader:
         device: torch.device | str = "cpu",
         context: str | None = None,
     ) -> None:
-        """Check that the datasets hold what the stream asks for.
+        """Check that the datasets hold what the order asks for.
 
         Args:
-            datasets: The stream's domains, by name, or knowing their names.
-            stream: What to load, in which order.
+            datasets: The order's domains, by name, or knowing their names.
+            order: What to load.
             preprocess: From image to tensor. Pixels travel in 8 bits if it is `InTwoSteps`.
-            batch_size: Instead of the stream's.
+            batch_size: Instead of the order's.
             workers: Number of worker processes. None: none if all images are in memory (datasets say so by an
                 attribute `in_memory`) or there is only one batch, else half of the cores, at least one.
             prefetch: How many batches each worker is ahead.
@@ -92,8 +92,8 @@ class Loader:
                 thread and copied without waiting, as 8-bit pixels.
             context: How workers are started: "fork", "spawn", "forkserver"; None: as is usual on the system.
         """
-        self.stream = stream if batch_size is None else replace(stream, batch_size=batch_size)
-        self._datasets = _matched(datasets, stream)
+        self.order = order if batch_size is None else replace(order, batch_size=batch_size)
+        self._datasets = _matched(datasets, order)
         self._preprocess = preprocess
         self.workers = whole("workers", workers, 0) if workers is not None else self._choose_workers()
         self._prefetch = whole("prefetch", prefetch, 1)
@@ -104,7 +104,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Count the batches; one of which no sample can be read is left out when it comes to it."""
-        return len(self.stream.batches())
+        return len(self.order.batches())
 
     def __iter__(self) -> Iterator[Batch]:
         self.skipped = []
@@ -115,8 +115,8 @@ class Loader:
                     yield self._batch(part)
 
     def _parts(self) -> Iterable[Part]:
-        reader = Reader(self._datasets, self.stream, self._preprocess)
-        batches = self.stream.batches()
+        reader = Reader(self._datasets, self.order, self._preprocess)
+        batches = self.order.batches()
         if self.workers == 0:
             return (reader[batch] for batch in batches)
         return DataLoader(
@@ -132,32 +132,32 @@ class Loader:
         )
 
     def _batch(self, part: Part) -> Batch:
-        stream, entries = self.stream, part.entries
-        domains = [int(stream.domain[entry]) for entry in entries]
+        order, entries = self.order, part.entries
+        domains = [int(order.domain[entry]) for entry in entries]
         labels = [
-            None if known is None else int(known[stream.index[entry]])
+            None if known is None else int(known[order.index[entry]])
             for entry, known in ((e, self._datasets[d].labels) for e, d in zip(entries, domains, strict=True))
         ]
-        cameras = None if stream.camera is None else torch.from_numpy(stream.camera[entries])
+        cameras = None if order.camera is None else torch.from_numpy(order.camera[entries])
         images = part.images.to(self._device, non_blocking=True)
         if isinstance(self._preprocess, InTwoSteps):
             images = normalized(images, self._preprocess.normalize)
         return Batch(
             images=images,
             labels=None if None in labels else torch.tensor(labels, device=self._device),
-            ids=tuple(stream.ids[entry] for entry in entries),
-            domains=tuple(stream.domains[domain] for domain in domains),
+            ids=tuple(order.ids[entry] for entry in entries),
+            domains=tuple(order.domains[domain] for domain in domains),
             cameras=None if cameras is None else cameras.to(self._device),
         )
 
     def _report(self, failed: list[tuple[int, str]]) -> None:
-        self.skipped += [self.stream.ids[entry] for entry, _ in failed]
+        self.skipped += [self.order.ids[entry] for entry, _ in failed]
         if failed and not self._warned:
             self._warned = True
             entry, reason = failed[0]
-            domain = self.stream.domains[self.stream.domain[entry]]
+            domain = self.order.domains[self.order.domain[entry]]
             warnings.warn(
-                f"sample {self.stream.ids[entry]!r} of {domain!r} is skipped: {reason} "
+                f"sample {self.order.ids[entry]!r} of {domain!r} is skipped: {reason} "
                 "(any others are skipped in silence; all are listed in the loader's 'skipped')",
                 stacklevel=3,
             )
@@ -186,20 +186,20 @@ def _unchanged(part: Part) -> Part:
     return part
 
 
-def _matched(datasets: Datasets, stream: Stream) -> list[ImageDataset]:
-    """Find the datasets of a stream's domains, and check that its samples are where it says."""
+def _matched(datasets: Datasets, order: Order) -> list[ImageDataset]:
+    """Find the datasets of an order's domains, and check that its samples are where it says."""
     known = cast(dict[str, ImageDataset], named(datasets))
-    missing = [name for name in stream.domains if name not in known]
+    missing = [name for name in order.domains if name not in known]
     if missing:
-        raise DataError(f"the stream needs the domain {missing[0]!r}, but there are only {list(known)}")
-    found = [known[name] for name in stream.domains]
-    for domain, index, id in zip(stream.domain.tolist(), stream.index.tolist(), stream.ids, strict=True):
+        raise DataError(f"the order needs the domain {missing[0]!r}, but there are only {list(known)}")
+    found = [known[name] for name in order.domains]
+    for domain, index, id in zip(order.domain.tolist(), order.index.tolist(), order.ids, strict=True):
         dataset = found[domain]
         if index >= len(dataset) or dataset.ids[index] != id:
             here = f"{dataset.ids[index]!r}" if index < len(dataset) else f"only {len(dataset)} samples"
             raise DataError(
-                f"the stream has sample {id!r} at {index} of {stream.domains[domain]!r}, the dataset has "
-                f"{here}: make the stream from this dataset, or replay its manifest on it"
+                f"the order has sample {id!r} at {index} of {order.domains[domain]!r}, the dataset has "
+                f"{here}: make the order from this dataset, or replay its manifest on it"
             )
     return found
 

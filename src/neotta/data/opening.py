@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from neotta.data.base import ImageDataset
-from neotta.data.layouts import LAYOUTS, Layout
+from neotta.data.handwritten import digits
+from neotta.data.layouts import LAYOUTS, Opener, recognise
 from neotta.data.source import DataSource
-from neotta.errors import DataError, UnknownNameError
+from neotta.errors import CodeError, DataError
 
 BUNDLED = "digits"
 
@@ -22,8 +22,9 @@ def open_data(
     """Open a dataset.
 
     Args:
-        spec: `"LAYOUT=PATH"`, such as `"imagenet-c=data/imagenet-c"`; a bare path, whose layout is found out;
-            or `"digits"`, the dataset that comes with neotta.
+        spec: `"LAYOUT=PATH"`, such as `"imagenet-c=data/imagenet-c"`; a bare path, whose layout is recognised; or
+            `"digits"`, the dataset that comes with neotta. A layout may also be a function of yours:
+            `"py:path/to/file.py:function=PATH"`.
         domains: Keep only these: names (`"fog/5"`), corruptions (`"fog"`), or patterns (`"*/5"`).
         layout: The layout, instead of its name before the `=`.
 
@@ -37,14 +38,21 @@ def open_data(
 
 def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
     if spec == BUNDLED and layout in (None, BUNDLED):
-        return DataSource(BUNDLED, None, ("test",), _digits, tuple("0123456789"))
+        return DataSource(BUNDLED, None, ("test",), digits, tuple("0123456789"))  # type: ignore[arg-type]
     name, path = _parse(os.fspath(spec)) if layout is None else (layout, os.fspath(spec))
     root = Path(path).expanduser()
     if not root.exists():
         raise DataError(f"there is no file or folder {str(root)!r}")
     if name is not None:
-        return _named(name).open(root)
-    source = _recognise(root).open(root)
+        source = _named(name)(root)
+        if not isinstance(source, DataSource):
+            raise CodeError(f"the layout {name!r} returned a {type(source).__name__}, not a DataSource")
+        return source
+    opener = recognise(root)
+    if opener is None:
+        what = "is empty or holds no images" if root.is_dir() else "is a file, and none with a dataset in it"
+        raise DataError(f"{str(root)!r} {what}; layouts known: {', '.join(LAYOUTS)}")
+    source = opener(root)
     for note in source.notes:  # who named the layout knows
         warnings.warn(note, stacklevel=3)
     return source
@@ -53,36 +61,22 @@ def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
 def _parse(spec: str) -> tuple[str | None, str]:
     """Split `LAYOUT=PATH`; an `=` that belongs to an existing path separates nothing."""
     name, equals, path = spec.partition("=")
-    if not equals or (os.sep not in name and _key(name) not in _by_key() and Path(spec).exists()):
+    if equals and name.startswith("py:"):
+        return name, path
+    if not equals or os.sep in name or (_key(name) not in _by_key() and Path(spec).exists()):
         return None, spec
-    return (None, spec) if os.sep in name else (name, path)
+    return name, path
 
 
-def _named(name: str) -> Layout:
-    if _key(name) not in _by_key():
-        raise UnknownNameError("layout", name, [layout.name for layout in LAYOUTS])
-    return _by_key()[_key(name)]
+@functools.cache  # a file of the user's is executed once
+def _named(name: str) -> Opener:
+    return LAYOUTS.find(_by_key().get(_key(name), name))
+
+
+def _by_key() -> dict[str, str]:
+    return {_key(name): name for name in LAYOUTS}
 
 
 def _key(name: str) -> str:
     """`cifar10-c`, `CIFAR-10-C` and `cifar_10_c` are one."""
     return name.lower().replace("-", "").replace("_", "")
-
-
-def _by_key() -> dict[str, Layout]:
-    return {_key(layout.name): layout for layout in LAYOUTS}
-
-
-def _recognise(root: Path) -> Layout:
-    for layout in LAYOUTS:
-        if layout.looks_like(root):
-            return layout
-    what = "is empty or holds no images" if root.is_dir() else "is a file, and none with a dataset in it"
-    known = ", ".join(layout.name for layout in LAYOUTS)
-    raise DataError(f"{str(root)!r} {what}; layouts known: {known}")
-
-
-def _digits(domain: str) -> ImageDataset:
-    digits = importlib.import_module("neotta.data.handwritten")
-    dataset: ImageDataset = digits.digits(split=domain)
-    return dataset

@@ -1,198 +1,222 @@
-"""The order of one domain's samples, drawn from (seed, domain) alone.
+"""Kinds of orders: one domain, domains in sequence or mixed, few samples or classes, skewed labels, cameras.
 
-Every method, worker and machine then sees the same samples in the same order, and a domain's order does not
-change when other domains come before it, after it or between. All randomness comes from `generator`: the
-SHA-256 of the JSON list `[seed, name, purpose]`, read as eight little-endian 32-bit words, seeds NumPy's
-`RandomState`, whose numbers are promised never to change. The one exception is `split`, the permutation of
-the published experiments.
+Only indices are handled, no images: an order can be made from lengths and labels as well as from datasets.
+Orders come from (seed, domain) alone, see `neotta.data.drawing`. Everywhere -1 samples means all of them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from neotta.data._numbers import check_real, checked_seed, whole
+from neotta.data import drawing
+from neotta.data.domain_samples import Data, DomainSamples, Source, domains, only
+from neotta.data.drawing import Indices, Skew, split
+from neotta.data.order import Order, assemble, reorder, replay
 from neotta.errors import DataError
 
-Indices = NDArray[np.int64]
-"""Positions of samples in their dataset, (n,) int64."""
+__all__ = [
+    "Data",
+    "Holdout",
+    "Order",
+    "Skew",
+    "Source",
+    "cameras",
+    "continual",
+    "correlated",
+    "few_classes",
+    "few_samples",
+    "iid",
+    "imbalanced",
+    "mixed",
+    "replay",
+    "split",
+]
+
+SEED = 2020  # the default of the published experiments
+EVEN = Skew()
 
 
-def digest(seed: int, name: str, purpose: str) -> bytes:
-    """Hash a seed, a name and what they are used for, 32 bytes."""
-    return hashlib.sha256(json.dumps([checked_seed(seed), name, purpose]).encode()).digest()
+class Holdout(NamedTuple):
+    """Samples to adapt on, and others to measure on with `adapt=False`."""
+
+    adapt: Order
+    validate: Order
 
 
-def generator(seed: int, name: str, purpose: str) -> np.random.RandomState:
-    """Make the random generator that belongs to a seed and a domain (or camera)."""
-    words = np.frombuffer(digest(seed, name, purpose), dtype="<u4")
-    return np.random.RandomState(words.astype(np.uint32))
+def iid(data: Data, *, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Order:
+    """Order the samples of one domain at random."""
+    return _one_domain("iid", data, EVEN, samples, seed, batch_size)
 
 
-def split(total: int, adapt: int, seed: int) -> tuple[Indices, Indices]:
-    """Split samples as the published experiments do.
+def imbalanced(data: Data, *, ratio: float, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Order:
+    """Order one domain at random with a long tail of classes, first to last `ratio` to 1 (see `Skew`)."""
+    return _one_domain("imbalanced", data, Skew(ratio=ratio), samples, seed, batch_size)
 
-    The permutation is `torch.randperm` with a fresh CPU generator, so it is the same for every domain of one
-    size: the adaptation samples of fog and of snow are then the same pictures.
+
+def correlated(
+    data: Data,
+    *,
+    delta: float = 0.1,
+    slots: int | None = None,
+    ratio: float = 1.0,
+    samples: int = -1,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Order:
+    """Order one domain so that labels come in bursts, the more so the smaller `delta` (see `Skew`)."""
+    return _one_domain("correlated", data, Skew(ratio, delta, slots), samples, seed, batch_size)
+
+
+def continual(
+    data: Data,
+    *,
+    samples: int = 512,
+    shuffle: bool = True,
+    straddle: bool = False,
+    skew: Skew = EVEN,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Order:
+    """Let domain follow domain without notice.
 
     Args:
-        total: Number of samples of the dataset.
-        adapt: How many adapt; the rest validates. -1: everything adapts and nothing validates.
-        seed: Seed of the run.
-
-    Returns:
-        Positions that adapt, (adapt,), and positions that validate, (total - adapt,).
+        data: The domains.
+        samples: How many of each domain.
+        shuffle: Order the domains at random: by the hash of seed and name, so that it does not matter how
+            they are given, and one more leaves the others as they were. If not: as given.
+        straddle: Whether a batch may hold the end of one domain and the beginning of the next.
+        skew: How labels are distributed within each domain.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
     """
-    import torch
-
-    adapt = take(total, adapt)
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(checked_seed(seed))).numpy()
-    return order[:adapt], order[adapt:]
-
-
-def take(available: int, samples: int, what: str = "samples") -> int:
-    """Check a number of samples against how many there are; -1 means all of them."""
-    samples = whole(f"the number of {what} (-1: all)", samples, -1)
-    if samples > available:
-        raise DataError(f"{samples} {what} are asked for but there are only {available}: ask for fewer, or -1")
-    return available if samples == -1 else samples
+    found = domains(data)
+    if shuffle:
+        found.sort(key=lambda domain: drawing.digest(seed, domain.name, "sequence"))
+    parts = [_order(domain, skew, samples, seed) for domain in found]
+    parameters = {"samples": samples, "shuffle": shuffle, "skew": asdict(skew)}
+    order = assemble("continual", found, parts, seed, batch_size, parameters)
+    return replace(order, straddle=straddle)
 
 
-def shuffled(total: int, seed: int, domain: str) -> Indices:
-    """Order all samples of a domain at random, (total,)."""
-    return generator(seed, domain, "order").permutation(total).astype(np.int64)
+def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64) -> Order:
+    """Mix the samples of all domains at random, `samples` of each."""
+    found = domains(data)
+    parts = [_order(domain, skew, samples, seed) for domain in found]
+    times = [drawing.arrivals(len(part), seed, domain.name) for domain, part in zip(found, parts, strict=True)]
+    order = assemble("mixed", found, parts, seed, batch_size, {"samples": samples, "skew": asdict(skew)})
+    return reorder(order, np.lexsort((order.domain, np.concatenate(times))))
 
 
-def arrivals(count: int, seed: int, name: str) -> NDArray[np.float64]:
-    """Draw when the samples of one domain or camera arrive, (count,), increasing in [0, 1).
+def cameras(
+    data: Data,
+    watch: Mapping[str, str] | None = None,
+    *,
+    samples: int = -1,
+    in_turn: bool = False,
+    skew: Skew = EVEN,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Order:
+    """Interleave several cameras, each in its own domain; every entry carries its camera.
 
-    Merging several such sequences by time interleaves them uniformly at random, and leaving one of them out
-    does not change the order of the others.
+    Args:
+        data: The domains.
+        watch: Name of each camera to the domain it stands in; None: one camera a domain, of the same name.
+            Cameras that share a domain share its samples: these are dealt out to them in turn.
+        samples: How many of each camera.
+        in_turn: The cameras take strict turns, rather than that samples arrive at random.
+        skew: How labels are distributed within each domain.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
     """
-    return np.sort(generator(seed, name, "arrival").random_sample(count))
+    found = {domain.name: domain for domain in domains(data)}
+    watch = dict(watch) if watch is not None else {name: name for name in found}
+    missing = [name for name in watch.values() if name not in found]
+    if missing or not watch:
+        raise DataError(f"cameras watch the domains {list(watch.values())}, but there are {list(found)}")
+    used = [found[name] for name in watch.values()]
+    parts, times = [], []
+    for camera, name in watch.items():
+        together = [other for other in watch if watch[other] == name]
+        mine = _order(found[name], skew, -1, seed)[together.index(camera) :: len(together)]
+        mine = mine[: drawing.take(len(mine), samples, f"samples of camera {camera!r}")]
+        parts.append(mine)
+        times.append(np.arange(len(mine)) if in_turn else drawing.arrivals(len(mine), seed, camera))
+    parameters = {"watch": watch, "samples": samples, "in_turn": in_turn, "skew": asdict(skew)}
+    order = assemble("cameras", used, parts, seed, batch_size, parameters)
+    camera_of = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part) for part in parts])
+    order = replace(order, cameras=tuple(watch), camera=camera_of)
+    return reorder(order, np.lexsort((camera_of, np.concatenate(times))))
 
 
-@dataclass(frozen=True)
-class Skew:
-    """How the labels of a stream differ from an even, independent draw.
-
-    Attributes:
-        ratio: Long tail: the class of rank r = 0 ... C - 1 keeps the share ratio^(-r / (C - 1)) of its
-            samples (at least one), ranks drawn at random. Where all classes are equally large, the first is
-            then `ratio` times the last. 1: all stay.
-        delta: Temporal correlation: each class is spread over the slots of the stream with shares from a
-            symmetric Dirichlet distribution of this concentration. Small: a class comes nearly all at once
-            (0.1 is usual); large: as good as independent. None: independent.
-        slots: Number of slots; None: as many as there are classes.
-    """
-
-    ratio: float = 1.0
-    delta: float | None = None
-    slots: int | None = None
-
-    def __post_init__(self) -> None:
-        check_real("ratio", self.ratio, 1)
-        if self.delta is not None:
-            check_real("delta, if not None,", self.delta, 1e-6)
-        if self.slots is not None:
-            whole("slots, if not None,", self.slots, 1)
-
-    def order(self, labels: NDArray[np.int64], seed: int, domain: str, samples: int = -1) -> Indices:
-        """Order the samples of a domain: the long tail first, then the number, then the slots.
-
-        Args:
-            labels: Class of each sample, (N,).
-            seed: Seed of the stream.
-            domain: Name of the domain.
-            samples: How many to take; -1: all that the long tail leaves.
-
-        Returns:
-            Positions, (samples,).
-        """
-        order = shuffled(len(labels), seed, domain)
-        if self.ratio > 1:
-            order = _long_tail(order, labels, self.ratio, generator(seed, domain, "tail"))
-        order = order[: take(len(order), samples)]
-        if self.delta is not None:
-            order = _in_slots(order, labels, self.delta, self.slots, generator(seed, domain, "slots"))
-        return order
+def few_samples(data: Data, samples: int, *, seed: int = SEED, batch_size: int = 64) -> Holdout:
+    """Adapt on a few samples of one domain and validate on the rest, by the published `split`."""
+    domain = only(data)
+    adapt, validate = split(domain.size, samples, seed)
+    return _holdout("few-samples", domain, adapt, validate, seed, batch_size, {"samples": samples})
 
 
 def few_classes(
-    labels: NDArray[np.int64], samples: int, classes: int, seed: int, domain: str
-) -> tuple[Indices, Indices, Indices]:
-    """Draw samples of a few classes as evenly as possible.
-
-    The classes are the first of a random order; samples are dealt to them in turn, so that the first
-    `samples % classes` get one more. A class that has run out is passed over.
+    data: Data,
+    classes: int,
+    *,
+    samples: int = 50,
+    validate: int = 4096,
+    disjoint: bool = False,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Holdout:
+    """Adapt on samples of a few classes of one domain, and validate on others.
 
     Args:
-        labels: Class of each sample, (N,).
-        samples: How many to draw.
-        classes: From how many classes.
-        seed: Seed of the stream.
-        domain: Name of the domain.
-
-    Returns:
-        Positions drawn, (samples,); all other positions, (N - samples,); both in the domain's order.
-        The classes, (classes,), in the order in which they were dealt to.
+        data: The domain, with labels.
+        classes: How many classes to adapt on; fewer are a part of more.
+        samples: How many samples to adapt on, as evenly as possible: the first `samples % classes` classes
+            get one more.
+        validate: How many other samples to validate on, at random.
+        disjoint: Keep the adaptation classes out of the validation samples.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
     """
-    present = np.unique(labels)
-    classes = whole(f"classes (there are {len(present)} in {domain!r})", classes, 1, len(present))
-    chosen = generator(seed, domain, "classes").permutation(present)[:classes]
-    order = shuffled(len(labels), seed, domain)
-    members = _members(labels[order])
-    dealt = np.concatenate([np.arange(len(members[int(c)])) * classes + rank for rank, c in enumerate(chosen)])
-    eligible = np.concatenate([members[int(c)] for c in chosen])
-    samples = take(len(eligible), samples, f"samples of {classes} classes")
-    drawn = np.zeros(len(labels), dtype=bool)
-    drawn[eligible[np.argsort(dealt)[:samples]]] = True
-    return order[drawn], order[~drawn], chosen.astype(np.int64)
+    domain = only(data)
+    labels = domain.known_labels()
+    adapt, rest, chosen = drawing.few_classes(labels, samples, classes, seed, domain.name)
+    if disjoint:
+        rest = rest[~np.isin(labels[rest], chosen)]
+    rest = rest[: drawing.take(len(rest), validate, "validation samples")]
+    parameters = {"classes": chosen.tolist(), "samples": samples, "validate": validate, "disjoint": disjoint}
+    return _holdout("few-classes", domain, adapt, rest, seed, batch_size, parameters)
 
 
-def _long_tail(order: Indices, labels: NDArray[np.int64], ratio: float, random: np.random.RandomState) -> Indices:
-    members = _members(labels[order])
-    rank = random.permutation(len(members))
-    share = ratio ** (-rank / max(len(members) - 1, 1))
-    keep = np.zeros(len(order), dtype=bool)
-    for mine, part in zip(members.values(), share, strict=True):
-        keep[mine[: max(1, round(len(mine) * float(part)))]] = True
-    return order[keep]
+def _one_domain(kind: str, data: Data, skew: Skew, samples: int, seed: int, batch_size: int) -> Order:
+    domain = only(data)
+    part = _order(domain, skew, samples, seed)
+    parameters = {"samples": samples, "skew": asdict(skew)}
+    return assemble(kind, [domain], [part], seed, batch_size, parameters)
 
 
-def _in_slots(
-    order: Indices,
-    labels: NDArray[np.int64],
-    delta: float,
-    slots: int | None,
-    random: np.random.RandomState,
-) -> Indices:
-    members = _members(labels[order])
-    slot = np.zeros(len(order), dtype=np.int64)
-    for mine in members.values():
-        ends = np.cumsum(_dirichlet(delta, slots or len(members), random))[:-1]
-        slot[mine] = np.searchsorted(ends, (np.arange(len(mine)) + 0.5) / len(mine))
-    return order[np.lexsort((random.random_sample(len(order)), slot))]
+def _holdout(
+    kind: str,
+    domain: DomainSamples,
+    adapt: Indices,
+    validate: Indices,
+    seed: int,
+    batch_size: int,
+    parameters: dict[str, Any],
+) -> Holdout:
+    return Holdout(
+        *(
+            assemble(kind, [domain], [part], seed, batch_size, {**parameters, "part": name})
+            for name, part in (("adapt", adapt), ("validate", validate))
+        )
+    )
 
 
-def _members(labels: NDArray[np.int64]) -> dict[int, Indices]:
-    """Find where each class stands in a sequence of labels, classes and positions increasing."""
-    classes, counts = np.unique(labels, return_counts=True)
-    positions = np.argsort(labels, kind="stable")
-    return dict(zip(classes.tolist(), np.split(positions, np.cumsum(counts))[:-1], strict=True))
-
-
-def _dirichlet(delta: float, count: int, random: np.random.RandomState) -> NDArray[np.float64]:
-    """Draw shares that sum to 1, (count,).
-
-    In logarithms, because gamma variates of a small shape underflow to zero, and zeros cannot be normalised.
-    Gamma(d) is distributed as Gamma(d + 1) U^(1/d).
-    """
-    logs = np.log(random.gamma(delta + 1, size=count)) + np.log1p(-random.random_sample(count)) / delta
-    shares = np.exp(logs - logs.max())
-    return np.asarray(shares / shares.sum(), dtype=np.float64)
+def _order(domain: DomainSamples, skew: Skew, samples: int, seed: int) -> Indices:
+    if skew == EVEN:
+        return drawing.shuffled(domain.size, seed, domain.name)[: drawing.take(domain.size, samples)]
+    return skew.order(domain.known_labels(), seed, domain.name, samples)

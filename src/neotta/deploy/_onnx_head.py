@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neotta._extras import need
 from neotta.deploy._card import Card
-from neotta.deploy._extras import need
 from neotta.errors import AlreadyAdaptedError, HeadNotFoundError, ModelLoadError, OptionError
 from neotta.neo.statefile import Array
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch import Tensor, nn
 
+from neotta._extras import need
 from neotta._files import atomic
 from neotta.deploy._card import KEY, Card, Form
-from neotta.deploy._extras import need
 from neotta.deploy._graph import AdaptiveGraph
 from neotta.deploy._program import BATCH, OPSET, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded

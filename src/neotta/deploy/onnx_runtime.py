@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from neotta._extras import need
 from neotta.deploy._card import Card
-from neotta.deploy._extras import need
 from neotta.errors import (
     InputError,
     ModelLoadError,

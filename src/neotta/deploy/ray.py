@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neotta.errors import DataError, MissingExtraError, OptionError
+from neotta._extras import need
+from neotta.errors import DataError, OptionError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.surgery import adaptation, heads
@@ -114,11 +115,8 @@ def _mapped(
     workers: int,
     resources: dict[str, Any],
 ) -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise MissingExtraError("ray", "ray", "adapting over Ray Data") from None
+    ray = need("ray", "adapting over Ray Data")
+    need("ray.data", "adapting over Ray Data")
     model, images = given
     return dataset.map_batches(
         worker,

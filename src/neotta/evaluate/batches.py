@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.data._stream import Stream, reorder
+from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
-from neotta.data.orders import Indices
+from neotta.data.order import Order, reorder
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.scores import UNKNOWN
@@ -39,7 +39,7 @@ class Batches:
         self._data, self._cache, self._preprocess = data, cache, preprocess
         self._weight, self._workers = weight, workers
 
-    def embeddings(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
+    def embeddings(self, stream: Order, start: int, stop: int) -> Iterator[Batch]:
         """Embeddings of the entries from `start` to `stop`, both borders of batches, batch by batch."""
         batches = [batch for batch in stream.batches() if start <= batch.start < stop]
         several = max(1, TOGETHER // stream.batch_size)
@@ -50,7 +50,7 @@ class Batches:
             for batch, low, high in zip(here, borders, borders[1:], strict=False):
                 yield embeddings[low:high], entries[low:high], batch.stop - batch.start - (high - low)
 
-    def _gather(self, stream: Stream, start: int, stop: int) -> tuple[Tensor, Indices]:
+    def _gather(self, stream: Order, start: int, stop: int) -> tuple[Tensor, Indices]:
         """Embeddings of the readable ones among some entries of a stream, (n, d), and which these are, (n,)."""
         entries = np.arange(start, stop)
         rows, kept = [], []
@@ -63,7 +63,7 @@ class Batches:
         embeddings = torch.cat(rows)[torch.from_numpy(order)] if len(rows) > 1 else rows[0]
         return embeddings.to(self._weight.device, self._weight.dtype), np.concatenate(kept)[order]
 
-    def images(self, stream: Stream, start: int, stop: int) -> Iterator[Batch]:
+    def images(self, stream: Order, start: int, stop: int) -> Iterator[Batch]:
         """Images of the entries from `start` to `stop`, both borders of batches, batch by batch."""
         if start == stop:
             return
@@ -83,7 +83,7 @@ class Batches:
         if len(loader.skipped) > seen:  # nothing of the last batches could be read
             yield self._weight.new_empty(0), np.empty(0, dtype=np.int64), len(loader.skipped) - seen
 
-    def labels(self, stream: Stream, entries: Indices) -> Tensor:
+    def labels(self, stream: Order, entries: Indices) -> Tensor:
         """The labels of some entries of a stream, (n,); UNKNOWN where nobody knows."""
         labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
         for number, name in enumerate(stream.domains):

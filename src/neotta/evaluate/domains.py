@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.data._stream import Stream
 from neotta.data.aligned import align, class_outputs, shared_names
 from neotta.data.base import Image, ImageDataset
-from neotta.data.corrupted import CorruptedDataset
+from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.layouts.wordnet import imagenet_wnids
+from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
-from neotta.data.prepared import PreparedDataset
+from neotta.data.order import Order
 from neotta.data.source import DataSource
 from neotta.errors import DataError
 from neotta.evaluate.plan import Plan
@@ -62,7 +61,7 @@ class Domains:
             self._open[name] = self._make(name)
         return self._open[name]
 
-    def digest(self, stream: Stream) -> str:
+    def digest(self, stream: Order) -> str:
         """A hash of the images and labels that a stream shows: other data under the same names has another."""
         names = [stream.domains[domain] for domain in stream.domain]
         samples = zip(names, stream.index.tolist(), strict=True)
@@ -106,7 +105,7 @@ class Domains:
         preset = self._preset(clean)
         clean = PreparedDataset(clean, preset)
         if name != CLEAN:
-            kind, _, level = name.partition("/")
+            kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
             clean = CorruptedDataset(clean, kind, int(level), preset)
         return self._aligned(clean)
 

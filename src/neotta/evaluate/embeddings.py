@@ -13,10 +13,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from neotta.data._stream import Stream
 from neotta.data.base import ImageDataset
+from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
-from neotta.data.orders import Indices
+from neotta.data.order import Order
 from neotta.errors import StateFileError, StorageError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
@@ -242,8 +242,8 @@ class _Domain:
         return self._parts[0]
 
 
-def _as_stream(dataset: ImageDataset, indices: Indices, batch_size: int) -> Stream:
-    return Stream(
+def _as_stream(dataset: ImageDataset, indices: Indices, batch_size: int) -> Order:
+    return Order(
         kind="list",
         seed=0,
         domains=(dataset.domain,),

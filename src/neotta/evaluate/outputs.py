@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.data._stream import Stream
-from neotta.data.orders import Indices
+from neotta.data.drawing import Indices
+from neotta.data.order import Order
 from neotta.evaluate.scores import UNKNOWN, Facts
 
 
@@ -89,7 +89,7 @@ class Outputs:
         """All logits, (N, C) float32."""
         return torch.cat(self.logits).float() if self.logits else torch.empty(0, 0)
 
-    def add(self, stream: Stream, part: Part) -> None:
+    def add(self, stream: Order, part: Part) -> None:
         """Take over what came of a stream."""
         self.skipped += part.unreadable
         self.seconds = round(self.seconds + part.seconds, 4)

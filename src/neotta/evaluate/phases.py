@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neotta.data import streams
-from neotta.data._stream import Stream, reorder
+from neotta.data import orders
 from neotta.data.base import ImageDataset
+from neotta.data.order import Order, reorder
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.plan import STREAM_OPTIONS, Run, check_stream
 from neotta.evaluate.records import content_key
@@ -23,7 +23,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {"imbalanced": {"ratio": 10.0}, "correlat
 class Phase(NamedTuple):
     """A part of a run: a stream that is adapted to, or scored, or both."""
 
-    stream: Stream
+    stream: Order
     adapt: bool
     scored: bool
 
@@ -73,30 +73,30 @@ def _make(run: Run, data: Domains) -> list[Phase]:
     targets = {name: data.dataset(name) for name in run.domains}
     if run.protocol == "continual":
         given = {**_DEFAULTS.get(run.stream, {}), **run.stream_options}
-        skew = streams.Skew(**{name: given.pop(name) for name in STREAM_OPTIONS["online", run.stream] & given.keys()})
-        return [Phase(streams.continual(targets, samples=run.samples, skew=skew, **given, **common), True, True)]
+        skew = orders.Skew(**{name: given.pop(name) for name in STREAM_OPTIONS["online", run.stream] & given.keys()})
+        return [Phase(orders.continual(targets, samples=run.samples, skew=skew, **given, **common), True, True)]
     one = {run.domains[0]: targets[run.domains[0]]}
     if run.protocol == "online":
         return [Phase(_stream(run, one), True, True)]
     if run.protocol == "cross-domain":
         source = str(run.source_domain)
-        there = streams.few_samples({source: data.dataset(source)}, run.samples, **common).adapt
-        return [Phase(there, True, False), Phase(_first(streams.iid(one, **common), run.evaluate), False, True)]
+        there = orders.few_samples({source: data.dataset(source)}, run.samples, **common).adapt
+        return [Phase(there, True, False), Phase(_first(orders.iid(one, **common), run.evaluate), False, True)]
     if run.stream == "few-classes":
-        held = streams.few_classes(one, samples=run.samples, **{"validate": -1, **run.stream_options}, **common)
+        held = orders.few_classes(one, samples=run.samples, **{"validate": -1, **run.stream_options}, **common)
     else:
-        held = streams.few_samples(one, run.samples, **common)
+        held = orders.few_samples(one, run.samples, **common)
     return [Phase(held.adapt, True, False), Phase(_first(held.validate, run.evaluate), False, True)]
 
 
-def _stream(run: Run, data: dict[str, ImageDataset]) -> Stream:
+def _stream(run: Run, data: dict[str, ImageDataset]) -> Order:
     common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
     if run.stream == "iid":
-        return streams.iid(data, **common)
-    make = streams.imbalanced if run.stream == "imbalanced" else streams.correlated
+        return orders.iid(data, **common)
+    make = orders.imbalanced if run.stream == "imbalanced" else orders.correlated
     return make(data, **{**_DEFAULTS[run.stream], **run.stream_options}, **common)
 
 
-def _first(stream: Stream, count: int) -> Stream:
+def _first(stream: Order, count: int) -> Order:
     """The first samples of a stream, all of them for -1."""
     return stream if count < 0 or count >= len(stream) else reorder(stream, np.arange(count))

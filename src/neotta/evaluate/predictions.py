@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neotta._extras import need
 from neotta._files import atomic
-from neotta.errors import MissingExtraError, OptionError
+from neotta.errors import OptionError
 from neotta.evaluate.outputs import Outputs
 
 
@@ -117,9 +118,5 @@ def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
 
 
 def _write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "parquet", "writing Parquet files") from error
+    pyarrow, parquet = (need(name, "writing Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
     parquet.write_table(pyarrow.table(dict(columns)), path)

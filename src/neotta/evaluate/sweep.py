@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from neotta.data.orders import Indices
+from neotta.data.drawing import Indices
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.engines import Job, Setup, chains, choose
 from neotta.evaluate.plan import Plan, Run

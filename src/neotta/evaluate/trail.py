@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from neotta.adapters.registry import AnyAdapter
-from neotta.data._stream import Stream
+from neotta.data.order import Order
 from neotta.evaluate.outputs import Part
 
 
@@ -31,7 +31,7 @@ class Trail:
     """
 
     key: str
-    stream: Stream
+    stream: Order
     stop: int
     part: Part
     adapter: AnyAdapter
@@ -39,12 +39,12 @@ class Trail:
     not_adapted: int
 
     @classmethod
-    def at(cls, key: str, stream: Stream, stop: int, part: Part, adapter: AnyAdapter) -> Trail:
+    def at(cls, key: str, stream: Order, stop: int, part: Part, adapter: AnyAdapter) -> Trail:
         """Note where a run stands, before it goes on to a last batch that is not full, or after its end."""
         state = adapter.state_dict() if stop < len(stream) else None
         return cls(key, stream, stop, part.copy(), adapter, state, adapter.skipped)
 
-    def leads_to(self, key: str, stream: Stream) -> bool:
+    def leads_to(self, key: str, stream: Order) -> bool:
         """Whether the stream of a run begins with the batches that lie behind."""
         stop = self.stop
         return (
@@ -64,7 +64,7 @@ class Trail:
         return self.adapter, self.part.copy()
 
 
-def full_batches(stream: Stream) -> int:
+def full_batches(stream: Order) -> int:
     """How many entries of a stream come before a last batch that is not full."""
     batches = stream.batches()
     if not batches or batches[-1].stop - batches[-1].start == stream.batch_size:

@@ -19,7 +19,7 @@ from torch import Tensor
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.registry import AnyAdapter, code_hash, create, find
-from neotta.data.orders import Indices
+from neotta.data.drawing import Indices
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.batches import TOGETHER, Batches
 from neotta.evaluate.domains import Domains

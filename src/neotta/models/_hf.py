@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from neotta.errors import MissingExtraError, ModelLoadError, NeottaError, OptionError
+from neotta._extras import need
+from neotta.errors import ModelLoadError, NeottaError, OptionError
 from neotta.models._hf_preprocess import preprocess_from_processor
 from neotta.models._hub import Repository
 from neotta.models._torchvision import guard
@@ -35,11 +36,7 @@ def load_hf(
     `kwargs` go to transformers' `from_pretrained`; `revision` names a repository's branch, tag or commit.
     """
     guard()
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("transformers", "hf", f"loading hf:{name}") from error
-
+    transformers = need("transformers", f"loading hf:{name}")
     options = dict(kwargs)
     if "use_safetensors" in options:
         raise OptionError("use_safetensors: not with load_model, which reads nothing else")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from neotta.errors import ModelLoadError
 from neotta.models._timm import preprocess_from_timm
@@ -88,6 +87,8 @@ def _compare(processor: Any, ready: Preprocess) -> None:
         height, width = height + height // 4, width + width // 8
     y, x = np.mgrid[:height, :width] * (2 * np.pi / 64)
     waves = np.stack([np.sin(x), np.sin(y), np.sin(x + y)], axis=-1)
+    from PIL import Image
+
     image = Image.fromarray((128 + 80 * waves).astype(np.uint8))
     theirs = torch.as_tensor(processor(images=image, return_tensors="pt")["pixel_values"][0]).float()
     ours = ready(image)

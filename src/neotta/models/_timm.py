@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from neotta._extras import need
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
 from neotta.models._hub import Repository
 from neotta.models._torchvision import guard
@@ -66,18 +67,23 @@ def preprocess_from_timm(config: Mapping[str, Any]) -> Preprocess:
     )
 
 
+def timm_package() -> Any:
+    """Import timm.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    guard()
+    return need("timm", "making a model of timm's")
+
+
 def timm_names() -> list[str]:
     """Every architecture in timm's registry."""
-    guard()
-    import timm
-
-    return list(timm.list_models())
+    return list(timm_package().list_models())
 
 
 def _check_name(name: str) -> None:
-    guard()
-    import timm
-
+    timm = timm_package()
     architecture, _, tag = name.partition(".")
     known = timm_names()
     if timm.is_model(architecture):
@@ -90,9 +96,7 @@ def _check_name(name: str) -> None:
 
 def _published(name: str) -> Path:
     """Fetch the weights that timm has on record for `name`; they have to be safetensors."""
-    import timm
-
-    config = timm.get_pretrained_cfg(name)
+    config = timm_package().get_pretrained_cfg(name)
     offer = "pass checkpoint='<file>.safetensors', or pretrained=False for random weights"
     repo = getattr(config, "hf_hub_id", None)
     filename = getattr(config, "hf_hub_filename", None) or "model.safetensors"
@@ -107,15 +111,13 @@ def _published(name: str) -> Path:
 
 def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = None) -> nn.Module:
     """Make a model of timm's registry, with the published weights in the file `weights` or random ones."""
-    import timm
-
     refused = [option for option in _REFUSED if option in kwargs]
     if refused:
         raise OptionError(f"{', '.join(refused)}: not for load_model; give weights with checkpoint=")
     # timm treats this file as its own download: keys renamed, positions resampled, another head if asked.
     overlay = {"file": str(weights), "custom_load": False} if weights else None
     try:
-        model: nn.Module = timm.create_model(
+        model: nn.Module = timm_package().create_model(
             name, pretrained=weights is not None, pretrained_cfg_overlay=overlay, **kwargs
         )
     except TypeError as error:
@@ -127,10 +129,9 @@ def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = Non
 
 def _published_labels(name: str, model: nn.Module) -> tuple[str, ...] | None:
     """Give the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
-    import timm
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
-    trained = timm.get_pretrained_cfg(name).num_classes
+    trained = timm_package().get_pretrained_cfg(name).num_classes
     if model.num_classes != trained:
         warnings.warn(
             f"the weights of timm:{name} have {trained} classes: its head of {model.num_classes} is random",

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError
-from neotta.models._timm import create_timm
-from neotta.models._torchvision import guard
+from neotta.models._timm import create_timm, timm_package
 from neotta.models._weights import Parts, load_strictly, read_header, read_tensors
 from neotta.models.preprocess import Preprocess
 
@@ -100,9 +99,7 @@ def load_packaged(
 
 def _build(architecture: str, kwargs: Mapping[str, Any], path: Path) -> nn.Module:
     library, _, name = architecture.partition(":")
-    guard()
-    import timm
-
+    timm = timm_package()
     if library == "timm" and timm.is_model(name):
         return create_timm(name, kwargs)
     made_by = getattr(timm.models, name, None) if library == "timm" else None

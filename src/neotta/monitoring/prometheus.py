@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from neotta.errors import MissingExtraError, OptionError
+from neotta._extras import need
+from neotta.errors import OptionError
 from neotta.monitoring.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -109,14 +110,11 @@ def export(
     Raises:
         MissingExtraError: prometheus_client is not installed.
     """
-    try:
-        from prometheus_client import REGISTRY
-    except ImportError as error:
-        raise MissingExtraError("prometheus_client", "prometheus", "exporting metrics") from error
+    default = need("prometheus_client", "exporting metrics").REGISTRY
     monitors = monitor if isinstance(monitor, Mapping) else {"": monitor}
     for name, each in monitors.items():
         if not isinstance(each, Monitor) or not isinstance(name, str):
             raise OptionError(f"metrics are made of a monitor, or of several by name, got {monitor!r}")
     metrics = Metrics(monitors, prefix)
-    (REGISTRY if registry is None else registry).register(metrics)
+    (default if registry is None else registry).register(metrics)
     return metrics

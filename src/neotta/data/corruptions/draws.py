@@ -8,7 +8,7 @@ of the pictures matters. The pictures depend on the versions of SciPy and Pillow
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,70 +16,31 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Draws(Protocol):
-    """A source of random numbers; every method draws one block, in C order."""
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers."""
-
-    def uniform(self, low: float, high: float, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform numbers in [low, high)."""
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform integers in {low, ..., high - 1}."""
-
-    def poisson(self, rate: Array) -> Array:
-        """One Poisson number per entry of `rate`."""
-
-
-class GeneratorDraws:
-    """Draws from a modern numpy generator, in float32: fast, and what `corrupt` uses."""
+class Draws:
+    """A source of random numbers; every method draws one block, in C order, in float32 where that is faster."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator = generator
 
     def normal(self, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers, float32."""
+        """Standard normal numbers."""
         return self.generator.standard_normal(shape, dtype=np.float32)
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform numbers in [low, high), float32."""
+        """Uniform numbers in [low, high)."""
         block = np.asarray(self.generator.random(shape, dtype=np.float32))
         return np.asarray(block * np.float32(high - low) + np.float32(low))
 
     def integers(self, low: int, high: int, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform integers in {low, ..., high - 1}, int64."""
+        """Uniform integers in {low, ..., high - 1}."""
         return np.asarray(self.generator.integers(low, high, shape))
 
     def poisson(self, rate: Array) -> Array:
-        """One Poisson number per entry of `rate`, int64."""
+        """One Poisson number per entry of `rate`."""
         return self.generator.poisson(rate)
 
 
-class LegacyDraws:
-    """Draws from numpy's legacy generator, float64: those of the public scripts after `numpy.random.seed`."""
-
-    def __init__(self, seed: int) -> None:
-        self.state = np.random.RandomState(seed)
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers, float64."""
-        return self.state.standard_normal(shape)
-
-    def uniform(self, low: float, high: float, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform numbers in [low, high), float64."""
-        return np.asarray(self.state.uniform(low, high, shape))
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...] = ()) -> Array:
-        """Uniform integers in {low, ..., high - 1}."""
-        return np.asarray(self.state.randint(low, high, shape))
-
-    def poisson(self, rate: Array) -> Array:
-        """One Poisson number per entry of `rate`."""
-        return self.state.poisson(rate)
-
-
-def draws_for(seed: int, image_id: str, name: str, severity: int) -> GeneratorDraws:
+def draws_for(seed: int, image_id: str, name: str, severity: int) -> Draws:
     """The draws of one picture: a pure function of the four arguments, for one version of NumPy.
 
     NumPy may change what its generators draw from one version to the next; `corrupt_folder` notes the versions.
@@ -88,4 +49,4 @@ def draws_for(seed: int, image_id: str, name: str, severity: int) -> GeneratorDr
     """
     key = f"{seed}/{name}/{severity}/{image_id}".encode("utf-8", "surrogateescape")
     entropy = int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "little")
-    return GeneratorDraws(np.random.Generator(np.random.SFC64(entropy)))
+    return Draws(np.random.Generator(np.random.SFC64(entropy)))

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from neotta._files import atomic
 from neotta._version import __version__
 from neotta.data._numbers import whole
-from neotta.data.corruptions.textures import Textures
+from neotta.data.corruptions.frost import Textures
 from neotta.errors import DataError, OptionError
 
 NAME = "neotta-corruptions.json"

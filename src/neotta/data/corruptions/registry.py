@@ -1,28 +1,35 @@
-"""All corruptions by name, and `corrupt`, which applies one of them to one picture."""
+"""All corruptions by name, `corrupt`, which applies one of them to one picture, and how others are added."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from neotta._registry import Registry
 from neotta.data._numbers import checked_seed
 from neotta.data.base import Image
-from neotta.data.corruptions.blurs import defocus_blur, gaussian_blur
-from neotta.data.corruptions.colour import brightness, contrast, saturate
-from neotta.data.corruptions.digital import jpeg_compression, pixelate
+from neotta.data.corruptions.blurs import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from neotta.data.corruptions.digital import elastic_transform, jpeg_compression, pixelate
 from neotta.data.corruptions.draws import Draws, draws_for
-from neotta.data.corruptions.elastic import elastic_transform
-from neotta.data.corruptions.glass import glass_blur
-from neotta.data.corruptions.motion import motion_blur
-from neotta.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from neotta.data.corruptions.frost import GROWN, Textures
 from neotta.data.corruptions.parameters import PRESETS, TEXTURE_SCALE
+from neotta.data.corruptions.pixels import (
+    brightness,
+    contrast,
+    gaussian_noise,
+    impulse_noise,
+    saturate,
+    shot_noise,
+    speckle_noise,
+)
 from neotta.data.corruptions.spatter import spatter
-from neotta.data.corruptions.textures import GROWN, Textures
 from neotta.data.corruptions.weather import fog, frost, snow
-from neotta.data.corruptions.zoom import zoom_blur
 from neotta.errors import InputError, OptionError, UnknownNameError
 
 CORRUPTIONS = (
@@ -49,29 +56,53 @@ EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
+Corruption = Callable[[Image, int, np.random.Generator], Image]
+"""From an image, (H, W, 3) uint8, a severity from 1 to 5 and a source of random numbers to another image."""
+
 _DETERMINISTIC: dict[str, Callable[..., Image]] = {
-    "defocus_blur": defocus_blur,
-    "zoom_blur": zoom_blur,
-    "brightness": brightness,
-    "contrast": contrast,
-    "pixelate": pixelate,
-    "jpeg_compression": jpeg_compression,
-    "gaussian_blur": gaussian_blur,
-    "saturate": saturate,
+    each.__name__: each
+    for each in (
+        *(defocus_blur, zoom_blur, gaussian_blur),
+        *(brightness, contrast, saturate),
+        *(pixelate, jpeg_compression),
+    )
+}
+_STOCHASTIC: dict[str, Callable[..., Image]] = {
+    each.__name__: each
+    for each in (
+        *(gaussian_noise, shot_noise, impulse_noise, speckle_noise),
+        *(glass_blur, motion_blur),
+        *(snow, fog, spatter),
+        elastic_transform,
+    )
 }
 
-_STOCHASTIC: dict[str, Callable[..., Image]] = {
-    "gaussian_noise": gaussian_noise,
-    "shot_noise": shot_noise,
-    "impulse_noise": impulse_noise,
-    "glass_blur": glass_blur,
-    "motion_blur": motion_blur,
-    "snow": snow,
-    "fog": fog,
-    "elastic_transform": elastic_transform,
-    "speckle_noise": speckle_noise,
-    "spatter": spatter,
-}
+
+def _check_added(name: str, corruption: Any) -> None:
+    if not callable(corruption):
+        raise OptionError(f"a corruption is a function (image, severity, random) -> image, got {corruption!r}")
+    if name in CORRUPTIONS + EXTRA_CORRUPTIONS or (not name.startswith("py:") and {*name} & {*"/\\:, "}):
+        raise OptionError(f"{name!r} cannot be the name of another corruption: it is taken, or no name of a folder")
+
+
+_added: Registry[Corruption] = Registry(
+    "corruption",
+    group="neotta.corruptions",
+    check=_check_added,
+    error=lambda name, known: UnknownNameError("corruption", name, [*CORRUPTIONS, *EXTRA_CORRUPTIONS, *known]),
+)
+
+
+def register_corruption(name: str) -> Callable[[Corruption], Corruption]:
+    """Add a corruption: a decorator for a function `(image, severity, random) -> image`.
+
+    The function gets a copy of the image, (H, W, 3) uint8, the severity, 1 to 5, and a `numpy.random.Generator` that
+    depends on the seed, the image's id, the name and the severity alone. It returns an image, (H', W', 3) uint8.
+
+    Args:
+        name: The name it is known by: in `corrupt`, `CorruptedDataset` and on the command line.
+    """
+    return _added.decorator(name)
 
 
 def corrupt(
@@ -91,7 +122,8 @@ def corrupt(
 
     Args:
         image: (H, W, 3) uint8 RGB, of any size.
-        name: One of `CORRUPTIONS` or `EXTRA_CORRUPTIONS`.
+        name: One of `CORRUPTIONS` or `EXTRA_CORRUPTIONS`, one that was added (`register_corruption`, or the entry point
+            of a package), or `py:path/to/file.py:function`.
         severity: 1 (slight) to 5 (strong).
         preset: Whose parameters: "imagenet" (made for 224 pixels), "tiny" (64) or "cifar" (32).
         seed: Another seed gives other noise.
@@ -109,13 +141,15 @@ def corrupt(
     """
     check_choice(name, severity, preset)
     checked_seed(seed)
+    draws = draws_for(seed, image_id, label(name), severity)
+    if not is_published(name):
+        return _apply_added(image, name, severity, draws.generator)
     frosts = GROWN if textures is None else Textures.of_folder(textures)
-    return apply(image, name, severity, preset, draws_for(seed, image_id, name, severity), frosts)
+    return apply(image, name, severity, preset, draws, frosts)
 
 
 def apply(image: Image, name: str, severity: int, preset: str, draws: Draws, textures: Textures = GROWN) -> Image:
-    """Corrupt one picture with random numbers of the caller's: see `corrupt` for the rest."""
-    check_choice(name, severity, preset)
+    """Apply a published corruption with random numbers of the caller's: see `corrupt` for the rest."""
     check_image(image)
     parameters = PRESETS[preset][name][severity - 1]
     if name in _DETERMINISTIC:
@@ -125,10 +159,47 @@ def apply(image: Image, name: str, severity: int, preset: str, draws: Draws, tex
     return _STOCHASTIC[name](image, draws, *parameters)
 
 
+@functools.cache
+def _find_added(name: str) -> Corruption:
+    return _added.find(name)  # a file of the user's is executed once
+
+
+def _apply_added(image: Image, name: str, severity: int, random: np.random.Generator) -> Image:
+    check_image(image)
+    result = _find_added(name)(image.copy(), severity, random)
+    try:
+        check_image(result)
+    except InputError as error:
+        raise InputError(f"the corruption {name!r} returned no image: {error}") from error
+    return result
+
+
+def is_published(name: str) -> bool:
+    """Whether a corruption is one of the 15 + 4."""
+    return name in CORRUPTIONS or name in EXTRA_CORRUPTIONS
+
+
+def label(name: str) -> str:
+    """The name of a corruption's folder: `py:path/to/file.py:mist` is called `mist`."""
+    return name.rpartition(":")[2]
+
+
+def version(name: str) -> str:
+    """Changes when the code of an added corruption does; empty for a published one."""
+    if is_published(name):
+        return ""
+    function = inspect.unwrap(_find_added(name))
+    try:
+        code = inspect.getsource(inspect.getmodule(function) or function)
+    except (OSError, TypeError):
+        code = repr(function)
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
 def check_choice(name: str, severity: int, preset: str) -> None:
     """Raise the error that says which corruptions, severities and presets there are."""
-    if name not in CORRUPTIONS and name not in EXTRA_CORRUPTIONS:
-        raise UnknownNameError("corruption", str(name), CORRUPTIONS + EXTRA_CORRUPTIONS)
+    if not is_published(name):
+        _find_added(str(name))
     if preset not in PRESETS:
         raise UnknownNameError("preset", str(preset), PRESETS)
     if isinstance(severity, bool) or not isinstance(severity, (int, np.integer)) or severity not in SEVERITIES:

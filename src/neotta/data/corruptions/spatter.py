@@ -1,4 +1,4 @@
-"""Spatter: drops of water or splashes of mud on the lens."""
+"""Spatter: drops of water or splashes of mud on the lens, and the classical operators they are made with."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from neotta.data.base import Image
 from neotta.data.corruptions.draws import Draws
-from neotta.data.corruptions.edges import canny, chamfer_distance, equalise
 from neotta.data.corruptions.filters import gaussian, mirrored, to_bytes
+
+Array = NDArray[Any]
+
 
 WATER = np.array([175, 238, 238], np.float32) / 255
 MUD = np.array([63, 42, 20], np.float32) / 255
 EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
-
-Array = NDArray[Any]
 
 
 def spatter(
@@ -76,3 +76,104 @@ def _correlate(plane: Array, kernel: Array) -> Array:
         padded = padded.astype(np.int64)
     windows = ((kernel[i, j], padded[i : i + height, j : j + width]) for i in range(3) for j in range(3))
     return np.asarray(sum(weight * window for weight, window in windows if weight))
+
+
+STRAIGHT, DIAGONAL, KNIGHT = 1.0, 1.4, 2.1969
+"""Lengths of the steps of the chamfer distance: to the side, across the corner, and a knight's move."""
+
+
+def canny(grey: NDArray[np.uint8], low: int, high: int) -> NDArray[np.bool_]:
+    """Edges by Canny's method: 3 x 3 Sobel gradients, their L1 norm, thin ridges, two thresholds.
+
+    Args:
+        grey: (H, W).
+        low: Ridges above it count if they touch, step by step, ...
+        high: ... a ridge above this.
+    """
+    from scipy.ndimage import label
+
+    dx, dy = _sobel(grey)
+    strength = np.abs(dx) + np.abs(dy)
+    ridge = _ridges(dx, dy, strength) & (strength > low)
+    pieces, count = label(ridge, structure=np.ones((3, 3), int))
+    strong = np.zeros(count + 1, bool)
+    strong[pieces[ridge & (strength > high)]] = True
+    return np.asarray(strong[pieces])
+
+
+def _sobel(grey: NDArray[np.uint8]) -> tuple[Array, Array]:
+    """Horizontal and vertical gradient, replicated border, each (H, W) int32."""
+    p = np.pad(grey.astype(np.int32), 1, mode="edge")
+    across = p[:, 2:] - p[:, :-2]
+    down = p[2:] - p[:-2]
+    return (
+        across[:-2] + 2 * across[1:-1] + across[2:],
+        down[:, :-2] + 2 * down[:, 1:-1] + down[:, 2:],
+    )
+
+
+def _ridges(dx: Array, dy: Array, strength: Array) -> NDArray[np.bool_]:
+    """Where the gradient is largest along its own direction, rounded to one of four."""
+    height, width = strength.shape
+    padded = np.pad(strength, 1)
+
+    def beside(down: int, right: int) -> Array:
+        return padded[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+
+    scale = 1 << 15
+    tangent = round((np.sqrt(2) - 1) * scale)  # of 22.5 degrees, in whole numbers
+    steep, flat = np.abs(dy) * scale, np.abs(dx) * tangent
+    horizontal = steep < flat
+    vertical = steep > flat + np.abs(dx) * 2 * scale
+    falling = (dx ^ dy) < 0
+    across = (strength > beside(0, -1)) & (strength >= beside(0, 1))
+    upright = (strength > beside(-1, 0)) & (strength >= beside(1, 0))
+    rising_slope = (strength > beside(-1, 1)) & (strength > beside(1, -1))
+    falling_slope = (strength > beside(-1, -1)) & (strength > beside(1, 1))
+    slanted = np.where(falling, rising_slope, falling_slope)
+    return np.where(horizontal, across, np.where(vertical, upright, slanted))
+
+
+def chamfer_distance(marked: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Length of the shortest way to a marked pixel over steps of the 5 x 5 chamfer mask, (H, W).
+
+    Infinite everywhere if nothing is marked.
+    """
+    distance = np.where(marked, 0.0, np.inf)
+    _sweep_down(distance)
+    _sweep_down(distance[::-1, ::-1])
+    return distance
+
+
+def _sweep_down(distance: Array) -> None:
+    """Update every pixel, in place, from the rows above it and from its left, row after row."""
+    height, width = distance.shape
+    columns = np.arange(width) * STRAIGHT
+    padded = np.full((height + 2, width + 4), np.inf)
+    padded[2:, 2:-2] = distance
+    for row in range(2, height + 2):
+        above, second = padded[row - 1], padded[row - 2]
+        best = np.minimum(above[:-4], above[4:])
+        np.minimum(best, second[1:-3], out=best)
+        np.minimum(best, second[3:-1], out=best)
+        best += KNIGHT
+        np.minimum(best, np.minimum(above[1:-3], above[3:-1]) + DIAGONAL, out=best)
+        np.minimum(best, above[2:-2] + STRAIGHT, out=best)
+        np.minimum(best, padded[row, 2:-2], out=best)
+        # From the left, all at once: the least of best[j] + (i - j) over j <= i.
+        best -= columns
+        np.minimum.accumulate(best, out=best)
+        np.add(best, columns, out=padded[row, 2:-2])
+    distance[...] = padded[2:, 2:-2]
+
+
+def equalise(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Spread the histogram: the darkest value present becomes 0, the brightest 255."""
+    counts = np.bincount(grey.reshape(-1), minlength=256)
+    first = int(np.flatnonzero(counts)[0])
+    others = grey.size - counts[first]
+    if others == 0:
+        return grey
+    counts[first] = 0
+    table = np.rint(np.cumsum(counts) * (255 / others)).astype(np.uint8)
+    return np.asarray(table[grey])

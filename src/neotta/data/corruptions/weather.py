@@ -1,4 +1,4 @@
-"""Snow, frost and fog."""
+"""Snow, fog, and frost on the window."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
+from neotta.data.corruptions.blurs import clipped_zoom, motion_blur_along
 from neotta.data.corruptions.draws import Draws
-from neotta.data.corruptions.filters import next_power_of_two, to_bytes
-from neotta.data.corruptions.fractal import fractal
-from neotta.data.corruptions.motion import motion_blur_along
-from neotta.data.corruptions.textures import Textures
-from neotta.data.corruptions.zoom import clipped_zoom
+from neotta.data.corruptions.filters import fractal, to_bytes
+from neotta.data.corruptions.frost import Textures
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -90,7 +88,8 @@ def _frost_table(keep: float, strength: float) -> NDArray[np.uint8]:
 def fog(image: Image, draws: Draws, thickness: float, decay: float) -> Image:
     """Add a cloud of the given thickness, the smoother the larger `decay`; the brightest value stays."""
     height, width = image.shape[:2]
-    cloud = fractal(draws, max(2, next_power_of_two(max(height, width))), decay)[:height, :width]
+    power_of_two = 1 << max(1, (max(height, width) - 1).bit_length())
+    cloud = fractal(draws, power_of_two, decay)[:height, :width]
     peak = float(image.max()) / 255
     clean = image.astype(np.float32)
     clean /= 255

@@ -1,37 +1,79 @@
-"""The ways datasets lie on disk, in one table; its order is that in which a bare path is recognised."""
+"""The ways datasets lie on disk, in one registry; its order is that in which a bare path is recognised."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from neotta.data.layouts import arrays, cifar, corrupted, folders, imagenet, parquet, tiny
+from neotta._registry import Registry
+from neotta._warning import warn
+from neotta.data.layouts import arrays, cifar, corrupted, folders, imagenet, parquet
 from neotta.data.source import DataSource
+from neotta.errors import NeottaError, OptionError
+
+Opener = Callable[[Path], DataSource]
+Recogniser = Callable[[Path], bool]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """One way a dataset lies on disk."""
-
-    name: str
-    looks_like: Callable[[Path], bool]
-    open: Callable[[Path], DataSource]
+def _check(name: str, layout: Any) -> None:
+    if not callable(layout):
+        raise OptionError(f"a layout is a function from a path to a DataSource, got {layout!r}")
+    if not name.startswith("py:") and {*name} & {*"=/\\: "}:
+        raise OptionError(f"{name!r} cannot be the name of a layout: use letters, digits and dashes")
 
 
-LAYOUTS = (
-    Layout("npz", arrays.looks_like_npz, arrays.open_npz),
-    Layout("cifar10-c", cifar.looks_like_cifar10_c, cifar.open_cifar10_c),
-    Layout("cifar-10", cifar.looks_like_cifar10, cifar.open_cifar10),
-    Layout("tiny-imagenet", tiny.looks_like_tiny_imagenet, tiny.open_tiny_imagenet),
-    Layout("imagenet-c", corrupted.looks_like_imagenet_c, corrupted.open_imagenet_c),
-    Layout("tiny-imagenet-c", corrupted.looks_like_tiny_imagenet_c, corrupted.open_tiny_imagenet_c),
-    Layout("corrupted", corrupted.looks_like_corrupted, corrupted.open_corrupted),
-    Layout("imagenet-r", imagenet.looks_like_imagenet_r, imagenet.open_imagenet_r),
-    Layout("imagenet-sketch", imagenet.looks_like_imagenet_sketch, imagenet.open_imagenet_sketch),
-    Layout("imagenet", imagenet.looks_like_imagenet, imagenet.open_imagenet),
-    Layout("imagenet-v2", imagenet.looks_like_imagenet_v2, imagenet.open_imagenet_v2),
-    Layout("parquet", parquet.looks_like_parquet, parquet.open_parquet),
-    Layout("folder", folders.looks_like_folder, folders.open_folder),
-    Layout("images", folders.looks_like_images, folders.open_images),
-)
+LAYOUTS: Registry[Opener] = Registry("layout", group="neotta.layouts", check=_check)
+GENERIC = ("folder", "images")
+"""What any folder may be; asked last."""
+_recognisers: dict[str, Recogniser] = {}
+
+
+def register_layout(name: str, *, recognises: Recogniser | None = None) -> Callable[[Opener], Opener]:
+    """Add a layout: a decorator for a function that opens a path and returns a `DataSource`.
+
+    Args:
+        name: The name it is known by, as in `open_data("NAME=PATH")`.
+        recognises: Whether a bare path is in this layout. It is asked after neotta's own layouts, but before those for
+            folders of any images. None: the layout has to be named.
+    """
+
+    def register(opener: Opener) -> Opener:
+        LAYOUTS.register(name, opener)
+        if recognises is not None:
+            _recognisers[name] = recognises
+        return opener
+
+    return register
+
+
+def recognise(path: Path) -> Opener | None:
+    """What opens a bare path, or None; plug-ins that cannot be loaded are left out with a warning."""
+    for name in [*(name for name in LAYOUTS if name not in GENERIC), *GENERIC]:
+        try:
+            opener = LAYOUTS[name]
+        except NeottaError as error:
+            warn(str(error))
+            continue
+        if name in _recognisers and _recognisers[name](path):
+            return opener
+    return None
+
+
+for _name, _opener, _recognises in (
+    ("npz", arrays.open_npz, arrays.looks_like_npz),
+    ("cifar10-c", cifar.open_cifar10_c, cifar.looks_like_cifar10_c),
+    ("cifar-10", cifar.open_cifar10, cifar.looks_like_cifar10),
+    ("tiny-imagenet", imagenet.open_tiny_imagenet, imagenet.looks_like_tiny_imagenet),
+    ("imagenet-c", corrupted.open_imagenet_c, corrupted.looks_like_imagenet_c),
+    ("tiny-imagenet-c", corrupted.open_tiny_imagenet_c, corrupted.looks_like_tiny_imagenet_c),
+    ("corrupted", corrupted.open_corrupted, corrupted.looks_like_corrupted),
+    ("imagenet-r", imagenet.open_imagenet_r, imagenet.looks_like_imagenet_r),
+    ("imagenet-sketch", imagenet.open_imagenet_sketch, imagenet.looks_like_imagenet_sketch),
+    ("imagenet", imagenet.open_imagenet, imagenet.looks_like_imagenet),
+    ("imagenet-v2", imagenet.open_imagenet_v2, imagenet.looks_like_imagenet_v2),
+    ("parquet", parquet.open_parquet, parquet.looks_like_parquet),
+    ("folder", folders.open_folder, folders.looks_like_folder),
+    ("images", folders.open_images, folders.looks_like_images),
+):
+    register_layout(_name, recognises=_recognises)(_opener)

@@ -20,7 +20,7 @@ from neotta.data.layouts.files import (
     subfolders,
 )
 from neotta.data.layouts.folders import SPLITS
-from neotta.data.layouts.wordnet import imagenet_wnids, is_wnid, mostly_imagenets
+from neotta.data.layouts.imagenet import imagenet_wnids, is_wnid, mostly_imagenets
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import importlib
 import itertools
 import json
 import re
@@ -20,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neotta._extras import need
 from neotta.data.base import ImageDataset
 from neotta.data.layouts.arrays import row_ids
 from neotta.data.layouts.files import EncodedDataset
 from neotta.data.source import DataSource, full_name
-from neotta.errors import DataError, MissingExtraError
+from neotta.errors import DataError
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png")
 LABEL_COLUMNS = ("label", "labels", "wnid", "class", "target", "fine_label")
@@ -165,10 +165,7 @@ def _class_names(schema: Any, label: str | None, values: dict[str, list[Any]]) -
 
 
 def _arrow(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "parquet", "reading Parquet and Arrow files") from error
+    return need(module, "reading Parquet and Arrow files")
 
 
 def _reading(path: Path) -> Any:

@@ -13,7 +13,8 @@ from collections.abc import Generator
 from types import ModuleType
 from typing import Any
 
-from neotta.errors import MissingExtraError, NeottaError
+from neotta._extras import need
+from neotta.errors import NeottaError
 from neotta.evaluate.embeddings import Contents
 from neotta.evaluate.engines import KILLED, LIVES, Job, Setup, chains
 from neotta.evaluate.plan import Run
@@ -26,10 +27,7 @@ def package() -> ModuleType:
     Raises:
         MissingExtraError: It is not installed.
     """
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("ray", "ray", "the engine 'ray'") from None
+    ray: ModuleType = need("ray", "the engine 'ray'")
     return ray
 
 

@@ -1,4 +1,4 @@
-"""The domains a stream is made of: datasets, or only their labels, or only their lengths."""
+"""The domains an order is made of: datasets, or only their labels, or only their lengths."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Data: TypeAlias = "Mapping[str, Source] | ImageDataset | Iterable[ImageDataset] 
 
 
 @dataclass(frozen=True)
-class Domain:
-    """What a stream has to know of a domain; `ids` is None where only labels or a length were given."""
+class DomainSamples:
+    """What an order has to know of a domain; `ids` is None where only labels or a length were given."""
 
     name: str
     size: int
@@ -32,7 +32,7 @@ class Domain:
     ids: Sequence[str] | None
 
     @classmethod
-    def of(cls, name: str, source: Source) -> Domain:
+    def of(cls, name: str, source: Source) -> DomainSamples:
         """Read a domain off its source."""
         if isinstance(source, ImageDataset):
             return cls(name, len(source), source.labels, source.ids)
@@ -51,9 +51,9 @@ class Domain:
         return str(index) if self.ids is None else self.ids[index]
 
     def known_labels(self) -> NDArray[np.int64]:
-        """Return the labels, (size,), for a stream that is drawn by them."""
+        """Return the labels, (size,), for an order that is drawn by them."""
         if self.labels is None:
-            raise DataError(f"this stream is drawn by labels, but domain {self.name!r} has none")
+            raise DataError(f"this order is drawn by labels, but domain {self.name!r} has none")
         return self.labels
 
 
@@ -84,20 +84,20 @@ def _datasets(data: ImageDataset | Iterable[ImageDataset] | DataSource) -> list[
     return datasets
 
 
-def domains(data: Data) -> list[Domain]:
+def domains(data: Data) -> list[DomainSamples]:
     """Read the domains off whatever was given."""
-    found = [Domain.of(name, source) for name, source in named(data).items()]
+    found = [DomainSamples.of(name, source) for name, source in named(data).items()]
     if not found:
-        raise DataError("a stream needs at least one domain, got none")
+        raise DataError("an order needs at least one domain, got none")
     return found
 
 
-def only(data: Data) -> Domain:
-    """Read the one domain of a stream that takes no more."""
+def only(data: Data) -> DomainSamples:
+    """Read the one domain of an order that takes no more."""
     if isinstance(data, DataSource):
         data = data.dataset()  # opens no others, and names them if there are any
     found = domains(data)
     if len(found) > 1:
         names = [domain.name for domain in found]
-        raise DataError(f"this stream takes one domain, got {names}: choose one, or use continual or mixed")
+        raise DataError(f"this order takes one domain, got {names}: choose one, or use continual or mixed")
     return found[0]

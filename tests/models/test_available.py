@@ -10,11 +10,8 @@ from typer.testing import CliRunner
 
 from neotta.cli.models import models
 from neotta.models import packaged
-from neotta.models._torchvision import guard
-from neotta.models.catalog import available_models
+from neotta.models.available import available_models
 from neotta.models.load import FORMS
-
-guard()
 
 
 @pytest.fixture(autouse=True)

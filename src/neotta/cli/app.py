@@ -60,7 +60,7 @@ def _top(
     pass
 
 
-def main() -> None:
+def run_app() -> None:
     """Run the command line; mistakes, and what neotta raises on purpose, are shown as one line."""
     warnings.showwarning = _warn
     try:

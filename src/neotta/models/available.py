@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from typing import NamedTuple
 
-from neotta.models._torchvision import guard
+from neotta.models._timm import timm_package
 from neotta.models.packaged import BUNDLED, read_package
 
 
@@ -55,9 +55,7 @@ def _bundled(name: str) -> ModelEntry:
 
 
 def _timm_models(pattern: str) -> list[ModelEntry]:
-    guard()
-    import timm
-
+    timm = timm_package()
     entries = []
     for name in timm.list_models():
         if fnmatch.fnmatchcase(name, pattern):

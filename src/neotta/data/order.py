@@ -1,4 +1,4 @@
-"""A stream: which samples come, in which order and batches; saved as a manifest, hashed and replayed."""
+"""An order: which samples come, in which sequence and batches; saved as a manifest, hashed and replayed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import numpy as np
 
 from neotta._files import atomic
 from neotta._words import counted
-from neotta.data._domains import Data, Domain, domains
 from neotta.data._numbers import checked_seed, whole
-from neotta.data.orders import Indices
+from neotta.data.domain_samples import Data, DomainSamples, domains
+from neotta.data.drawing import Indices
 from neotta.errors import DataError
 
-FORMAT = "neotta-stream"
+FORMAT = "neotta-order"
 VERSION = 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stream:
-    """A seeded, ordered sequence of samples of one or more domains, cut into batches.
+class Order:
+    """A seeded sequence of samples of one or more domains, cut into batches.
 
-    Two streams with the same `hash()` show the same samples in the same batches.
+    Two orders with the same `hash()` show the same samples in the same batches.
 
     Attributes:
         kind: How the order was made, such as `"continual"`.
@@ -71,7 +71,7 @@ class Stream:
     def __repr__(self) -> str:
         names = ", ".join(self.domains[:3]) + (", ..." if len(self.domains) > 3 else "")
         size = f"{counted(len(self), 'sample')} in batches of {self.batch_size}"
-        return f"<Stream {self.kind!r}, seed {self.seed}: {size}, {counted(len(self.domains), 'domain')} ({names})>"
+        return f"<Order {self.kind!r}, seed {self.seed}: {size}, {counted(len(self.domains), 'domain')} ({names})>"
 
     def batches(self) -> list[slice]:
         """Cut the entries into batches."""
@@ -99,7 +99,7 @@ class Stream:
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
     def manifest(self) -> dict[str, Any]:
-        """Write down the stream as JSON data, sample ids by domain."""
+        """Write down the order as JSON data, sample ids by domain."""
         samples = []
         for number, name in enumerate(self.domains):
             entries = np.flatnonzero(self.domain == number)
@@ -126,8 +126,8 @@ class Stream:
             temporary.write_text(json.dumps(self.manifest(), separators=(",", ":")) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Stream:
-        """Read a stream from its JSON file.
+    def load(cls, path: str | os.PathLike[str]) -> Order:
+        """Read an order from its JSON file.
 
         Positions of samples are those of the datasets it was made for; `replay` finds them anew by id.
 
@@ -137,28 +137,28 @@ class Stream:
         try:
             manifest = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise DataError(f"cannot read the stream manifest {os.fspath(path)!r}: {error}") from error
+            raise DataError(f"cannot read the order manifest {os.fspath(path)!r}: {error}") from error
         return from_manifest(manifest)
 
 
-def from_manifest(manifest: Mapping[str, Any]) -> Stream:
-    """Build the stream that a manifest describes, and check it against the manifest's hash."""
+def from_manifest(manifest: Mapping[str, Any]) -> Order:
+    """Build the order that a manifest describes, and check it against the manifest's hash."""
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise DataError(f"this is no stream manifest: its 'format' is not {FORMAT!r}")
+        raise DataError(f"this is no order manifest: its 'format' is not {FORMAT!r}")
     if manifest.get("version") != VERSION:
-        raise DataError(f"stream manifest of version {manifest.get('version')!r}: this neotta reads {VERSION}")
+        raise DataError(f"order manifest of version {manifest.get('version')!r}: this neotta reads {VERSION}")
     try:
-        order = np.asarray(manifest["order"], dtype=np.int64)
-        index = np.zeros(len(order), dtype=np.int64)
-        ids = np.empty(len(order), dtype=object)
+        domain = np.asarray(manifest["order"], dtype=np.int64)
+        index = np.zeros(len(domain), dtype=np.int64)
+        ids = np.empty(len(domain), dtype=object)
         for number, part in enumerate(manifest["samples"]):
-            index[order == number] = part["indices"]
-            ids[order == number] = part["ids"]
-        stream = Stream(
+            index[domain == number] = part["indices"]
+            ids[domain == number] = part["ids"]
+        order = Order(
             kind=manifest["kind"],
             seed=manifest["seed"],
             domains=tuple(part["domain"] for part in manifest["samples"]),
-            domain=order,
+            domain=domain,
             index=index,
             ids=tuple(ids.tolist()),
             batch_size=manifest["batch_size"],
@@ -167,52 +167,52 @@ def from_manifest(manifest: Mapping[str, Any]) -> Stream:
             straddle=manifest["straddle"],
             parameters=dict(manifest["parameters"]),
         )
-        intact = stream.hash() == manifest["hash"]
+        intact = order.hash() == manifest["hash"]
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the stream manifest is damaged: {error!r}") from error
+        raise DataError(f"the order manifest is damaged: {error!r}") from error
     if not intact:
-        raise DataError("the stream manifest is damaged: it does not agree with its own hash")
-    return stream
+        raise DataError("the order manifest is damaged: it does not agree with its own hash")
+    return order
 
 
-def replay(recorded: Stream | Mapping[str, Any] | str | os.PathLike[str], data: Data) -> Stream:
-    """Make a stream again on these datasets: samples are found by id, wherever they stand.
+def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: Data) -> Order:
+    """Make an order again on these datasets: samples are found by id, wherever they stand.
 
     Args:
-        recorded: The stream, its manifest, or the file it was saved to.
+        recorded: The order, its manifest, or the file it was saved to.
         data: Its domains.
 
     Raises:
         DataError: The manifest is damaged, or a domain or sample is missing; the first one is named.
     """
     if isinstance(recorded, (str, os.PathLike)):
-        recorded = Stream.load(recorded)
-    stream = recorded if isinstance(recorded, Stream) else from_manifest(recorded)
+        recorded = Order.load(recorded)
+    order = recorded if isinstance(recorded, Order) else from_manifest(recorded)
     found = {domain.name: domain for domain in domains(data)}
-    absent = [name for name in stream.domains if name not in found]
+    absent = [name for name in order.domains if name not in found]
     if absent:
-        raise DataError(f"the stream needs the domain {absent[0]!r}, but there are only {list(found)}")
-    places = [{found[name].id(i): i for i in range(found[name].size)} for name in stream.domains]
-    index = [places[d].get(id, -1) for d, id in zip(stream.domain.tolist(), stream.ids, strict=True)]
+        raise DataError(f"the order needs the domain {absent[0]!r}, but there are only {list(found)}")
+    places = [{found[name].id(i): i for i in range(found[name].size)} for name in order.domains]
+    index = [places[d].get(id, -1) for d, id in zip(order.domain.tolist(), order.ids, strict=True)]
     if -1 in index:
         entry = index.index(-1)
-        name = stream.domains[stream.domain[entry]]
-        raise DataError(f"the stream needs sample {stream.ids[entry]!r}, but domain {name!r} has no such id")
-    return replace(stream, index=np.asarray(index, dtype=np.int64))
+        name = order.domains[order.domain[entry]]
+        raise DataError(f"the order needs sample {order.ids[entry]!r}, but domain {name!r} has no such id")
+    return replace(order, index=np.asarray(index, dtype=np.int64))
 
 
 def assemble(
     kind: str,
-    found: Sequence[Domain],
+    found: Sequence[DomainSamples],
     parts: Sequence[Indices],
     seed: int,
     batch_size: int,
     parameters: dict[str, Any],
-) -> Stream:
-    """Make a stream of parts of domains one after the other; a domain may come more than once."""
+) -> Order:
+    """Make an order of parts of domains one after the other; a domain may come more than once."""
     names = tuple(dict.fromkeys(domain.name for domain in found))
     pairs = list(zip(found, parts, strict=True))
-    return Stream(
+    return Order(
         kind=kind,
         seed=checked_seed(seed),
         domains=names,
@@ -224,24 +224,24 @@ def assemble(
     )
 
 
-def reorder(stream: Stream, order: Indices) -> Stream:
-    """Put the entries of a stream in another order, (N,)."""
+def reorder(order: Order, entries: Indices) -> Order:
+    """Rearrange the entries of an order, (N,)."""
     return replace(
-        stream,
-        domain=stream.domain[order],
-        index=stream.index[order],
-        ids=tuple(stream.ids[entry] for entry in order),
-        camera=None if stream.camera is None else stream.camera[order],
+        order,
+        domain=order.domain[entries],
+        index=order.index[entries],
+        ids=tuple(order.ids[entry] for entry in entries),
+        camera=None if order.camera is None else order.camera[entries],
     )
 
 
-def _entries(stream: Stream, name: str, values: Indices, limit: int | None) -> None:
-    """Check one array of a stream and make it read-only."""
-    if values.shape != (len(stream.ids),) or values.dtype != np.int64:
+def _entries(order: Order, name: str, values: Indices, limit: int | None) -> None:
+    """Check one array of an order and make it read-only."""
+    if values.shape != (len(order.ids),) or values.dtype != np.int64:
         raise DataError(
-            f"{name!r} of a stream of {len(stream.ids)} ids must be int64 of shape ({len(stream.ids)},), "
+            f"{name!r} of an order of {len(order.ids)} ids must be int64 of shape ({len(order.ids)},), "
             f"got {values.dtype} of shape {values.shape}"
         )
     if values.size and (values.min() < 0 or (limit is not None and values.max() >= limit)):
-        raise DataError(f"{name!r} of a stream holds {values.min()} to {values.max()}, allowed is 0 to {limit}")
+        raise DataError(f"{name!r} of an order holds {values.min()} to {values.max()}, allowed is 0 to {limit}")
     values.flags.writeable = False

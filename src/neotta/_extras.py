@@ -1,0 +1,51 @@
+"""Optional packages: imported where they are used, and if one is missing, an error that names the extra to install."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+from neotta.errors import MissingExtraError
+
+EXTRAS = {
+    **dict.fromkeys(
+        [
+            *("typer", "rich", "timm", "torchvision", "huggingface_hub", "PIL", "scipy", "pandas", "pyarrow"),
+            *("matplotlib", "jinja2", "cma", "platformdirs", "yaml", "tomli", "tomli_w"),
+        ],
+        "lab",
+    ),
+    "transformers": "hf",
+    "ray": "ray",
+    **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
+    "prometheus_client": "prometheus",
+}
+"""Each optional package and the extra that installs it."""
+
+
+def need(package: str, purpose: str) -> Any:
+    """Import an optional package or module.
+
+    Args:
+        package: Such as `"onnx"` or `"pyarrow.parquet"`.
+        purpose: What it is needed for, as the subject of the message: "exporting to ONNX".
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    with naming_the_extra(purpose):
+        return importlib.import_module(package)
+
+
+@contextlib.contextmanager
+def naming_the_extra(purpose: str) -> Iterator[None]:
+    """Turn the error about a missing optional package into one that says which extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingExtraError(package, EXTRAS[package], purpose) from error

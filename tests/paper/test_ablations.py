@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from by_hand import Moving, accuracy, embeddings, head, labels, permutation
+from support.digits_by_hand import Moving, accuracy, embeddings, head, labels, permutation
 
 from neotta.errors import DataError
 from neotta.evaluate.comparison import Block, Cell, Value

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from small_studies import small_study
+from support.small_studies import small_study
 
 from neotta.evaluate.plan import Run
 from neotta.paper import published

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from by_hand import Moving, Neo, domain_order, nothing, online
+from support.digits_by_hand import Moving, Neo, domain_order, nothing, online
 
 from neotta.evaluate.comparison import Block, Cell, Difference, Value
 from neotta.evaluate.metrics import Interval

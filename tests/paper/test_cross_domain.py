@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from by_hand import accuracy, embeddings, permutation
 from matplotlib.figure import Figure as Canvas
+from support.digits_by_hand import accuracy, embeddings, permutation
 
 from neotta.paper.catalog import chosen
 from neotta.paper.families import family, short_names

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from by_hand import accuracy, embeddings, labels, permutation
 from scipy import stats
+from support.digits_by_hand import accuracy, embeddings, labels, permutation
 
 from neotta.data.streams import few_classes
 from neotta.evaluate.metrics import Interval

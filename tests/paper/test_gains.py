@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from small_studies import computed, small_study
+from support.small_studies import computed, small_study
 
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from by_hand import embeddings, labels
+from support.digits_by_hand import embeddings, labels
 
 from neotta.evaluate.domains import CLEAN
 from neotta.paper import latent

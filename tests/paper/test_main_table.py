@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_hand import Neo, nothing, online
-from small_studies import small_study
+from support.digits_by_hand import Neo, nothing, online
+from support.small_studies import small_study
 
 from neotta.evaluate.metrics import interval
 from neotta.paper.catalog import chosen

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from small_studies import costed, made_up_cost, small_study
+from support.small_studies import costed, made_up_cost, small_study
 
 from neotta.evaluate.cost_records import cost_record
 from neotta.evaluate.records import Records, content_key

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from small_studies import first_embeddings, recentered, small_study
+from support.small_studies import first_embeddings, recentered, small_study
 
 import neotta
 from neotta.paper.catalog import chosen

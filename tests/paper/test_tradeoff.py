@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_studies import costed
+from support.small_studies import costed
 
 from neotta.evaluate.comparison import Difference
 from neotta.evaluate.metrics import Interval, verdict

@@ -9,7 +9,7 @@ from neotta.evaluate.metrics import interval
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 
-(ITEM,) = chosen(["table-corruptions"])
+(ITEM,) = chosen(["corruptions"])
 SEEDS = [2020, 1234, 9999]
 DOMAINS = ("fog/5", "contrast/5")
 RULES = {"none": lambda: nothing, "neo": Neo}

@@ -13,7 +13,7 @@ from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Subject
 
-(ITEM,) = chosen(["table-cnn"])
+(ITEM,) = chosen(["cnn"])
 RESNET = Subject(
     model="timm:test_resnet",
     model_options={"pretrained": False, "num_classes": 10},

@@ -8,7 +8,7 @@ from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.report.figures import Figure
 
-(ITEM,) = chosen(["figure-calibration"])
+(ITEM,) = chosen(["calibration"])
 
 
 @pytest.fixture(scope="module")

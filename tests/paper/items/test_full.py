@@ -8,7 +8,7 @@ from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Subject
 
-(ITEM,) = chosen(["table-full"])
+(ITEM,) = chosen(["full"])
 
 
 @pytest.fixture(scope="module")

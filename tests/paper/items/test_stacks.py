@@ -11,7 +11,7 @@ import neotta
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 
-(ITEM,) = chosen(["stacked-methods"])
+(ITEM,) = chosen(["stacks"])
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def call(*words):
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("paper")
     words = [*TINY, "-o", str(folder / "report"), "--cache", str(folder / "cache")]
-    output = call("table-corruptions", *words, "--format", "html,md,latex,csv")
+    output = call("corruptions", *words, "--format", "html,md,latex,csv")
     return folder / "report", words, output
 
 
@@ -39,12 +39,12 @@ def test_the_list_names_every_item():
 def test_a_report_with_its_files(report):
     folder, _, output = report
     assert "takes the mean accuracy from" in output
-    assert {"report.html", "records.jsonl", "table-corruptions.md", "table-corruptions.tex"} <= {
+    assert {"report.html", "records.jsonl", "corruptions.md", "corruptions.tex"} <= {
         path.name for path in folder.iterdir()
     }
-    assert "| domain | none | neo |" in (folder / "table-corruptions.md").read_text()
-    assert r"\begin{tabular}{lrr}" in (folder / "table-corruptions.tex").read_text()
-    table = next(folder.glob("table-corruptions-1-*.csv")).read_text().splitlines()
+    assert "| domain | none | neo |" in (folder / "corruptions.md").read_text()
+    assert r"\begin{tabular}{lrr}" in (folder / "corruptions.tex").read_text()
+    table = next(folder.glob("corruptions-1-*.csv")).read_text().splitlines()
     assert table[0] == "domain,method,mean,half_width,seeds,failed"
 
 
@@ -57,13 +57,13 @@ def test_the_page_shows_the_mean_of_the_records(report):
     page = (folder / "report.html").read_text()
     assert f"from {found['none']:.1f} to {found['neo']:.1f} %" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "neotta paper table-corruptions" in page
+    assert "neotta paper corruptions" in page
 
 
 def test_nothing_is_measured_twice(report):
     folder, words, _ = report
     before = (folder / "records.jsonl").read_text()
-    call("table-corruptions", *words)
+    call("corruptions", *words)
     assert (folder / "records.jsonl").read_text() == before
 
 
@@ -72,10 +72,10 @@ def test_what_is_recorded_so_far_makes_a_report(report, tmp_path):
     recorded = folder / "records.jsonl"
     before = recorded.read_text()
     rest = [*words[: words.index("-o")], *words[words.index("--cache") :], "--records", str(recorded)]
-    output = call("table-corruptions", *rest, "--seeds", "3", "--only-recorded", "-o", str(tmp_path))
+    output = call("corruptions", *rest, "--seeds", "3", "--only-recorded", "-o", str(tmp_path))
     assert recorded.read_text() == before
     assert "NEO takes the mean accuracy" in output
-    assert "not carried out: table-corruptions: digits: 6 of its runs are not recorded" in output
+    assert "not carried out: corruptions: digits: 6 of its runs are not recorded" in output
 
 
 def test_several_subjects_from_a_file(tmp_path, report):
@@ -87,7 +87,7 @@ def test_several_subjects_from_a_file(tmp_path, report):
     )
     (tmp_path / "study.toml").write_text(f'samples = 32\nseeds = [1]\nmethods = ["none", "neo"]\n{tables}')
     cache = words[words.index("--cache") :]
-    output = call("table-corruptions", "--config", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), *cache)
+    output = call("corruptions", "--config", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), *cache)
     assert "On A, NEO" in output
     assert "On B, NEO" in output
 
@@ -96,12 +96,12 @@ def test_several_subjects_from_a_file(tmp_path, report):
     ("words", "message"),
     [
         ([], "name an item"),
-        (["table-coruptions"], "did you mean 'table-corruptions'"),
-        (["all", "table-coruptions"], "did you mean 'table-corruptions'"),
+        (["coruptions"], "did you mean 'corruptions'"),
+        (["all", "table-coruptions"], "did you mean 'corruptions'"),
         (["all", "--format", "pdf"], "takes some of html,md"),
         (["all", "--methods", "tnet"], "did you mean 'tent'"),
-        (["table-corruptions", "--data", "nowhere"], "nowhere"),
-        (["table-corruptions", "--merge", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["corruptions", "--data", "nowhere"], "nowhere"),
+        (["corruptions", "--merge", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )
 def test_mistakes_are_named(words, message, tmp_path):
@@ -129,14 +129,14 @@ def test_what_is_said_of_one_model_does_not_go_with_several(tmp_path):
     ("given", "kept"),
     [
         (["all", "--samples", "8"], ["--samples", "8"]),
-        (["figure-gains", "--corruptions", "all", "--force", "table-cnn"], ["--corruptions", "all", "--force"]),
+        (["gains", "--corruptions", "all", "--force", "cnn"], ["--corruptions", "all", "--force"]),
         (["-o", "paper", "all"], ["-o", "paper"]),
-        (["-opaper", "all", "--seeds=2", "table-cnn"], ["-opaper", "--seeds=2"]),
+        (["-opaper", "all", "--seeds=2", "cnn"], ["-opaper", "--seeds=2"]),
     ],
 )
 def test_the_command_of_an_item_keeps_all_options_and_their_values(monkeypatch, given, kept):
     monkeypatch.setattr("sys.argv", ["neotta", "paper", *given])
-    assert shlex.split(_command("table-full")) == ["neotta", "paper", "table-full", *kept]
+    assert shlex.split(_command("full")) == ["neotta", "paper", "full", *kept]
 
 
 def test_the_options_without_a_value_are_known():

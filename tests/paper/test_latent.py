@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from by_hand import embeddings, labels
+from support.digits_by_hand import embeddings, labels
 
 from neotta.evaluate.domains import CLEAN
 from neotta.paper import latent
@@ -13,7 +13,7 @@ from neotta.paper.study import Study, Subject
 
 @pytest.fixture(scope="module")
 def found(evidence):
-    items = chosen(["figure-dimensions", "table-alignment"])
+    items = chosen(["dimensions", "alignment"])
     evidence.gather(items)
     return [item.find(evidence) for item in items]
 
@@ -37,7 +37,7 @@ def test_the_dimensions_of_most_samples_are_counted(found):
 def test_where_nothing_is_to_be_measured_nothing_is(tmp_path):
     study = Study(subjects=[Subject(corruptions=["fog"])], samples=16, seeds=[2020])
     evidence = Evidence(study, tmp_path / "records.jsonl", cache=tmp_path / "cache", only_recorded=True)
-    for item in chosen(["figure-dimensions", "table-alignment", "table-collapse"]):
+    for item in chosen(["dimensions", "alignment", "collapse"]):
         finding = item.find(evidence)
         assert finding.answer == "Nothing could be measured."
         assert any("is not recorded" in note for note in finding.notes)
@@ -111,7 +111,7 @@ def test_a_limit_on_what_is_scored_limits_the_images_looked_at(tmp_path):
 def test_without_clean_images_the_items_say_what_they_need(tmp_path):
     study = Study(subjects=[Subject(corruptions=[])], methods=["none"], samples=16, seeds=[1])
     evidence = Evidence(study, tmp_path / "records.jsonl")
-    for item in chosen(["figure-dimensions", "table-alignment"]):
+    for item in chosen(["dimensions", "alignment"]):
         finding = item.find(evidence)
         assert (finding.holds, finding.parts) == ("unclear", [])
         assert "clean and shifted versions of the same images are needed" in finding.notes[0]

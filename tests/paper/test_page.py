@@ -3,14 +3,14 @@
 import pytest
 
 from neotta.paper.catalog import items
-from neotta.report.paper import Section, facts, paper_page, write_files
+from neotta.paper.page import Section, facts, paper_page, write_files
 
 NAMES = (
-    "table-methods",
-    "table-corruptions",
-    "figure-dimensions",
-    "figure-samples",
-    "figure-cross-domain",
+    "methods",
+    "corruptions",
+    "dimensions",
+    "samples",
+    "cross-domain",
     "reliability",
 )
 
@@ -79,7 +79,7 @@ def test_tables_fit_on_paper_and_code_is_dark_on_light(browser, address):
 def test_a_click_sorts_and_a_third_one_brings_the_order_back(browser, address):
     with browser.new_page(offline=True) as page:
         page.goto(address)
-        table = page.locator("#table-corruptions table").first
+        table = page.locator("#corruptions table").first
         column = table.locator("thead th").all_inner_texts().index("neo") + 1
         read = f"rows => rows.map(row => parseFloat(row.cells[{column - 1}].textContent))"
 
@@ -100,7 +100,7 @@ def test_a_table_can_be_copied(browser, address):
     page = context.new_page()
     page.goto(address)
     for kind, beginning in (("Markdown", "| domain |"), ("LaTeX", r"\begin{tabular}")):
-        page.locator("#table-corruptions").get_by_role("button", name=f"Copy as {kind}").first.click()
+        page.locator("#corruptions").get_by_role("button", name=f"Copy as {kind}").first.click()
         page.get_by_role("button", name="Copied").first.wait_for()
         assert page.evaluate("navigator.clipboard.readText()").startswith(beginning)
     context.close()

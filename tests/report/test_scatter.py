@@ -6,7 +6,7 @@ import math
 import pytest
 
 from neotta.report.figures import Figure
-from neotta.report.scatter import LARGEST, SMALLEST, Point, area, scatter
+from neotta.report.scatter import LARGEST, SMALLEST, Point, area, scatter_chart
 
 APART = [Point("a", 1.0, 10.0, 100.0), Point("b", 2.0, 20.0, 200.0), Point("c", 3.0, 15.0, 400.0)]
 CROWDED = [Point(f"method-{number}", 1.0 + number / 100, 50.0 + number / 100, 100.0, 5.0) for number in range(7)]
@@ -18,8 +18,8 @@ def drawn(points):
     kept = {}
 
     def draw(canvas):
-        kept["canvas"], kept["axes"] = canvas, canvas.subplots()
-        scatter(canvas, kept["axes"], points, sizes="memory", unit="MiB")
+        scatter_chart(points, sizes="memory", unit="MiB")(canvas)
+        kept["canvas"], kept["axes"] = canvas, canvas.axes[0]
 
     Figure("test", "", draw, [], size=(7.0, 4.2)).png()
     kept["canvas"].draw_without_rendering()

@@ -20,6 +20,7 @@ from neotta.cli.export import export
 from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.cli.paper import paper
+from neotta.cli.records import records_app
 from neotta.cli.run import run
 from neotta.errors import NeottaError
 
@@ -43,6 +44,7 @@ app.command()(models)
 app.command()(run)
 app.command()(paper)
 app.command()(bench)
+app.add_typer(records_app, name="records")
 
 
 def _version(asked: bool) -> None:

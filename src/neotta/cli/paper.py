@@ -169,7 +169,7 @@ def _seeds(name: str, text: str | None) -> list[int] | None:
 
 
 def _formats(text: str) -> list[str]:
-    from neotta.report.paper import FORMATS
+    from neotta.paper.page import FORMATS
 
     asked = words(text) or []
     for each in asked:
@@ -211,7 +211,7 @@ def _make(
     from neotta.cli.outcome import say
     from neotta.paper.catalog import chosen
     from neotta.paper.evidence import Evidence
-    from neotta.report.paper import Section, facts, paper_page, write_files
+    from neotta.paper.page import Section, facts, paper_page, write_files
 
     began, items = time.monotonic(), chosen(names)
     try:

@@ -12,13 +12,14 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neotta._files import atomic
 from neotta.errors import DataError, StorageError
+from neotta.evaluate.records_parquet import is_parquet, read_parquet, write_parquet
 
 if TYPE_CHECKING:
     import pandas
@@ -50,7 +51,7 @@ class Records:
     missing then is computed again. Several processes may append to one file.
 
     Args:
-        path: A `.jsonl` file; it need not exist yet.
+        path: A `.jsonl` file, which need not exist yet; or a `.parquet` file, which can be read but not appended to.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -72,6 +73,8 @@ class Records:
         """
         if not self.path.exists():
             return []
+        if is_parquet(self.path):
+            return [_with_checksum(record) for record in read_parquet(self.path)]
         content = self.path.read_bytes()
         good, start = _known(self.path, content)
         bad = 0
@@ -107,7 +110,9 @@ class Records:
 
         Raises:
             StorageError: It cannot be written, as when the disk is full; what was there stays as it was.
+            DataError: The file is Parquet.
         """
+        self.check_appendable()
         line = f"{as_line(record)}\n".encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +129,15 @@ class Records:
                 "(what was recorded before is safe)"
             ) from error
 
+    def check_appendable(self) -> None:
+        """Raise a `DataError` if records cannot be appended to a file of this kind."""
+        if is_parquet(self.path):
+            lines = self.path.with_suffix(".jsonl")
+            raise DataError(
+                f"cannot append records to the Parquet file {str(self.path)!r}: convert it with "
+                f"`neotta records convert {self.path} {lines}`, then use {str(lines)!r}"
+            )
+
     def _repair(self, good: list[Record], bad: int) -> None:
         aside = next(
             path for number in range(1, 10_000) if not (path := Path(f"{self.path}.damaged-{number}")).exists()
@@ -131,8 +145,7 @@ class Records:
         try:
             with atomic(aside) as temporary:
                 temporary.write_bytes(self.path.read_bytes())
-            with atomic(self.path) as temporary:
-                temporary.write_text("".join(f"{as_line(record)}\n" for record in good), encoding="utf-8")
+            write_records(good, self.path)
         except OSError as error:
             raise StorageError(
                 f"{bad} of {bad + len(good)} records in {str(self.path)!r} are damaged, and the file cannot be "
@@ -148,6 +161,15 @@ class Records:
 def as_line(record: Mapping[str, Any]) -> str:
     """A record as it stands in a file, with its checksum."""
     return _canonical(_with_checksum(record))
+
+
+def write_records(records: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Write records to a new file: Parquet if its name ends in `.parquet`, otherwise lines of JSON."""
+    if is_parquet(path):
+        write_parquet(records, path)
+        return
+    with atomic(path) as temporary:
+        temporary.write_text("".join(f"{as_line(record)}\n" for record in records), encoding="utf-8")
 
 
 def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""All items, in the order of the report."""
+"""All items by name, in the order of the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from neotta.errors import OptionError
 from neotta.paper.item import Item
 
-_FILES = (
+NAMES = (
     "methods",
     "tradeoff",
     "dimensions",
@@ -21,41 +21,56 @@ _FILES = (
     "samples",
     "classes",
     "continual",
-    "cross_domain",
+    "cross-domain",
     "resources",
     "cnn",
-    "batch_size",
+    "batch-size",
     "alpha",
     "collapse",
-    "few_samples",
-    "continual_start",
+    "few-samples",
+    "continual-start",
     "stacks",
     "reliability",
 )
+"""The names of items, which are also those of their files."""
 
 
 @cache
 def items() -> dict[str, Item]:
     """Every item by its name."""
     found: dict[str, Item] = {}
-    for file in _FILES:
-        module = importlib.import_module(f"neotta.paper.items.{file}")
-        for kind in vars(module).values():
-            if isinstance(kind, type) and issubclass(kind, Item) and kind.__module__ == module.__name__:
-                found[kind.name] = kind()
+    for name in NAMES:
+        module = importlib.import_module(f"neotta.paper.items.{name.replace('-', '_')}")
+        (kind,) = [
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and issubclass(kind, Item) and kind.__module__ == module.__name__
+        ]
+        found[kind.name] = kind()
     return found
 
 
 def chosen(names: list[str]) -> list[Item]:
     """The items of these names; `all` for all of them.
 
+    A name may be cut short where only one item begins so, and may say `table-` or `figure-` before it.
+
     Raises:
         OptionError: There is no such item; the message suggests the nearest.
     """
-    known = items()
-    for name in names:
-        if name != "all" and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]!r}?" if near else "see neotta paper --list"
-            raise OptionError(f"the paper has no item {name!r} here: {hint}")
-    return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]
+    found = dict.fromkeys(_resolve(name) for name in names if name != "all")
+    return list(items().values()) if "all" in names else [items()[name] for name in found]
+
+
+def _resolve(name: str) -> str:
+    known = list(items())
+    asked = name.lower().replace("_", "-").removeprefix("table-").removeprefix("figure-")
+    asked = {"stacked-methods": "stacks"}.get(asked, asked)  # what it was called before
+    possible = [asked] if asked in known else [each for each in known if each.startswith(asked)]
+    if len(possible) == 1:
+        return possible[0]
+    if asked and possible:
+        raise OptionError(f"the item {name!r} is ambiguous: it could be {', '.join(possible)}")
+    near = difflib.get_close_matches(asked, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else "see neotta paper --list"
+    raise OptionError(f"the paper has no item {name!r}: {hint}")

@@ -15,6 +15,11 @@ SAME_TIME = 1.1
 SAME_MEMORY, NOISE = 1.05, 8 * MIB
 """Peaks that differ by less than this factor, or by less than so many bytes, are the same."""
 
+SAME = (
+    f"Times within a factor of {SAME_TIME} count as the same, and so do peaks within a factor of {SAME_MEMORY} or "
+    f"{NOISE // MIB} MiB."
+)
+
 Better = Callable[[Record, Record], bool]
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,11 +24,24 @@ from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.records import Record, Records, content_key
 from neotta.evaluate.sweep import Watcher, recorded, sweep
 from neotta.evaluate.workbench import Workbench
-from neotta.paper.item import Item
 from neotta.paper.study import Setting, Study, Subject, needs_images
 
 Watching = Callable[[str], AbstractContextManager[Watcher]]
 """Makes, for the name of what is carried out, what shows how it goes."""
+
+
+class Asking(Protocol):
+    """What an item says of the runs that it needs."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    def plans(self, setting: Setting) -> list[Plan]:
+        """The runs it needs of a subject."""
+
+    def costs(self, setting: Setting) -> list[str]:
+        """The methods whose time and memory it needs."""
 
 
 class Evidence:
@@ -73,7 +86,7 @@ class Evidence:
 
     # ---- measuring
 
-    def gather(self, items: Sequence[Item]) -> None:
+    def gather(self, items: Sequence[Asking]) -> None:
         """Carry out all runs and measurements that items need and that are not recorded."""
         for item in items:
             for setting in self.settings:
@@ -108,7 +121,7 @@ class Evidence:
             self.problems[title] = str(error)
             self._done[key] = []
 
-    def _measure_costs(self, setting: Setting, item: Item) -> None:
+    def _measure_costs(self, setting: Setting, item: Asking) -> None:
         self._reload()
         subject = setting.subject
         missing = [name for name in item.costs(setting) if self._force or self._cost(setting, name) is None]

@@ -1,95 +1,50 @@
-"""What an item of the paper is: a question, the runs that answer it, and what is found."""
+"""The base of all items: a question, the runs that answer it, and what is drawn for each subject.
+
+An item declares its question, the paper's claim and published values, plans its runs, and shows what was measured on
+one subject. Going through the subjects, reading records, naming parts and collecting answers is done here.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from neotta.report.grids import Grid
+from neotta.errors import NeottaError
+from neotta.evaluate.metrics import Interval
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import Record
+from neotta.paper import published
+from neotta.paper.curves import Curves, curve_table
+from neotta.paper.evidence import Evidence
+from neotta.paper.finding import Finding, Holds
+from neotta.paper.results import Gaps, Results
+from neotta.paper.study import Setting
+from neotta.paper.tables import Rows, beside, plain
+from neotta.paper.words import file_name
+from neotta.report.charts import Ranking, ranking_chart
+from neotta.report.figures import Draw, Figure
+from neotta.report.grids import Table, grid
 
-if TYPE_CHECKING:
-    from neotta.evaluate.plan import Plan
-    from neotta.paper.evidence import Evidence
-    from neotta.paper.study import Setting
-    from neotta.report.figures import Figure
-
-Holds = Literal["yes", "partly", "no", "unclear"]
-Rows = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a report.
-
-    Attributes:
-        title: What it shows.
-        grid: What is printed.
-        data: The same as plain numbers, one dict per row, for CSV.
-        caption: How to read it.
-    """
-
-    title: str
-    grid: Grid
-    data: Rows
-    caption: str = ""
+SEVERAL = "has one domain, and this needs several."
 
 
-@dataclass
-class Finding:
-    """What an item found, filled while it goes through the subjects.
-
-    Attributes:
-        claimed: Whether the paper claims something about it.
-        nothing: The answer if nothing else is said.
-        parts: Tables and figures, in order.
-        notes: What a reader has to know besides.
-        said: The answers, one sentence for each subject, made from the numbers.
-        verdicts: Whether the paper's claim holds, for each subject.
-    """
-
-    claimed: bool = True
-    nothing: str = "Nothing could be measured."
-    parts: list[Table | Figure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    verdicts: list[Holds] = field(default_factory=list)
-
-    def say(self, answer: str, holds: Holds | None = None) -> None:
-        """Answer for one subject."""
-        self.said.append(answer)
-        self.verdicts += [] if holds is None else [holds]
-
-    @property
-    def answer(self) -> str:
-        """The answers for all subjects."""
-        return " ".join(self.said) or self.nothing
-
-    @property
-    def holds(self) -> Holds | None:
-        """Whether the paper's claim holds here; None where the paper claims nothing."""
-        return all_hold(self.verdicts) if self.claimed else None
+class Skip(NeottaError):
+    """A subject cannot answer the question; the reason, if one is given, becomes a note."""
 
 
-def all_hold(found: Sequence[Holds]) -> Holds:
-    """One verdict for several subjects: it holds in part only if it does so somewhere."""
-    if not found:
-        return "unclear"
-    if len(set(found)) == 1:
-        return found[0]
-    return "partly" if {"yes", "partly"} & set(found) else "no"
-
-
-class Item(ABC):
+class Item:
     """One table or figure of the paper, or one question beyond it.
 
     Attributes:
-        name: What the command line calls it, such as `"table-corruptions"`.
+        name: One word or two, such as `"corruptions"`: unique among all items.
         title: A heading.
-        place: Where the paper has it; empty for what is beyond it.
+        place: Where the paper has it; empty for questions beyond the paper.
         question: What it asks.
-        claim: What the paper says, in our words; empty for what is beyond it.
+        claim: What the paper says, in our words; empty for questions beyond the paper.
+        nothing: The answer if nothing could be measured.
+        remarks: Notes that are true of every subject.
     """
 
     name: ClassVar[str]
@@ -97,6 +52,8 @@ class Item(ABC):
     place: ClassVar[str] = ""
     question: ClassVar[str]
     claim: ClassVar[str] = ""
+    nothing: ClassVar[str] = "Nothing could be measured."
+    remarks: ClassVar[tuple[str, ...]] = ()
 
     def plans(self, setting: Setting) -> list[Plan]:
         """The runs it needs of a subject; records and embeddings are shared with all other items."""
@@ -106,6 +63,156 @@ class Item(ABC):
         """The methods whose time and memory it needs."""
         return []
 
-    @abstractmethod
+    def show(self, case: Case) -> Any:
+        """Add tables, figures and an answer for one subject.
+
+        Returns:
+            What `conclude` needs of it, if anything.
+
+        Raises:
+            NeottaError: This subject cannot answer the question.
+        """
+
+    def conclude(self, finding: Finding, shown: dict[str, Any]) -> None:
+        """Add what concerns all subjects together, from what `show` returned for each."""
+
     def find(self, evidence: Evidence) -> Finding:
         """Answer the question from what was measured."""
+        finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing), {}
+        for setting in evidence.settings:
+            try:
+                shown[setting.title] = self.show(Case(self, evidence, setting, finding))
+            except NeottaError as error:
+                finding.notes += [f"{setting.title}: {error}"] if str(error) else []
+        self.conclude(finding, shown)
+        finding.notes = list(dict.fromkeys([*finding.notes, *(self.remarks if finding.said else ())]))
+        return finding
+
+
+@dataclass(frozen=True)
+class Case:
+    """One subject before an item: what was measured on it, and where parts, answers and notes go.
+
+    Attributes:
+        item: Who asks.
+        evidence: All that was measured.
+        setting: The subject.
+        finding: What is found.
+    """
+
+    item: Item
+    evidence: Evidence
+    setting: Setting
+    finding: Finding
+
+    @property
+    def title(self) -> str:
+        """The name of the subject."""
+        return self.setting.title
+
+    # ---- what was measured
+
+    @functools.cached_property
+    def records(self) -> list[Record]:
+        """The records of the item's plans."""
+        return self.evidence.records(*self.item.plans(self.setting))
+
+    def results(self, metric: str = "top1", *, records: Sequence[Record] | None = None) -> Results:
+        """The methods compared with no adaptation.
+
+        Raises:
+            Skip: Nothing was measured.
+        """
+        found = Results.of(self.records if records is None else records, metric)
+        if found is None:
+            raise Skip
+        return found
+
+    def against(self, method: str, metric: str = "top1") -> Gaps:
+        """How all other methods differ from this one on the same samples, over the shifted domains."""
+        found = Results.of(self.records, metric, method)
+        return found.gaps if found else {}
+
+    @property
+    def left_out(self) -> list[str]:
+        """Notes on the methods that do not work on this model."""
+        return [f"{method} was left out: {reason}" for method, reason in self.setting.left_out.items()]
+
+    # ---- what is shown
+
+    def add(self, *parts: Table | Figure) -> None:
+        """Add tables and figures."""
+        self.finding.parts += parts
+
+    def say(self, words: str, holds: Holds | None = None) -> None:
+        """Answer for this subject: words that follow "On <subject>, "."""
+        self.finding.say(f"On {self.title}, {words}.", holds)
+
+    def note(self, *notes: str) -> None:
+        """Add what else a reader has to know."""
+        self.finding.notes += notes
+
+    def comparison(self, found: Results, *, heading: str = "", gaps: bool = True) -> None:
+        """Add the tables of a comparison, and its notes."""
+        self.add(*found.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
+        self.note(*found.notes(verdicts=gaps))
+
+    def table(
+        self,
+        heading: str,
+        corner: str,
+        columns: Sequence[str],
+        rows: Mapping[str, Sequence[str]],
+        data: Rows,
+        caption: str,
+    ) -> None:
+        """Add a table of text."""
+        self.add(Table(f"{self.title}: {heading}", grid(corner, columns, rows), data, caption))
+
+    def curve(self, heading: str, corner: str, curves: Curves, caption: str, digits: int = 1) -> None:
+        """Add a table of means and gains along something."""
+        self.add(curve_table(f"{self.title}: {heading}", corner, curves, caption, digits))
+
+    def beside(
+        self,
+        heading: str,
+        published: Mapping[str, float],
+        measured: Mapping[str, Interval],
+        *,
+        corner: str = "method",
+        digits: int = 1,
+        sign: str = "",
+        caption: str = "",
+    ) -> None:
+        """Add a table of published and measured numbers."""
+        title = f"{self.title}: {heading}, published and measured"
+        self.add(beside(title, published, measured, corner=corner, digits=digits, sign=sign, caption=caption))
+
+    def published_gains(self, printed: tuple[str, str], found: Results, what: str) -> None:
+        """Add what each method gains over no adaptation, in the paper and here.
+
+        Args:
+            printed: The model and data of the published values.
+            found: What was measured.
+            what: What the published values are of.
+        """
+        table = published.accuracies()[printed]
+        values = table.get(published.AVERAGE) or table["all"]
+        gains = {name: value.mean - values["none"].mean for name, value in values.items() if name != "none"}
+        caption = f"Points of accuracy, mean over the domains. Published: {what}."
+        self.beside("gain over no adaptation", gains, found.gains, sign="+", caption=caption)
+
+    def figure(
+        self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4, width: float = 7.0
+    ) -> None:
+        """Add a figure; `name` and the subject make its file name."""
+        title = f"{self.title}: {heading}"
+        self.add(Figure(file_name(name, self.title), title, draw, data, caption, (width, height)))
+
+    def ranking(
+        self, name: str, heading: str, found: Mapping[str, Interval], label: str, caption: str, **how: Any
+    ) -> None:
+        """Add a figure of one bar per method, in the order given."""
+        draw = ranking_chart(Ranking({method: each[:2] for method, each in found.items()}, label, **how))
+        data: Rows = [{"method": method, **plain(each)} for method, each in found.items()]
+        self.figure(name, heading, draw, data, caption, height=0.8 + 0.28 * len(found))

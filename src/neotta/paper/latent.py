@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.errors import DataError, NeottaError
+from neotta.errors import DataError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.latent_shift import LatentShift, latent_shift
 from neotta.evaluate.plan import Run
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding
 from neotta.paper.study import Setting
-
-Result = TypeVar("Result")
 
 VECTORS = {
     "shifted": "shifted (h~)",
@@ -28,19 +24,6 @@ VECTORS = {
     "minus_mean": "minus their own mean (NEO)",
 }
 """What is compared with the clean embeddings, by its name in `LatentShift`."""
-
-
-def where_possible(
-    evidence: Evidence, finding: Finding, measure: Callable[[Evidence, Setting], Result]
-) -> Iterator[tuple[Setting, Result]]:
-    """Measure something on each subject; where that is not possible, the finding says why."""
-    for setting in evidence.settings:
-        try:
-            found = measure(evidence, setting)
-        except NeottaError as error:
-            finding.notes.append(f"{setting.title}: {error}")
-            continue
-        yield setting, found
 
 
 def same_images(setting: Setting, domain: str, samples: int | None = None) -> Run:

@@ -1,11 +1,12 @@
-"""A comparison as grids of text: what any way of printing it starts from."""
+"""Tables of text, and comparisons as such: what every output format starts from."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from neotta.evaluate.comparison import MCE, Block, Cell, Difference, Failure, Metric
 from neotta.evaluate.metrics import Interval
@@ -15,7 +16,7 @@ AVERAGE = "average"
 
 
 class Entry(NamedTuple):
-    """What stands in one place of a grid."""
+    """One cell of a grid."""
 
     text: str = "–"
     mark: Mark = ""
@@ -40,6 +41,28 @@ class Grid:
         return Grid(
             self.corner, self.columns[start:stop], tuple((name, entries[start:stop]) for name, entries in self.rows)
         )
+
+
+def grid(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Grid:
+    """A grid of plain text: one text per column for each name."""
+    return Grid(corner, tuple(columns), tuple((name, tuple(map(Entry, texts))) for name, texts in rows.items()))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report.
+
+    Attributes:
+        title: What it shows.
+        grid: What is printed.
+        data: The same as plain numbers, one dict per row, for CSV.
+        caption: How to read it.
+    """
+
+    title: str
+    grid: Grid
+    data: list[dict[str, Any]]
+    caption: str = ""
 
 
 def values(block: Block, metric: Metric) -> Grid:

@@ -11,13 +11,21 @@ from PIL import Image as Pillow
 from neotta._version import __version__
 from neotta.data.base import Image
 
+HERE = "report/templates"
 
-def render(template: str, **values: Any) -> str:
-    """Fill one of the templates in `report/templates`; all values are escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+def render(template: str, *, templates: str = HERE, **values: Any) -> str:
+    """Fill a template; all values are escaped.
+
+    Args:
+        template: Its file name.
+        templates: The folder it is in, below the package; it may extend those in `report/templates`.
+        **values: What it is filled with.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("neotta", "report/templates"),
+        loader=ChoiceLoader([PackageLoader("neotta", folder) for folder in dict.fromkeys((templates, HERE))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

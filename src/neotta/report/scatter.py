@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neotta.report.figures import INK, style
+from neotta.report.figures import INK, Draw, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,18 +30,26 @@ class Point(NamedTuple):
     half_width: float = math.nan
 
 
-def scatter(canvas: Canvas, axes: Axes, points: Sequence[Point], *, sizes: str = "", unit: str = "") -> None:
-    """Draw points and write their names beside them, where nothing is covered.
-
-    Call it last: the names are placed on the axes as they are then.
+def scatter_chart(points: Sequence[Point], *, x: str = "", y: str = "", sizes: str = "", unit: str = "") -> Draw:
+    """Points with their names beside them, where they cover nothing.
 
     Args:
-        canvas: The figure.
-        axes: The axes, with labels.
         points: What to draw.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
         sizes: What the areas mean.
         unit: The unit of `Point.size`.
     """
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        axes.set(xlabel=x, ylabel=y)
+        _draw(canvas, axes, points, sizes, unit)
+
+    return draw
+
+
+def _draw(canvas: Canvas, axes: Axes, points: Sequence[Point], sizes: str, unit: str) -> None:
     largest = max((point.size for point in points if not math.isnan(point.size)), default=math.nan)
     areas = [area(point.size, largest) for point in points]
     names = [point.name for point in points]

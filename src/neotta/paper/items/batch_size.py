@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from neotta.evaluate.metrics import Interval, interval, verdict
 from neotta.evaluate.plan import Plan
-from neotta.paper import comparing, curves
-from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item, Table
+from neotta.paper.finding import Holds
+from neotta.paper.item import Case, Item, Skip
+from neotta.paper.results import between
 from neotta.paper.study import Setting
 
 PUBLISHED = {1: 56.91, 4: 57.04, 8: 56.99, 16: 57.02, 32: 56.97, 64: 56.98}
@@ -20,7 +20,7 @@ SPREAD = max(PUBLISHED.values()) - min(PUBLISHED.values())
 class BatchSize(Item):
     """Table 4a."""
 
-    name = "table-batch-size"
+    name = "batch-size"
     title = "NEO with batches of any size"
     place = "Table 4a"
     question = "Does the size of the batches matter to NEO?"
@@ -32,63 +32,46 @@ class BatchSize(Item):
         sizes = [size for size in PUBLISHED if size <= samples]
         return [setting.plan("neo", protocol="hold-out", samples=[samples], batch_sizes=sizes)] if sizes else []
 
-    def find(self, evidence: Evidence) -> Finding:
+    def show(self, case: Case) -> None:
         """Compare every size with the largest, on the same samples."""
-        finding = Finding()
-        for setting in evidence.settings:
-            comparison = comparing.compared(evidence.records(*self.plans(setting)))
-            if comparison is None:
-                continue
-            reached = {block.conditions.batch_size: curves.per_seed(block, "neo") for block in comparison.blocks}
-            reached = {size: values for size, values in sorted(reached.items()) if values}
-            finding.notes += curves.failures(comparison)
-            if len(reached) < 2:
-                continue
-            gaps = {size: curves.between(values, reached[max(reached)]) for size, values in reached.items()}
-            finding.parts += _tables(setting, reached, gaps, comparing.seeds(comparison.blocks[0]))
-            finding.say(_answer(setting, gaps), _holds(gaps))
-        return finding
-
-
-def _tables(
-    setting: Setting, reached: Mapping[int, Mapping[int, float]], gaps: Mapping[int, Interval], seeds: str
-) -> list[Table]:
-    """Accuracies, and their differences to the largest size, beside the published ones."""
-    largest = max(reached)
-    how = f"on the rest after {setting.held_out_samples} samples, mean over {len(setting.domains)} domains.{seeds}"
-    accuracy = comparing.beside(
-        f"{setting.title}: accuracy by batch size, published and measured",
-        {str(size): value for size, value in PUBLISHED.items()},
-        {str(size): interval(list(values.values())) for size, values in reached.items()},
-        corner="batch size",
-        digits=2,
-        caption=f"Accuracy in % {how} Published: ViT-Base on ImageNet-C.",
-    )
-    difference = comparing.beside(
-        f"{setting.title}: difference to batches of {largest}, published and measured",
-        {str(size): value - PUBLISHED[largest] for size, value in PUBLISHED.items()},
-        {str(size): gap for size, gap in gaps.items()},
-        corner="batch size",
-        digits=2,
-        sign="+",
-        caption=f"Points of accuracy {how}",
-    )
-    return [accuracy, difference]
+        found, setting = case.results(), case.setting
+        case.note(*found.failures)
+        reached = {each.block.conditions.batch_size: each.per_seed("neo") for each in found.each()}
+        reached = {size: values for size, values in sorted(reached.items()) if values}
+        if len(reached) < 2:
+            raise Skip
+        largest = max(reached)
+        gaps = {size: between(values, reached[largest]) for size, values in reached.items()}
+        how = f"on the rest after {setting.held_out_samples} samples, mean over {len(setting.domains)} domains."
+        case.beside(
+            "accuracy by batch size",
+            {str(size): value for size, value in PUBLISHED.items()},
+            {str(size): interval(list(values.values())) for size, values in reached.items()},
+            corner="batch size",
+            digits=2,
+            caption=f"Accuracy in % {how}{found.seeds} Published: ViT-Base on ImageNet-C.",
+        )
+        case.beside(
+            f"difference to batches of {largest}",
+            {str(size): value - PUBLISHED[largest] for size, value in PUBLISHED.items()},
+            {str(size): gap for size, gap in gaps.items()},
+            corner="batch size",
+            digits=2,
+            sign="+",
+            caption=f"Points of accuracy {how}{found.seeds}",
+        )
+        against = "no more than" if spread(gaps) <= SPREAD else "more than"
+        case.say(
+            f"accuracy differs by at most {spread(gaps):.2f} points between batches of {min(gaps)} and of {largest}, "
+            f"{against} the paper's {SPREAD:.2f}",
+            _holds(gaps),
+        )
 
 
 def spread(gaps: Mapping[int, Interval]) -> float:
     """The largest difference between two sizes."""
     means = [gap.mean for gap in gaps.values()]
     return max(means) - min(means)
-
-
-def _answer(setting: Setting, gaps: Mapping[int, Interval]) -> str:
-    found = spread(gaps)
-    against = "no more than" if found <= SPREAD else "more than"
-    return (
-        f"On {setting.title}, accuracy differs by at most {found:.2f} points between batches of {min(gaps)} and of "
-        f"{max(gaps)}, {against} the paper's {SPREAD:.2f}."
-    )
 
 
 def _holds(gaps: Mapping[int, Interval]) -> Holds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,14 +9,16 @@ import torch
 from neotta.errors import DataError
 from neotta.evaluate.collapse import neural_collapse
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.metrics import Interval
 from neotta.evaluate.workbench import Workbench
-from neotta.paper import comparing, published
+from neotta.paper import published
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item, Rows, Table
-from neotta.paper.latent import same_images, where_possible
+from neotta.paper.finding import Finding, counted
+from neotta.paper.item import Case, Item
+from neotta.paper.latent import same_images
 from neotta.paper.study import Setting
-from neotta.report.grids import Entry, Grid
+from neotta.paper.tables import Rows, single
+from neotta.paper.words import listed
+from neotta.report.grids import Table, grid
 
 MEASURES = ("NC1", "NC2", "NC3", "NC4")
 PUBLISHED = {
@@ -33,7 +34,7 @@ FEW = 20
 class Collapse(Item):
     """Table 5."""
 
-    name = "table-collapse"
+    name = "collapse"
     title = "Neural collapse"
     place = "Table 5"
     question = "How far has the model come to neural collapse, on which the explanation of NEO rests?"
@@ -42,18 +43,46 @@ class Collapse(Item):
         "and the head chooses the class with the nearest mean for 85 to 92 % of the images."
     )
 
-    def find(self, evidence: Evidence) -> Finding:
+    def show(self, case: Case) -> list[float]:
         """Measure NC1 to NC4 on the clean embeddings."""
-        finding = Finding()
-        values: dict[str, list[float]] = {}
-        for setting, found in where_possible(evidence, finding, _measure):
-            values[setting.title] = found["values"]
-            finding.parts.append(_beside(setting, found["values"]))
-            finding.say(_answer(setting, found["values"]), _holds(found["values"]))
-            finding.notes += _about(setting, found)
-        if values:
-            finding.parts.insert(0, _table(values))
-        return finding
+        found = _measure(case.evidence, case.setting)
+        values: list[float] = found["values"]
+        same = published.match(case.setting.subject.model, "imagenet-c")
+        model = same[0] if same and same[0] in PUBLISHED else published.REFERENCE
+        case.beside(
+            "neural collapse",
+            dict(zip(MEASURES, PUBLISHED[model], strict=True)),
+            {name: single(value) for name, value in zip(MEASURES, values, strict=True)},
+            corner="measure",
+            digits=4,
+            caption=f"Published: {model} on ImageNet.",
+        )
+        numbers = ", ".join(f"{name} {value:.2f}" for name, value in zip(MEASURES, values, strict=True))
+        better = [name for name, good in zip(MEASURES, collapsed(values), strict=True) if good]
+        some = f"{listed(better)} {'is' if len(better) == 1 else 'are'}"
+        what = {4: "all four are", 0: "none of them is"}.get(len(better), some)
+        answer = f"{numbers}: {what} at least as good as in the least collapsed ViT of the paper"
+        case.say(answer, counted(collapsed(values)))
+        case.note(*_about(case.setting, found))
+        return values
+
+    def conclude(self, finding: Finding, shown: dict[str, list[float]]) -> None:
+        """Put all models into one table."""
+        every = {f"{name} (published)": list(values) for name, values in PUBLISHED.items()} | shown
+        data: Rows = [
+            {"model": name, **dict(zip(MEASURES, values, strict=True)), "published": name not in shown}
+            for name, values in every.items()
+        ]
+        rows = {name: [f"{value:.4f}" for value in values] for name, values in every.items()}
+        caption = (
+            "NC1: variance within classes over the distance between their means. NC2: distance of the class means "
+            "from a simplex. NC3: distance of the head from the class means. NC4: how often the head chooses the "
+            "class with the nearest mean. Lower is better for the first three, higher for NC4."
+        )
+        if shown:
+            finding.parts.insert(
+                0, Table("Neural collapse on clean images", grid("model", MEASURES, rows), data, caption)
+            )
 
 
 def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
@@ -72,64 +101,18 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
         rows = slice(None) if bench.data.kept is None else bench.data.kept
         weight = bench.head.weight.detach().cpu()[rows]
         bias = None if bench.head.bias is None else bench.head.bias.detach().cpu()[rows]
-        return {
-            "values": list(neural_collapse(embeddings, labels, weight, bias)),
-            "images": len(labels),
-            "classes": classes,
-        }
+        values = list(neural_collapse(embeddings, labels, weight, bias))
+        return {"values": values, "images": len(labels), "classes": classes}
 
     found: dict[str, Any] = evidence.analysis("neural-collapse", setting, [run], compute)
     return found
 
 
-def _collapsed(values: list[float]) -> list[bool]:
+def collapsed(values: list[float]) -> list[bool]:
     """For each measure whether it is at least as good as that of the worst model of the paper."""
     columns = list(zip(*PUBLISHED.values(), strict=True))
     lower = [value <= max(column) for value, column in zip(values[:3], columns[:3], strict=True)]
     return [*lower, values[3] >= min(columns[3])]
-
-
-def _table(measured: dict[str, list[float]]) -> Table:
-    every = {f"{name} (published)": list(values) for name, values in PUBLISHED.items()} | measured
-    data = Rows()
-    for name, values in every.items():
-        data.append({"model": name, **dict(zip(MEASURES, values, strict=True)), "published": name not in measured})
-    shown = tuple((name, tuple(Entry(f"{value:.4f}") for value in values)) for name, values in every.items())
-    caption = (
-        "NC1: variance within classes over the distance between their means. NC2: distance of the class means from a "
-        "simplex. NC3: distance of the head from the class means. NC4: how often the head chooses the class with the "
-        "nearest mean. Lower is better for the first three, higher for NC4."
-    )
-    return Table("Neural collapse on clean images", Grid("model", MEASURES, shown), data, caption)
-
-
-def _beside(setting: Setting, values: list[float]) -> Table:
-    same = published.match(setting.subject.model, "imagenet-c")
-    model = same[0] if same and same[0] in PUBLISHED else published.REFERENCE
-    return comparing.beside(
-        f"{setting.title}: neural collapse, published and measured",
-        dict(zip(MEASURES, PUBLISHED[model], strict=True)),
-        {name: Interval(value, math.nan, 1) for name, value in zip(MEASURES, values, strict=True)},
-        corner="measure",
-        digits=4,
-        caption=f"Published: {model} on ImageNet.",
-    )
-
-
-def _answer(setting: Setting, values: list[float]) -> str:
-    numbers = ", ".join(f"{name} {value:.2f}" for name, value in zip(MEASURES, values, strict=True))
-    better = [name for name, good in zip(MEASURES, _collapsed(values), strict=True) if good]
-    what = {4: "all four are", 0: "none of them is"}.get(len(better), f"{comparing.listed(better)} {_are(better)}")
-    return f"On {setting.title}, {numbers}: {what} at least as good as in the least collapsed ViT of the paper."
-
-
-def _are(names: list[str]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
-def _holds(values: list[float]) -> Holds:
-    found = _collapsed(values)
-    return "yes" if all(found) else "partly" if any(found) else "no"
 
 
 def _about(setting: Setting, found: dict[str, Any]) -> list[str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from neotta.evaluate.comparison import Block, Difference
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.plan import MethodPlan, Plan
-from neotta.paper import comparing, curves
+from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item
+from neotta.paper.finding import Holds, gained, together
+from neotta.paper.item import SEVERAL, Case, Item, Skip
+from neotta.paper.results import Gaps, Results, with_verdict
 from neotta.paper.study import Setting
-from neotta.report.figures import Figure, legend, lines, ranking
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from neotta.paper.words import doubted, listed, points
+from neotta.report.charts import Panel, line_chart
 
 OURS = "neo-continual"
 
@@ -23,7 +21,7 @@ OURS = "neo-continual"
 class Continual(Item):
     """Figure 5c, and the figures over the domain index in the appendix."""
 
-    name = "figure-continual"
+    name = "continual"
     title = "Domain after domain, without a reset"
     place = "Figure 5c; over the domain index in the appendix"
     question = "Which methods still help when domains follow one another without notice?"
@@ -37,34 +35,36 @@ class Continual(Item):
         added = [method for method in ("none", OURS) if method not in known]
         return setting.online(*setting.methods, *added, protocol="continual")
 
-    def find(self, evidence: Evidence) -> Finding:
+    def show(self, case: Case) -> None:
         """Compare mean gains, and follow them over the index of the domain."""
-        finding = Finding()
-        for setting in evidence.settings:
-            plans = self.plans(setting)
-            if not plans:
-                finding.notes.append(f"{setting.title}: has one domain, and this needs several.")
-            records = evidence.records(*plans)
-            comparison = comparing.compared(records)
-            block = comparing.fullest(comparison)
-            if comparison is None or block is None or not comparing.mean_gaps(block):
-                continue
-            gaps = {label: gap.interval for label, gap in comparing.mean_gaps(block).items()}
-            path = over_index(block, sequences(evidence, setting, plans))
-            finding.parts += [_bars(setting, block, gaps), _over_index(setting, path)]
-            finding.parts += comparing.tables(comparison, setting.title)
-            others = _of_others(comparing.against(records, OURS))
-            sure = comparing.surest(comparison, OURS) or block
-            ours = comparing.mean_gaps(sure).get(OURS)
-            if ours is None:
-                best = max(gaps, key=lambda label: gaps[label].mean)
-                finding.say(f"On {setting.title}, {best} gains most: {comparing.gain_words(gaps[best])}.", "unclear")
-            else:
-                answer = _answer(setting, ours.interval, gaps, others, comparing.extents(sure, block))
-                finding.say(answer, _holds(ours.interval, others))
-            finding.notes += [f"{method} was left out: {reason}" for method, reason in setting.left_out.items()]
-            finding.notes += curves.failures(comparison)
-        return finding
+        if len(case.setting.domains) < 2:
+            raise Skip(SEVERAL)
+        found = case.results()
+        gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
+        if not gains:
+            raise Skip
+        case.ranking(
+            "continual gain",
+            f"mean gain over {len(found.block.domains)} domains in a row",
+            gains,
+            "gain over no adaptation (points of accuracy)",
+            f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
+            sign="+",
+        )
+        _follow(case, over_index(found, sequences(case.evidence, case.setting, self.plans(case.setting))))
+        case.add(*found.tables(case.title))
+        others = {
+            label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))
+        }  # methods of others
+        sure = found.surest(OURS)
+        if OURS in sure.gains:
+            where = sure.extents(found)
+            ours = sure.gains[OURS]
+            case.say(_answer(len(case.setting.domains), ours, gains, others, where), _holds(ours, others))
+        else:
+            best = next(iter(gains))
+            case.say(f"{best} gains most: {points(gains[best])}", "unclear")
+        case.note(*case.left_out, *found.failures)
 
 
 def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> dict[int, tuple[str, ...]]:
@@ -74,118 +74,80 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
     return {seed: bench.phases(run)[0].stream.domains for seed, run in runs.items()}
 
 
-def over_index(block: Block, orders: Mapping[int, Sequence[str]]) -> dict[str, list[curves.Point]]:
+def over_index(found: Results, orders: Mapping[int, Sequence[str]]) -> dict[str, list[Point]]:
     """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence.
 
     Only over the seeds that all methods have, because others meet the domains in another order.
     """
-    found: dict[str, list[curves.Point]] = {}
-    having = [seeds for label in block.methods if (seeds := comparing.seeds_of(block, label))]
+    block, path = found.block, dict[str, list[Point]]()
+    having = [seeds for label in block.methods if (seeds := found.seeds_of(label))]
     shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
     for label in block.methods:
         for index in range(len(block.domains)):
             places = [(orders[seed][index], seed) for seed in shared]
-            mine = {place: value for place in places if (value := _value(block, label, *place)) is not None}
+            mine = {place: value for place in places if (value := found.value(label, *place)) is not None}
             gains = [
                 value - base
                 for place, value in mine.items()
-                if label != block.baseline and (base := _value(block, block.baseline, *place)) is not None
+                if label != block.baseline and (base := found.value(block.baseline, *place)) is not None
             ]
             if mine:
-                point = curves.Point(index + 1, interval(list(mine.values())), interval(gains))
-                found.setdefault(label, []).append(point)
-    return found
+                point = Point(index + 1, interval(list(mine.values())), interval(gains))
+                path.setdefault(label, []).append(point)
+    return path
 
 
-def _value(block: Block, label: str | None, domain: str, seed: int) -> float | None:
-    cell = block.cells.get((domain, label or ""))
-    return None if cell is None or seed not in cell.values else cell.values[seed].number
-
-
-def _bars(setting: Setting, block: Block, gaps: Mapping[str, Interval]) -> Figure:
-    ranked = sorted(gaps, key=lambda label: -gaps[label].mean)
-
-    def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots()
-        means, halves = ({label: gaps[label][part] for label in ranked} for part in (0, 1))
-        ranking(axes, means, halves, sign="+")
-        axes.set_xlabel("gain over no adaptation (points of accuracy)")
-
-    return Figure(
-        comparing.file_name("continual gain", setting.title),
-        f"{setting.title}: mean gain over {len(block.domains)} domains in a row",
-        draw,
-        [{"method": label, **comparing.plain(gaps[label])} for label in ranked],
-        f"{block.conditions.samples} samples of each domain, no reset.{comparing.seeds(block)}",
-        (7.0, 0.9 + 0.28 * len(ranked)),
+def _follow(case: Case, path: dict[str, list[Point]]) -> None:
+    """Draw accuracy and gain over the index of the domain, without intervals."""
+    upper, lower = (
+        {label: points._replace(half_width=None) for label, points in lines(path).items()}
+        for lines in (mean_lines, gain_lines)
     )
-
-
-def _over_index(setting: Setting, path: curves.Curves) -> Figure:
-    def draw(canvas: Canvas) -> None:
-        upper, lower = canvas.subplots(2, 1, sharex=True)
-        lines(upper, {label: curves.means_of(points)._replace(half_width=None) for label, points in path.items()})
-        gaining = {label: curves.gains_of(points) for label, points in path.items() if curves.gains(points)}
-        lines(lower, {label: points._replace(half_width=None) for label, points in gaining.items()})
-        upper.set_ylabel("accuracy (%)")
-        lower.set_ylabel("gain over none (points)")
-        lower.set_xlabel("place of the domain in the sequence")
-        lower.set_xticks(range(1, 1 + max(len(points) for points in path.values())))
-        legend(canvas, upper)
-
-    return Figure(
-        comparing.file_name("continual index", setting.title),
-        f"{setting.title}: accuracy over the index of the domain",
-        draw,
-        curves.rows("index", path),
+    ticks = range(1, 1 + max(len(points) for points in path.values()))
+    below = "place of the domain in the sequence"
+    case.figure(
+        "continual index",
+        "accuracy over the index of the domain",
+        line_chart(
+            Panel(upper, y="accuracy (%)"),
+            Panel(lower, below, "gain over none (points)", ticks=ticks, doubling=False),
+            stacked=True,
+        ),
+        curve_rows("index", path),
         "Mean over the seeds that all methods have, each with its own order of the domains, so the accuracy of all "
         "methods goes up and down with the domains met; the gain shows whether a method holds out.",
-        (7.0, 5.2),
+        height=5.2,
     )
 
 
-def _of_others(gaps: Mapping[str, Difference]) -> dict[str, Difference]:
-    """Differences to NEO-Continual, without those of our methods and of none."""
-    return {label: gap for label, gap in gaps.items() if not label.startswith(("neo", "none"))}
-
-
-def _answer(
-    setting: Setting,
-    ours: Interval,
-    gaps: Mapping[str, Interval],
-    others: Mapping[str, Difference],
-    where: tuple[str, str],
-) -> str:
+def _answer(domains: int, ours: Interval, gains: Mapping[str, Interval], others: Gaps, where: tuple[str, str]) -> str:
     """One sentence on NEO-Continual.
 
     Args:
-        setting: The subject.
+        domains: How many follow one another.
         ours: What it gains, over the most seeds.
-        gaps: What all methods gain.
+        gains: What all methods gain, the best first.
         others: How the methods of others differ from it.
         where: What to add on the samples and seeds of its gain, and of all gains.
     """
-    ranked = sorted(gaps, key=lambda label: -gaps[label].mean)
+    first = next(iter(gains))
     named = [
-        f"{label} {comparing.gain_words(gaps[label])}{comparing.doubt(gaps[label])}"
-        for label in ranked
-        if label in ("neo", "cotta", "surgeon") or (label == ranked[0] and label != OURS)
+        f"{label} {doubted(gain)}"
+        for label, gain in gains.items()
+        if label in ("neo", "cotta", "surgeon") or (label == first and label != OURS)
     ]
-    ahead, level = (comparing.with_verdict(others, said) for said in ("helps", "can't tell"))
-    first = ", before all methods of others" if others and not level else ""
-    before = f", after {comparing.listed(ahead)}" if ahead else first
+    ahead, level = (with_verdict(others, said) for said in ("helps", "can't tell"))
+    alone = ", before all methods of others" if others and not level else ""
+    before = f", after {listed(ahead)}" if ahead else alone
     beside = f"; beside it{where[1]}, {', '.join(named)}" if named else ""
-    chance = f"; its difference to {comparing.listed(level)} may be chance" if level else ""
-    return (
-        f"On {setting.title}, NEO-Continual gains {comparing.gain_words(ours)}{comparing.doubt(ours)} over "
-        f"{len(setting.domains)} domains in a row{where[0]}{before}{beside}{chance}."
-    )
+    chance = f"; its difference to {listed(level)} may be chance" if level else ""
+    return f"NEO-Continual gains {doubted(ours)} over {domains} domains in a row{where[0]}{before}{beside}{chance}"
 
 
-def _holds(ours: Interval, others: Mapping[str, Difference]) -> Holds:
-    parts = [comparing.claim_of_gain(ours)]
+def _holds(ours: Interval, others: Gaps) -> Holds:
+    parts = [gained(ours)]
     rivals = {label: gap for label, gap in others.items() if label != "surgeon"}
     if others:
-        better, level = (comparing.with_verdict(rivals, said) for said in ("helps", "can't tell"))
+        better, level = (with_verdict(rivals, said) for said in ("helps", "can't tell"))
         parts.append("no" if better else "unclear" if level else "yes")
-    return comparing.together(parts)
+    return together(parts)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import statistics
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from neotta.errors import NeottaError
 from neotta.evaluate.latent_shift import centroid_cosines
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
 from neotta.evaluate.workbench import Workbench
-from neotta.paper import comparing
-from neotta.paper.evidence import Evidence
-from neotta.paper.families import family, short_names
-from neotta.paper.item import Finding, Holds, Item
+from neotta.paper.finding import Holds, counted
+from neotta.paper.item import SEVERAL, Case, Item, Skip
 from neotta.paper.latent import same_images
 from neotta.paper.study import Setting
-from neotta.report.figures import Figure, heat
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from neotta.paper.words import family, listed, short_names
+from neotta.report.diagrams import heat_chart
 
 Matrix = dict[tuple[str, str], float]
 """A number for each pair of a source and a target domain."""
@@ -34,7 +30,7 @@ ALIKE = ("noise", "blur")
 class CrossDomain(Item):
     """Figure 6."""
 
-    name = "figure-cross-domain"
+    name = "cross-domain"
     title = "One domain's centroid on another"
     place = "Figure 6"
     question = "Does the centroid of one corruption serve another?"
@@ -49,24 +45,31 @@ class CrossDomain(Item):
             return []
         return [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])]
 
-    def find(self, evidence: Evidence) -> Finding:
+    def show(self, case: Case) -> None:
         """Fill the two matrices, and compare pairs within a family with others."""
-        finding = Finding()
-        for setting in evidence.settings:
-            plans = self.plans(setting)
-            if not plans:
-                finding.notes.append(f"{setting.title}: has one domain, and this needs several.")
-            gains = changes(evidence.records(*plans))
-            if not gains:
-                continue
-            try:
-                cosines = _cosines(evidence, setting)
-            except NeottaError as error:
-                finding.notes.append(f"{setting.title}: {error}")
-                continue
-            finding.parts += _figures(setting, gains, cosines)
-            finding.say(_answer(setting, gains, cosines), _holds(gains, cosines))
-        return finding
+        if len(case.setting.domains) < 2:
+            raise Skip(SEVERAL)
+        gains = changes(case.records)
+        if not gains:
+            raise Skip
+        cosines, samples = _cosines(case), case.setting.samples
+        _draw(
+            case,
+            gains,
+            ("accuracy", "change in accuracy with the centroid of another domain", "change in accuracy (points)"),
+            f"Points over no adaptation on the target's images, with the centroid of {samples} images of the source. "
+            f"Seed {case.setting.study.seeds[0]}.",
+            digits=1,
+            centre=0.0,
+        )
+        _draw(
+            case,
+            cosines,
+            ("cosine", "cosine between the centroids of two domains", "cosine"),
+            f"Centroids of the same {samples} images in each domain.",
+            digits=2,
+        )
+        case.say(_answer(gains, cosines), _holds(gains, cosines))
 
 
 def changes(records: Iterable[Record]) -> Matrix:
@@ -79,9 +82,10 @@ def changes(records: Iterable[Record]) -> Matrix:
     return {place: each["neo"] - each["none"] for place, each in found.items() if {"neo", "none"} <= each.keys()}
 
 
-def _cosines(evidence: Evidence, setting: Setting) -> Matrix:
+def _cosines(case: Case) -> Matrix:
     """Cosines between the centroids that the runs subtract."""
-    runs = [same_images(setting, domain, setting.samples) for domain in setting.domains]
+    domains = case.setting.domains
+    runs = [same_images(case.setting, domain, case.setting.samples) for domain in domains]
 
     def compute(bench: Workbench) -> Any:
         means = []
@@ -90,53 +94,27 @@ def _cosines(evidence: Evidence, setting: Setting) -> Matrix:
             means.append(bench.embeddings.get(dataset, index)[0].double().mean(0))
         return centroid_cosines(torch.stack(means)).tolist()
 
-    values = evidence.analysis("centroid-cosines", setting, runs, compute)
-    return {
-        (source, target): values[row][column]
-        for row, source in enumerate(setting.domains)
-        for column, target in enumerate(setting.domains)
-    }
+    rows = case.evidence.analysis("centroid-cosines", case.setting, runs, compute)
+    pairs = [(source, target) for source in domains for target in domains]
+    return dict(zip(pairs, (value for row in rows for value in row), strict=True))
 
 
-def _figures(setting: Setting, gains: Matrix, cosines: Matrix) -> list[Figure]:
-    first, size = setting.study.seeds[0], (7.0, max(3.4, 1.6 + 0.27 * len(setting.domains)))
-    change = Figure(
-        comparing.file_name("cross domain accuracy", setting.title),
-        f"{setting.title}: change in accuracy with the centroid of another domain",
-        _drawing(setting.domains, gains, 1, 0.0, "change in accuracy (points)"),
-        _rows(gains, "gain"),
-        f"Points over no adaptation on the target's images, with the centroid of {setting.samples} images of the "
-        f"source. Seed {first}.",
-        size,
-    )
-    cosine = Figure(
-        comparing.file_name("cross domain cosine", setting.title),
-        f"{setting.title}: cosine between the centroids of two domains",
-        _drawing(setting.domains, cosines, 2, None, "cosine"),
-        _rows(cosines, "cosine"),
-        f"Centroids of the same {setting.samples} images in each domain.",
-        size,
-    )
-    return [change, cosine]
-
-
-def _drawing(
-    domains: Sequence[str], matrix: Matrix, digits: int, centre: float | None, label: str
-) -> Callable[[Canvas], None]:
-    names = list(short_names(domains).values())
+def _draw(case: Case, matrix: Matrix, words: tuple[str, str, str], caption: str, **how: Any) -> None:
+    """Add a matrix as a figure; `words` are its name, its heading and what its numbers are."""
+    (name, heading, label), domains = words, case.setting.domains
     values = [[matrix.get((source, target), math.nan) for target in domains] for source in domains]
-
-    def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots()
-        heat(canvas, axes, values, names, names, digits=digits, centre=centre, label=label)
-        axes.set_xlabel("target: where the images are from")
-        axes.set_ylabel("source: where the centroid is from")
-
-    return draw
-
-
-def _rows(matrix: Matrix, name: str) -> list[dict[str, Any]]:
-    return [{"source": source, "target": target, name: value} for (source, target), value in matrix.items()]
+    x, y = "target: where the images are from", "source: where the centroid is from"
+    case.figure(
+        f"cross domain {name}",
+        heading,
+        heat_chart(values, list(short_names(domains).values()), label, x=x, y=y, **how),
+        [
+            {"source": source, "target": target, "cosine" if name == "cosine" else "gain": value}
+            for (source, target), value in matrix.items()
+        ],
+        caption,
+        height=max(3.4, 1.6 + 0.27 * len(domains)),
+    )
 
 
 def _groups(matrix: Matrix) -> dict[str, float]:
@@ -146,10 +124,10 @@ def _groups(matrix: Matrix) -> dict[str, float]:
         if family(target) in ALIKE:
             kind = "own" if source == target else "alike" if family(source) == family(target) else "other"
             found[kind].append(value)
-    return {kind: math.fsum(values) / len(values) for kind, values in found.items() if values}
+    return {kind: statistics.fmean(values) for kind, values in found.items() if values}
 
 
-def _answer(setting: Setting, gains: Matrix, cosines: Matrix) -> str:
+def _answer(gains: Matrix, cosines: Matrix) -> str:
     foreign = [value for (source, target), value in gains.items() if source != target]
     helped = f"a foreign centroid helps in {sum(value > 0 for value in foreign)} of {len(foreign)} pairs of domains"
     change, cosine = _groups(gains), _groups(cosines)
@@ -159,18 +137,12 @@ def _answer(setting: Setting, gains: Matrix, cosines: Matrix) -> str:
         for kind, words in kinds.items()
         if kind in change
     ]
-    alike = f"; accuracy on noises and blurs changes by {comparing.listed(parts)}" if len(parts) > 1 else ""
-    return f"On {setting.title}, {helped}{alike}."
+    return helped + (f"; accuracy on noises and blurs changes by {listed(parts)}" if len(parts) > 1 else "")
 
 
 def _holds(gains: Matrix, cosines: Matrix) -> Holds:
     change, cosine = _groups(gains), _groups(cosines)
     if not {"alike", "other"} <= change.keys():
         return "unclear"
-    parts: list[Holds] = ["yes" if _stand_out(found) else "no" for found in (change, cosine)]
-    return comparing.together([*parts, "yes" if change["alike"] > 0 else "no"])
-
-
-def _stand_out(groups: Mapping[str, float]) -> bool:
-    """Whether pairs that are alike have more than pairs of different families."""
-    return groups["alike"] > groups["other"]
+    stand_out = [groups["alike"] > groups["other"] for groups in (change, cosine)]
+    return counted([*stand_out, change["alike"] > 0])

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from neotta.evaluate.comparison import Comparison
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
-from neotta.paper import comparing, curves
-from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Item, Table
+from neotta.paper.curves import Point, curve_rows, curve_table, gain_lines, gains_along
+from neotta.paper.item import Case, Item, Skip
 from neotta.paper.items.samples import numbers_of_samples
+from neotta.paper.results import Results
 from neotta.paper.study import Setting
-from neotta.report.figures import INK, Figure, legend, lines
-from neotta.report.grids import Grid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from neotta.paper.words import doubted, points, some
+from neotta.report.charts import Panel, line_chart
 
 MOST = 64
 METHODS = ("none", "neo:shrinkage=none|james-stein")
@@ -24,7 +18,7 @@ PLAIN, SHRUNK = "neo", "neo, shrunk"
 NAMES = {"neo shrinkage=None": PLAIN, "neo shrinkage=james-stein": SHRUNK}
 SHIFTED = "shifted"
 
-Places = dict[str, dict[str, list[curves.Point]]]
+Places = dict[str, dict[str, list[Point]]]
 """Curves in the shifted domains, and on clean images if there are any."""
 
 
@@ -45,91 +39,81 @@ class FewSamples(Item):
             setting.plan(*METHODS, clean=True, batch_sizes=[1]),
         ]
 
-    def find(self, evidence: Evidence) -> Finding:
+    def show(self, case: Case) -> None:
         """Follow both rules over the number of samples, in shifted domains and on clean images."""
-        finding = Finding(claimed=False)
-        for setting in evidence.settings:
-            found = [comparing.compared(evidence.records(plan)) for plan in self.plans(setting)]
-            frozen, online = found or (None, None)
-            after, along = _places(frozen), _places(online)
-            if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
-                continue
-            finding.parts.append(_figure(setting, after))
-            for where, points in after.items():
-                title = f"{setting.title}: accuracy after few samples, {_words(setting, where)}"
-                caption = f"Accuracy in % on the rest.{comparing.seeds(frozen.blocks[0])}"
-                finding.parts.append(curves.table(title, "samples", points, caption))
-            finding.parts.append(_online(setting, along, comparing.seeds(online.blocks[0])))
-            finding.say(_answer(setting, after, along))
-            finding.notes += [*curves.failures(frozen), *curves.failures(online)]
-            if CLEAN not in after:
-                finding.notes.append(f"{setting.title}: there are no clean images to see what NEO costs on them.")
-        return finding
+        found = [Results.of(case.evidence.records(plan)) for plan in self.plans(case.setting)]
+        frozen, online = found or (None, None)
+        after, along = _places(frozen), _places(online)
+        if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
+            raise Skip
+        _draw(case, after)
+        for where, curves in after.items():
+            heading = f"accuracy after few samples, {_words(case, where)}"
+            case.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.seeds}")
+        _single_images(case, along, online.seeds)
+        case.say(_answer(after, along))
+        case.note(*frozen.failures, *online.failures)
+        if CLEAN not in after:
+            case.note(f"{case.title}: there are no clean images to see what NEO costs on them.")
 
 
-def _places(comparison: Comparison | None) -> Places:
+def _places(found: Results | None) -> Places:
     """Curves that have both rules, over the number of samples."""
-    if comparison is None:
+    if found is None:
         return {}
-    found = {
-        SHIFTED: curves.along(comparison, lambda conditions: conditions.samples, names=NAMES),
-        CLEAN: curves.along(comparison, lambda conditions: conditions.samples, names=NAMES, domain=CLEAN),
+    curves = {
+        where: found.curves(lambda run: run.samples, names=NAMES, domain=domain)
+        for where, domain in ((SHIFTED, None), (CLEAN, CLEAN))
     }
-    return {where: each for where, each in found.items() if all(curves.gains(each.get(n, [])) for n in NAMES.values())}
+    return {where: each for where, each in curves.items() if all(gains_along(each.get(n, [])) for n in NAMES.values())}
 
 
-def _words(setting: Setting, where: str) -> str:
-    return "clean images" if where == CLEAN else f"mean over {comparing.some(len(setting.domains), 'shifted domain')}"
+def _words(case: Case, where: str) -> str:
+    return "clean images" if where == CLEAN else f"mean over {some(len(case.setting.domains), 'shifted domain')}"
 
 
-def _figure(setting: Setting, after: Places) -> Figure:
-    def draw(canvas: Canvas) -> None:
-        every = canvas.subplots(1, len(after), squeeze=False, sharey=True)[0]
-        for axes, (where, found) in zip(every, after.items(), strict=True):
-            lines(axes, {name: curves.gains_of(found[name]) for name in NAMES.values()})
-            axes.axhline(0, color=INK, linewidth=0.8)
-            curves.doubling(axes, [point.x for point in found[PLAIN]])
-            axes.set_title(_words(setting, where))
-            axes.set_xlabel("samples adapted on")
-        every[0].set_ylabel("gain over none on the rest (points)")
-        legend(canvas, every[0])
-
-    return Figure(
-        comparing.file_name("few samples", setting.title),
-        f"{setting.title}: gain by the number of samples, with and without shrinkage",
-        draw,
-        [{"where": where, **row} for where, found in after.items() for row in curves.rows("samples", found)],
+def _draw(case: Case, after: Places) -> None:
+    panels = [
+        Panel(
+            gain_lines({name: curves[name] for name in NAMES.values()}),
+            "samples adapted on",
+            title=_words(case, where),
+            ticks=[point.x for point in curves[PLAIN]],
+            zero=True,
+        )
+        for where, curves in after.items()
+    ]
+    panels[0] = panels[0]._replace(y="gain over none on the rest (points)")
+    case.figure(
+        "few samples",
+        "gain by the number of samples, with and without shrinkage",
+        line_chart(*panels),
+        [{"where": where, **row} for where, curves in after.items() for row in curve_rows("samples", curves)],
         "Band: 95 % interval over seeds. Below zero, adapting costs accuracy.",
-        (7.0, 3.4),
     )
 
 
-def _online(setting: Setting, along: Places, seeds: str) -> Table:
+def _single_images(case: Case, along: Places, seeds: str) -> None:
     """Single images, predicted and adapted to one after the other."""
-    tables = [curves.table("", "samples", found, "") for found in along.values()]
-    shown = tuple((_words(setting, where), table.grid.rows[0][1]) for where, table in zip(along, tables, strict=True))
-    samples = next(iter(along[SHIFTED].values()))[0].x
-    return Table(
-        f"{setting.title}: accuracy online, one image at a time",
-        Grid("images", tables[0].grid.columns, shown),
-        [{"where": where, **row} for where, table in zip(along, tables, strict=True) for row in table.data],
-        f"Accuracy in % on {samples:g} images while adapting to them, batch size 1.{seeds}",
+    tables = {where: curve_table("", "samples", curves, "") for where, curves in along.items()}
+    case.table(
+        "accuracy online, one image at a time",
+        "images",
+        tables[SHIFTED].grid.columns,
+        {_words(case, where): [text for text, _ in table.grid.rows[0][1]] for where, table in tables.items()},
+        [{"where": where, **row} for where, table in tables.items() for row in table.data],
+        f"Accuracy in % on {along[SHIFTED][PLAIN][0].x:g} images while adapting to them, batch size 1.{seeds}",
     )
 
 
-def _answer(setting: Setting, after: Places, along: Places) -> str:
+def _answer(after: Places, along: Places) -> str:
     said = []
-    for where in after:
-        plain, shrunk = (curves.gains(after[where][name]) for name in (PLAIN, SHRUNK))
+    for where, curves in after.items():
+        plain, shrunk = (gains_along(curves[name]) for name in (PLAIN, SHRUNK))
         number = min(plain, key=lambda number: plain[number].mean)
         said.append(
             f"{'on clean images' if where == CLEAN else 'under shift'} NEO is at its worst after "
-            f"{comparing.some(number, 'sample')} with {comparing.gain_words(plain[number])}"
-            f"{comparing.doubt(plain[number])}, shrunk {comparing.gain_words(shrunk[number])}"
+            f"{some(number, 'sample')} with {doubted(plain[number])}, shrunk {points(shrunk[number])}"
         )
     single = [along[SHIFTED][name][0].gain for name in (PLAIN, SHRUNK)]
-    said.append(
-        f"with single images online it gains {comparing.gain_words(single[0])}{comparing.doubt(single[0])}, shrunk "
-        f"{comparing.gain_words(single[1])}{comparing.doubt(single[1])}"
-    )
-    return f"On {setting.title}, {'; '.join(said)}."
+    return f"{'; '.join(said)}; with single images online it gains {doubted(single[0])}, shrunk {doubted(single[1])}"

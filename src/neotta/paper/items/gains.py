@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from neotta.evaluate.comparison import METRICS
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
-from neotta.paper import comparing
-from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item, Rows, Table, all_hold
+from neotta.paper.finding import Finding, Holds, all_hold, gained
+from neotta.paper.item import Case, Item, Skip
 from neotta.paper.study import Setting
-from neotta.report.figures import Bars, Figure, bars
-from neotta.report.grids import Entry, Grid, number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from neotta.paper.tables import Rows, plain
+from neotta.paper.words import points
+from neotta.report.charts import Ranking, ranking_chart
+from neotta.report.figures import Figure
+from neotta.report.grids import Table, grid, number
 
 MATCH = 0.005
 """A calibration error that rises by no more than this is matched."""
@@ -26,78 +24,73 @@ SHARE = 9 / 12
 
 
 class Gain(NamedTuple):
-    """What NEO changes on a subject; `levels` are the accuracies without and with it, then the calibration errors."""
+    """What NEO changes on a subject: accuracy and calibration error without it, with it, and their differences."""
 
-    title: str
-    accuracy: Interval
-    error: Interval
-    levels: list[Interval]
+    accuracy: tuple[Interval, Interval, Interval]
+    error: tuple[Interval, Interval, Interval]
 
 
 class Gains(Item):
     """Figure 4a and 4b."""
 
-    name = "figure-gains"
+    name = "gains"
     title = "Gain in accuracy and change of calibration error"
     place = "Figure 4a and 4b"
     question = "Does NEO raise accuracy and keep predictions calibrated, whatever the model and the data?"
     claim = (
         "NEO raises accuracy on every model and dataset, and lowers or keeps the calibration error in 9 of 12 of them."
     )
+    remarks = (
+        "All images are seen with every seed, in another order: the intervals are about the order, not about other "
+        "images.",
+        f"The calibration error counts as kept if it rises by at most {MATCH}.",
+    )
 
     def plans(self, setting: Setting) -> list[Plan]:
         """NEO and the unadapted model on all images."""
         return [setting.full("none", "neo")]
 
-    def find(self, evidence: Evidence) -> Finding:
+    def show(self, case: Case) -> Gain:
         """Take the differences on the same samples, averaged over domains."""
-        gains = [gain for setting in evidence.settings if (gain := _gain(setting, evidence, self)) is not None]
-        finding = Finding()
-        if not gains:
-            return finding
-        for gain in gains:
-            finding.say(
-                f"On all images of {gain.title}, NEO changes accuracy by {comparing.gain_words(gain.accuracy)} and the "
-                f"calibration error by {number(gain.error, METRICS['ece'], '+')}."
-            )
-        finding.verdicts = [_holds(gains)]
-        finding.parts = [_figure(gains), _table(gains)]
-        finding.notes = [
-            "All images are seen with every seed, in another order: the intervals are about the order, not about "
-            "other images.",
-            f"The calibration error counts as kept if it rises by at most {MATCH}.",
-        ]
-        return finding
+        both = [case.results(metric) for metric in ("top1", "ece")]
+        if not all("neo" in found.gains for found in both):
+            raise Skip
+        gain = Gain(*((found.means["none"], found.means["neo"], found.gains["neo"]) for found in both))
+        case.finding.say(
+            f"On all images of {case.title}, NEO changes accuracy by {points(gain.accuracy[2])} and the calibration "
+            f"error by {number(gain.error[2], METRICS['ece'], '+')}."
+        )
+        return gain
 
-
-def _gain(setting: Setting, evidence: Evidence, item: Gains) -> Gain | None:
-    changes, levels = [], []
-    for metric in ("top1", "ece"):
-        block = comparing.fullest(comparing.compared(evidence.records(*item.plans(setting)), metric))
-        gap = comparing.mean_gaps(block).get("neo") if block else None
-        if block is None or gap is None:
-            return None
-        means = comparing.means(block)
-        changes.append(gap.interval)
-        levels += [means["none"], means["neo"]]
-    return Gain(setting.title, changes[0], changes[1], levels)
+    def conclude(self, finding: Finding, shown: dict[str, Gain]) -> None:
+        """Put all subjects into one figure and one table."""
+        if shown:
+            finding.verdicts = [_holds(list(shown.values()))]
+            finding.parts = [_figure(shown), _table(shown)]
 
 
 def _holds(gains: Sequence[Gain]) -> Holds:
-    gained = all_hold([comparing.claim_of_gain(gain.accuracy) for gain in gains])
-    kept = sum(gain.error.mean <= MATCH for gain in gains)
-    return "partly" if gained == "yes" and kept < SHARE * len(gains) else gained
+    holds = all_hold([gained(gain.accuracy[2]) for gain in gains])
+    kept = sum(gain.error[2].mean <= MATCH for gain in gains)
+    return "partly" if holds == "yes" and kept < SHARE * len(gains) else holds
 
 
-def _figure(gains: Sequence[Gain]) -> Figure:
-    rows: Rows = []
-    for gain in gains:
-        for metric, change in (("top1", gain.accuracy), ("ece", gain.error)):
-            rows.append({"subject": gain.title, "metric": metric, **comparing.plain(change)})
+def _figure(gains: dict[str, Gain]) -> Figure:
+    titles = {title: title.replace(" on ", "\non ") for title in gains}
+    accuracy = {titles[title]: gain.accuracy[2][:2] for title, gain in gains.items()}
+    error = {titles[title]: gain.error[2][:2] for title, gain in gains.items()}
+    rows: Rows = [
+        {"subject": title, "metric": metric, **plain(change)}
+        for title, gain in gains.items()
+        for metric, change in (("top1", gain.accuracy[2]), ("ece", gain.error[2]))
+    ]
     return Figure(
         "gains",
         "What NEO changes, by subject",
-        functools.partial(_draw, gains),
+        ranking_chart(
+            Ranking(accuracy, "change of accuracy in points", sign="+", color="neo"),
+            Ranking(error, "change of calibration error", 3, "+", color="neo"),
+        ),
         rows,
         "Difference between NEO and no adaptation on all images, mean over the domains, with its 95 % interval over "
         "seeds. Accuracy: to the right is better. Calibration error: to the left is better.",
@@ -105,32 +98,19 @@ def _figure(gains: Sequence[Gain]) -> Figure:
     )
 
 
-def _draw(gains: Sequence[Gain], canvas: Canvas) -> None:
-    titles = [gain.title.replace(" on ", "\non ") for gain in gains]
-    left, right = canvas.subplots(1, 2, sharey=True)
-    for axes, changes, digits in (
-        (left, [gain.accuracy for gain in gains], 1),
-        (right, [gain.error for gain in gains], 3),
-    ):
-        means, halves = [change.mean for change in changes], [change.half_width for change in changes]
-        bars(axes, Bars(titles, {"neo": means}, {"neo": halves}), digits=digits, sign="+")
-    left.set_xlabel("change of accuracy in points")
-    right.set_xlabel("change of calibration error")
-
-
-def _table(gains: Sequence[Gain]) -> Table:
-    percent, error = METRICS["top1"], METRICS["ece"]
-    metrics = {"accuracy, none": percent, "accuracy, neo": percent, "change of accuracy": percent}
-    metrics |= {"ECE, none": error, "ECE, neo": error, "change of ECE": error}
-    shown, data = [], []
-    for gain in gains:
-        values = dict(zip(metrics, (*gain.levels[:2], gain.accuracy, *gain.levels[2:], gain.error), strict=True))
-        texts = (number(value, metrics[name], "+" if "change" in name else "") for name, value in values.items())
-        shown.append((gain.title, tuple(Entry(text) for text in texts)))
-        data.append({"subject": gain.title, **{name: value.mean for name, value in values.items()}})
+def _table(gains: dict[str, Gain]) -> Table:
+    heads = [f"{name}, none|{name}, neo|change of {name}" for name in ("accuracy", "ECE")]
+    columns = "|".join(heads).split("|")
+    metrics = [METRICS["top1"]] * 3 + [METRICS["ece"]] * 3
+    signs = ("", "", "+") * 2
+    values = {title: (*gain.accuracy, *gain.error) for title, gain in gains.items()}
+    texts = {title: list(map(number, found, metrics, signs)) for title, found in values.items()}
     return Table(
         "Accuracy and calibration error, without and with NEO",
-        Grid("subject", tuple(metrics), tuple(shown)),
-        data,
+        grid("subject", columns, texts),
+        [
+            {"subject": title, **{name: value.mean for name, value in zip(columns, found, strict=True)}}
+            for title, found in values.items()
+        ],
         "Mean over the domains. Accuracy in %; ECE: expected calibration error, from 0 to 1.",
     )

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
-from neotta.paper import comparing, costing
+from neotta.paper import costing
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Holds, Item, Rows, Table
+from neotta.paper.finding import Finding, Holds
+from neotta.paper.item import Item
 from neotta.paper.study import METHODS, Setting
-from neotta.report.figures import Figure, ranking
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from neotta.paper.tables import NOTHING, Rows, beside, single
+from neotta.paper.words import file_name, listed, some
+from neotta.report.charts import Ranking, ranking_chart
+from neotta.report.figures import Figure
+from neotta.report.grids import Table
 
 PUBLISHED = {"time": -63.0, "memory": -9.0}
 """Change in percent against the other methods, on a Raspberry Pi 4B and a Jetson Orin Nano."""
+KEPT = ("seconds_per_image", "plain_seconds_per_image", "forward_passes", "backward_passes", "peak_memory")
 
 
 class Measured(NamedTuple):
@@ -33,7 +35,7 @@ class Measured(NamedTuple):
 class Resources(Item):
     """Figure 7, and its version for the Raspberry Pi in the appendix."""
 
-    name = "figure-resources"
+    name = "resources"
     title = "Time and memory of every method"
     place = "Figure 7; for the Raspberry Pi in the appendix"
     question = "What does each method cost in time and memory?"
@@ -45,26 +47,17 @@ class Resources(Item):
 
     def find(self, evidence: Evidence) -> Finding:
         """Draw the costs on each device, and put NEO beside the others."""
-        finding = Finding()
+        finding, first = Finding(), evidence.settings[0]
         for measured in _all_measured(evidence):
             finding.say(*_judge(measured))
-            finding.parts.append(_figure(measured))
-            finding.parts += _beside(measured)
+            finding.parts += [_figure(measured), *_beside(measured)]
         finding.notes = [
-            f"Times within a factor of {costing.SAME_TIME} count as the same, and so do peaks within a factor of "
-            f"{costing.SAME_MEMORY} or {costing.NOISE // costing.MIB} MiB.",
-            _how_to_add(evidence),
+            costing.SAME,
+            "For another device, such as a Raspberry Pi or a Jetson, run there: neotta bench --model "
+            f"{first.subject.model} --methods {','.join(first.names)} --batch-size 8 -o pi.jsonl; then, with that file "
+            f"here: neotta paper {self.name} --merge pi.jsonl",
         ]
         return finding
-
-
-def _how_to_add(evidence: Evidence) -> str:
-    first = evidence.settings[0]
-    return (
-        "For another device, such as a Raspberry Pi or a Jetson, run there: "
-        f"neotta bench --model {first.subject.model} --methods {','.join(first.names)} --batch-size 8 -o pi.jsonl; "
-        "then, with that file here: neotta paper figure-resources --merge pi.jsonl"
-    )
 
 
 def _all_measured(evidence: Evidence) -> Iterator[Measured]:
@@ -90,7 +83,7 @@ def _conditions(cost: Record) -> str:
     given: Mapping[str, object] = cost.get("conditions") or {}
     parts = [str(given.get("model") or cost.get("model") or "an unknown model")]
     parts += [f"batches of {given['batch_size']}"] if "batch_size" in given else []
-    parts += [f"{cost['threads']} {'thread' if cost['threads'] == 1 else 'threads'}"] if "threads" in cost else []
+    parts += [some(cost["threads"], "thread")] if "threads" in cost else []
     parts += [str(given["dtype"])] if given.get("dtype", "float32") != "float32" else []
     return ", ".join(parts)
 
@@ -100,24 +93,21 @@ def _judge(measured: Measured) -> tuple[str, Holds]:
     costs, where = measured.costs, f"On {measured.title} ({measured.conditions})"
     if "neo" not in costs or "none" not in costs:
         return f"{where}, NEO and no adaptation are needed to compare, and one is missing.", "unclear"
-    free = [name for name in costs if name != "none" and not _dearer(costs[name], costs["none"])]
+    plain = costs["none"]
+    dearer = {name: costing.faster(plain, cost) or costing.leaner(plain, cost) for name, cost in costs.items()}
+    free = [name for name in costs if name != "none" and not dearer[name]]
     factors = {name: costing.slowdown(cost) for name, cost in costs.items()}
-    more = costing.mebibytes(costs["neo"]) - costing.mebibytes(costs["none"])
+    more = costing.mebibytes(costs["neo"]) - costing.mebibytes(plain)
     memory = "" if math.isnan(more) else f" and {more:+.0f} MiB"
     slowest = max((name for name in costs if name not in ("none", "neo")), key=lambda name: factors[name], default=None)
     other = f", the slowest other method ({slowest}) {factors[slowest]:.1f} times" if slowest else ""
     answer = (
         f"{where}, NEO takes {factors['neo']:.2f} times the time of the unadapted model{memory}{other}; without extra "
-        f"time and memory: {comparing.listed(free)}."
+        f"time and memory: {listed(free)}."
     )
-    if busy := costing.busy(costs["none"]):
+    if busy := costing.busy(plain):
         return answer + busy, "unclear"
     return answer, "no" if "neo" not in free else "yes" if free == ["neo"] else "partly"
-
-
-def _dearer(cost: Record, plain: Record) -> bool:
-    """Whether a method clearly takes more time or memory."""
-    return costing.faster(plain, cost) or costing.leaner(plain, cost)
 
 
 def _beside(measured: Measured) -> list[Table]:
@@ -127,57 +117,35 @@ def _beside(measured: Measured) -> list[Table]:
         return []
     found = {}
     for what, read in (("time", costing.slowdown), ("memory", costing.mebibytes)):
-        mean = math.fsum(read(measured.costs[name]) for name in others) / len(others)
+        mean = statistics.fmean(read(measured.costs[name]) for name in others)
         change = 100 * (read(measured.costs["neo"]) / mean - 1)
-        found[what] = comparing.NOTHING if math.isnan(change) else Interval(change, math.nan, 1)
-    return [
-        comparing.beside(
-            f"{measured.title}, {measured.conditions}: NEO against the mean of the others",
-            PUBLISHED,
-            found,
-            corner="resource",
-            sign="+",
-            caption=f"Change in percent, against {len(others)} other methods. Published: Raspberry Pi and Jetson, with "
-            "ViT-Base; how the others are averaged is not said.",
-        )
-    ]
+        found[what] = NOTHING if math.isnan(change) else single(change)
+    title = f"{measured.title}, {measured.conditions}: NEO against the mean of the others"
+    caption = (
+        f"Change in percent, against {len(others)} other methods. Published: Raspberry Pi and Jetson, with ViT-Base; "
+        "how the others are averaged is not said."
+    )
+    return [beside(title, PUBLISHED, found, corner="resource", sign="+", caption=caption)]
 
 
 def _figure(measured: Measured) -> Figure:
-    names = list(measured.costs)
     times = costing.milliseconds(measured.costs)
-    peaks = {name: costing.mebibytes(measured.costs[name]) for name in names}
+    peaks = {name: costing.mebibytes(cost) for name, cost in measured.costs.items()}
+    digits = max(0, min(3, 1 - math.floor(math.log10(min(times.values())))))  # tells the smallest from others
+    rankings = [Ranking({name: (time, math.nan) for name, time in times.items()}, "time per image in ms", digits)]
+    if not all(math.isnan(peak) for peak in peaks.values()):
+        rankings.append(Ranking({name: (peak, math.nan) for name, peak in peaks.items()}, "peak memory in MiB", 0))
+    about = {"device": measured.title, "conditions": measured.conditions}
+    data: Rows = [
+        {**about, "method": name} | {field: cost.get(field) for field in KEPT} for name, cost in measured.costs.items()
+    ]
     return Figure(
-        comparing.file_name("resources", measured.title, measured.conditions),
+        file_name("resources", measured.title, measured.conditions),
         f"Time and memory on {measured.title}",
-        functools.partial(_draw, times, peaks),
-        _rows(measured),
+        ranking_chart(*rankings),
+        data,
         f"Measured with {measured.conditions}. Time: median over batches of random images, set against the unadapted "
         "model in the same process. Memory: the most that the process of a method takes, model and libraries included; "
         "on a GPU, the most on the device.",
-        (7.0, 0.8 + 0.28 * len(names)),
+        (7.0, 0.8 + 0.28 * len(times)),
     )
-
-
-def _draw(times: Mapping[str, float], peaks: Mapping[str, float], canvas: Canvas) -> None:
-    known = not all(math.isnan(peak) for peak in peaks.values())
-    axes = canvas.subplots(1, 2 if known else 1, sharey=True, squeeze=False)[0]
-    ranking(axes[0], times, {}, digits=_digits(list(times.values())))
-    axes[0].set_xlabel("time per image in ms")
-    if known:
-        ranking(axes[1], peaks, {}, digits=0)
-        axes[1].set_xlabel("peak memory in MiB")
-
-
-def _digits(values: Sequence[float]) -> int:
-    """So many that the smallest value is told from others."""
-    return max(0, min(3, 1 - math.floor(math.log10(min(values)))))
-
-
-def _rows(measured: Measured) -> Rows:
-    kept = ("seconds_per_image", "plain_seconds_per_image", "forward_passes", "backward_passes", "peak_memory")
-    return [
-        {"device": measured.title, "conditions": measured.conditions, "method": name}
-        | {field: cost.get(field) for field in kept}
-        for name, cost in measured.costs.items()
-    ]

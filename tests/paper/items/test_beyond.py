@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from by_hand import Moving, Neo, accuracy, domain_order, embeddings, nothing, online, permutation, shrunk
+from support.digits_by_hand import Moving, Neo, accuracy, domain_order, embeddings, nothing, online, permutation, shrunk
 
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence

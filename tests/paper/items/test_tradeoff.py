@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_studies import costed
+from support.small_studies import costed
 
 from neotta.evaluate.comparison import Difference
 from neotta.evaluate.metrics import Interval, verdict
@@ -10,7 +10,7 @@ from neotta.paper.catalog import chosen
 from neotta.paper.items import tradeoff
 from neotta.report.figures import Figure
 
-(ITEM,) = chosen(["figure-tradeoff"])
+(ITEM,) = chosen(["tradeoff"])
 COSTS = {"none": (1.0, 300), "t3a": (1.05, 303), "lame": (2.0, 400), "neo": (1.01, 301)}
 
 
@@ -62,18 +62,18 @@ def test_a_busy_machine_tells_nothing(tmp_path):
 def test_accuracies_differ_only_beyond_chance(tmp_path):
     evidence = costed(tmp_path, COSTS)
     evidence.gather([])
-    (setting,), costs = evidence.settings, evidence.costs(evidence.settings[0], COSTS)
+    costs = evidence.costs(evidence.settings[0], COSTS)
     means = {name: Interval(50.0, 1.0, 3) for name in COSTS}
 
     def judged(**gaps):
         found = {name: Difference(gap := Interval(mean, 0.2, 3), verdict(gap)) for name, mean in gaps.items()}
-        return tradeoff._judge(setting, means, costs, found)
+        return tradeoff._judge(means, costs, found)
 
     answer, holds = judged(t3a=-3.0, lame=-2.0)
-    assert answer.endswith("more accurate: none; faster: none; leaner: none.")
+    assert answer.endswith("more accurate: none; faster: none; leaner: none")
     assert holds == "yes"
     answer, holds = judged(t3a=-3.0, lame=0.1)
-    assert answer.endswith("whether NEO is more accurate than lame cannot be told.")
+    assert answer.endswith("whether NEO is more accurate than lame cannot be told")
     assert holds == "unclear"
     answer, holds = judged(t3a=-3.0, lame=2.0)
     assert "more accurate: lame; faster: none" in answer

@@ -14,9 +14,11 @@ from neotta._files import atomic
 from neotta._words import counted
 from neotta.evaluate.machine import surroundings
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Finding, Item, Table
+from neotta.paper.finding import Finding
+from neotta.paper.item import Item
 from neotta.report.figures import Figure
 from neotta.report.formats import latex_table, markdown_table
+from neotta.report.grids import Table
 from neotta.report.html import render
 
 FORMATS = ("html", "md", "latex", "png", "csv")
@@ -46,7 +48,7 @@ def paper_page(sections: Sequence[Section], about: Sequence[tuple[str, str]], pr
         problems: What could not be carried out, and why.
     """
     shown = [(section, [_part(part) for part in section.finding.parts]) for section in sections]
-    return render("paper.html", sections=shown, facts=about, problems=problems)
+    return render("paper.html", templates="paper/templates", sections=shown, facts=about, problems=problems)
 
 
 def facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:

@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from by_hand import Moving, Neo, domain_order, nothing, online
+from support.digits_by_hand import Moving, Neo, domain_order, nothing, online
 
 from neotta.evaluate.comparison import Block, Cell, Difference, Value
 from neotta.evaluate.metrics import Interval
-from neotta.paper import comparing
 from neotta.paper.catalog import chosen
 from neotta.paper.items import continual
+from neotta.paper.results import Results
 
 DOMAINS = ("fog/5", "contrast/5")
 SEEDS = (2020, 1234)
@@ -19,7 +19,7 @@ RULES = {"none": lambda: nothing, "neo": Neo, "neo-continual": Moving}
 
 @pytest.fixture(scope="module")
 def item():
-    return chosen(["figure-continual"])[0]
+    return chosen(["continual"])[0]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_place_holds_another_domain_for_every_seed():
         for label, more in (("none", 0.0), ("neo", 4.0))
     }
     block = Block(conditions=None, title="", methods=("none", "neo"), baseline="none", domains=("a", "b"), cells=cells)
-    path = continual.over_index(block, {1: ("a", "b"), 2: ("b", "a")})
+    path = continual.over_index(Results(None, block), {1: ("a", "b"), 2: ("b", "a")})
     assert [point.mean.mean for point in path["none"]] == [(10 + 0) / 2, (20 + 30) / 2]
     assert [(point.x, point.gain.mean, point.gain.runs) for point in path["neo"]] == [(1, 4.0, 2), (2, 4.0, 2)]
     assert [point.gain.runs for point in path["none"]] == [0, 0]
@@ -72,11 +72,11 @@ def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
     }
     methods = ("none", "neo", "tent")
     block = Block(conditions=None, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
-    path = continual.over_index(block, {1: ("a", "b"), 2: ("b", "a")})
+    path = continual.over_index(Results(None, block), {1: ("a", "b"), 2: ("b", "a")})
     assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
         label: [10.0, 10.0] for label in methods
     }
-    assert "With fewer seeds: tent; their means" in comparing.seeds(block)
+    assert "With fewer seeds: tent; their means" in Results(None, block).seeds
 
 
 def test_each_method_reaches_what_it_should_in_each_domain(found, expected):
@@ -141,11 +141,11 @@ def test_the_claim_allows_surgeon_alone_to_be_better():
     assert continual._holds(Interval(1.0, 4.0, 3), {"cotta": same}) == "unclear"
 
 
-def test_a_difference_that_may_be_chance_is_no_rank(evidence):
+def test_a_difference_that_may_be_chance_is_no_rank():
     gains = {"neo-continual": Interval(1.0, 0.1, 3), "cotta": Interval(0.9, 0.1, 3)}
     same = Difference(Interval(-0.1, 0.5, 3), "can't tell")
     ours = gains["neo-continual"]
-    answer = continual._answer(evidence.settings[0], ours, gains, {"cotta": same}, (" (here)", " (there)"))
+    answer = continual._answer(2, ours, gains, {"cotta": same}, (" (here)", " (there)"))
     assert "in a row (here); beside it (there), cotta +0.9" in answer
     assert "before" not in answer
-    assert answer.endswith("; its difference to cotta may be chance.")
+    assert answer.endswith("; its difference to cotta may be chance")

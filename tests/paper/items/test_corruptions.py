@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_hand import Neo, nothing, online
-from small_studies import small_study
+from support.digits_by_hand import Neo, nothing, online
+from support.small_studies import small_study
 
 from neotta.evaluate.metrics import interval
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 
-(ITEM,) = chosen(["table-corruptions"])
+(ITEM,) = chosen(["corruptions"])
 SEEDS = [2020, 1234, 9999]
 DOMAINS = ("fog/5", "contrast/5")
 RULES = {"none": lambda: nothing, "neo": Neo}

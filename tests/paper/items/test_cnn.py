@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from small_studies import small_study
+from support.small_studies import small_study
 
 from neotta.evaluate.plan import Run
 from neotta.paper import published
@@ -13,7 +13,7 @@ from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Subject
 
-(ITEM,) = chosen(["table-cnn"])
+(ITEM,) = chosen(["cnn"])
 RESNET = Subject(
     model="timm:test_resnet",
     model_options={"pretrained": False, "num_classes": 10},

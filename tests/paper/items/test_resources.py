@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import pytest
-from small_studies import costed, made_up_cost, small_study
+from support.small_studies import costed, made_up_cost, small_study
 
 from neotta.evaluate.cost_records import cost_record
 from neotta.evaluate.records import Records, content_key
 from neotta.paper import costing
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Table
 from neotta.report.figures import Figure
+from neotta.report.grids import Table
 
-(ITEM,) = chosen(["figure-resources"])
+(ITEM,) = chosen(["resources"])
 PI = {"processor": "Raspberry Pi 4 Model B", "gpu": None, "cores": 4}
 HERE = {"none": (1.0, 300), "t3a": (1.3, 303), "lame": (2.0, 400), "neo": (1.01, 301)}
 
@@ -102,7 +102,7 @@ def test_devices_are_merged_in_each_with_its_own_figure(tmp_path):
 def test_the_way_to_add_a_device_is_told(tmp_path):
     notes = " ".join(ITEM.find(costed(tmp_path, {})).notes)
     assert "neotta bench --model digits --methods none,t3a,lame,neo --batch-size 8 -o pi.jsonl" in notes
-    assert "neotta paper figure-resources --merge pi.jsonl" in notes
+    assert "neotta paper resources --merge pi.jsonl" in notes
 
 
 @pytest.mark.slow

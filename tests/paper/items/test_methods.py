@@ -6,7 +6,7 @@ import neotta
 from neotta.paper.catalog import chosen
 from neotta.paper.items.methods import FIELDS, PUBLISHED
 
-(ITEM,) = chosen(["table-methods"])
+(ITEM,) = chosen(["methods"])
 NAMES = {"NEO-Cont.": "neo-continual"}
 
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_studies import computed, small_study
+from support.small_studies import computed, small_study
 
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Subject
 
-(ITEM,) = chosen(["table-full"])
+(ITEM,) = chosen(["full"])
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import pytest
 
 from neotta.evaluate.comparison import Difference
 from neotta.evaluate.metrics import Interval
-from neotta.paper import comparing, curves
-from neotta.paper.item import all_hold
+from neotta.paper.finding import all_hold, gained, nearly
+from neotta.paper.results import rank
 
 
 def gap(mean, half_width, said):
@@ -25,7 +25,7 @@ WORSE, CLOSE, BETTER = gap(-2.0, 0.5, "hurts"), gap(-0.2, 0.5, "can't tell"), ga
     ],
 )
 def test_the_best_is_ahead_beyond_chance(gaps, words):
-    assert comparing.rank(gaps) == words
+    assert rank(gaps) == words
 
 
 def test_what_holds_nowhere_does_not_hold_in_part():
@@ -37,12 +37,12 @@ def test_what_holds_nowhere_does_not_hold_in_part():
 
 
 def test_a_gain_may_have_to_be_of_a_size():
-    assert comparing.claim_of_gain(Interval(2.0, 0.5, 3)) == "yes"
-    assert comparing.claim_of_gain(Interval(2.0, 0.5, 3), least=3.0) == "no"
-    assert comparing.claim_of_gain(Interval(2.8, 0.5, 3), least=3.0) == "unclear"
+    assert gained(Interval(2.0, 0.5, 3)) == "yes"
+    assert gained(Interval(2.0, 0.5, 3), least=3.0) == "no"
+    assert gained(Interval(2.8, 0.5, 3), least=3.0) == "unclear"
 
 
 def test_a_part_of_a_gain_that_may_be_chance_says_nothing():
-    assert curves.nearly(Interval(2.0, 0.1, 3), Interval(2.0, 5.0, 3)) == "unclear"
-    assert curves.nearly(Interval(2.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "yes"
-    assert curves.nearly(Interval(1.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "no"
+    assert nearly(Interval(2.0, 0.1, 3), Interval(2.0, 5.0, 3)) == "unclear"
+    assert nearly(Interval(2.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "yes"
+    assert nearly(Interval(1.0, 0.1, 3), Interval(2.1, 0.1, 3)) == "no"

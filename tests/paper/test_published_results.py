@@ -16,7 +16,7 @@ from neotta.errors import ModelLoadError
 from neotta.models.load import load_model
 from neotta.paper.study import METHODS, Study
 
-FOLDER = Path(__file__).parent.parent / "docs" / "results"
+FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
 MODELS = f"py:{FOLDER / 'models.py'}"
 
 

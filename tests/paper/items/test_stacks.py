@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from small_studies import first_embeddings, recentered, small_study
+from support.small_studies import first_embeddings, recentered, small_study
 
 import neotta
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 
-(ITEM,) = chosen(["stacked-methods"])
+(ITEM,) = chosen(["stacks"])
 
 
 @pytest.fixture(scope="module")

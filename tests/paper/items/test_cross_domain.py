@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-from by_hand import accuracy, embeddings, permutation
 from matplotlib.figure import Figure as Canvas
+from support.digits_by_hand import accuracy, embeddings, permutation
 
 from neotta.paper.catalog import chosen
-from neotta.paper.families import family, short_names
 from neotta.paper.items import cross_domain
+from neotta.paper.words import family, short_names
 
 DOMAINS = ("fog/5", "contrast/5")
 
 
 @pytest.fixture(scope="module")
 def found(evidence):
-    item = chosen(["figure-cross-domain"])[0]
+    item = chosen(["cross-domain"])[0]
     evidence.gather([item])
     assert not evidence.problems
     return item.find(evidence)
@@ -39,7 +39,7 @@ def test_cosines_are_those_of_the_centroids(found):
 
 
 def test_one_seed_and_all_pairs_are_run(evidence, found):
-    plan = chosen(["figure-cross-domain"])[0].plans(evidence.settings[0])[0]
+    plan = chosen(["cross-domain"])[0].plans(evidence.settings[0])[0]
     assert (plan.seeds, len(plan.runs(DOMAINS))) == ([2020], 2 * 2 * 2)
     assert any("mild: has one domain" in note for note in found.notes)
 

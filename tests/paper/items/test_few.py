@@ -5,16 +5,16 @@ import math
 
 import numpy as np
 import pytest
-from by_hand import accuracy, embeddings, labels, permutation
 from scipy import stats
+from support.digits_by_hand import accuracy, embeddings, labels, permutation
 
 from neotta.data.orders import few_classes
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
-from neotta.paper.comparing import doubt, some, together
-from neotta.paper.curves import nearly
 from neotta.paper.evidence import Evidence
+from neotta.paper.finding import nearly, together
 from neotta.paper.study import Study, Subject
+from neotta.paper.words import doubt, some
 
 DOMAINS = ("fog/5", "contrast/5")
 SEEDS = (2020, 1234)
@@ -22,7 +22,7 @@ SEEDS = (2020, 1234)
 
 @pytest.fixture(scope="module")
 def found(evidence):
-    items = chosen(["figure-samples", "figure-classes"])
+    items = chosen(["samples", "classes"])
     evidence.gather(items)
     assert not evidence.problems
     return [item.find(evidence) for item in items]
@@ -49,7 +49,7 @@ def test_accuracy_on_the_rest_after_some_samples(found, samples):
 
 
 def test_samples_are_no_more_than_the_study_allows_and_leave_as_many(evidence):
-    item = chosen(["figure-samples"])[0]
+    item = chosen(["samples"])[0]
     setting = evidence.settings[0]
     assert item.plans(setting)[0].samples == [1, 2, 4, 8, 16, 32]
     assert item.plans(_with(setting, samples=512))[0].samples == [1, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -73,7 +73,7 @@ def test_accuracy_after_samples_of_a_few_classes(found, classes):
 
 
 def test_classes_are_no_more_than_there_are_and_have_enough_images(evidence):
-    item = chosen(["figure-classes"])[0]
+    item = chosen(["classes"])[0]
     setting = _with(evidence.settings[0], samples=512)
     assert setting.fewest == min(np.bincount(labels()))
 
@@ -97,7 +97,7 @@ def test_what_the_data_does_not_allow_is_said(found):
 
 
 def test_two_numbers_of_samples_stand_side_by_side(evidence, monkeypatch):
-    item = chosen(["figure-classes"])[0]
+    item = chosen(["classes"])[0]
     monkeypatch.setattr(evidence, "settings", [dataclasses.replace(evidence.settings[0], fewest=12)])
     evidence.gather([item])
     finding = item.find(evidence)
@@ -137,7 +137,7 @@ def test_figures_show_both_subjects(found):
 def test_without_runs_nothing_is_claimed(tmp_path):
     study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none"], samples=4, seeds=[1])
     evidence = Evidence(study, tmp_path / "records.jsonl")
-    for item in chosen(["figure-samples", "figure-classes"]):
+    for item in chosen(["samples", "classes"]):
         finding = item.find(evidence)
         assert (finding.answer, finding.holds, finding.parts) == ("Nothing could be measured.", "unclear", [])
 
@@ -145,7 +145,7 @@ def test_without_runs_nothing_is_claimed(tmp_path):
 def test_one_seed_and_one_domain_give_no_interval(tmp_path):
     study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none"], samples=4, seeds=[7], evaluate=50)
     evidence = Evidence(study, tmp_path / "records.jsonl")
-    item = chosen(["figure-samples"])[0]
+    item = chosen(["samples"])[0]
     evidence.gather([item])
     finding = item.find(evidence)
     rest = permutation(7)[4:54]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_studies import answers, small_study
+from support.small_studies import answers, small_study
 
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence

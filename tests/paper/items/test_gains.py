@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from small_studies import computed, small_study
+from support.small_studies import computed, small_study
 
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
 from neotta.paper.items.gains import Gain, _holds
 
-(ITEM,) = chosen(["figure-gains"])
+(ITEM,) = chosen(["gains"])
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_answer_names_every_subject_with_its_numbers(evidence, finding):
 
 
 def gain(accuracy, half, error):
-    return Gain("x", Interval(accuracy, half, 3), Interval(error, 0.001, 3), [])
+    return Gain((None, None, Interval(accuracy, half, 3)), (None, None, Interval(error, 0.001, 3)))
 
 
 @pytest.mark.parametrize(

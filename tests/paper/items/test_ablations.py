@@ -5,14 +5,16 @@ import itertools
 
 import numpy as np
 import pytest
-from by_hand import Moving, accuracy, embeddings, head, labels, permutation
+from support.digits_by_hand import Moving, accuracy, embeddings, head, labels, permutation
 
 from neotta.errors import DataError
 from neotta.evaluate.comparison import Block, Cell, Value
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.finding import counted
 from neotta.paper.items import alpha, batch_size, collapse
+from neotta.paper.results import Results
 from neotta.paper.study import Study, Subject
 
 DOMAINS = ("fog/5", "contrast/5")
@@ -21,7 +23,7 @@ SEEDS = (2020, 1234)
 
 @pytest.fixture(scope="module")
 def found(evidence):
-    items = chosen(["table-batch-size", "table-alpha", "table-collapse"])
+    items = chosen(["batch-size", "alpha", "collapse"])
     evidence.gather(items)
     assert not evidence.problems
     return {item.name: item.find(evidence) for item in items}
@@ -31,7 +33,7 @@ def found(evidence):
 
 
 def test_batch_sizes_make_no_difference_to_the_mean_of_all_samples(found):
-    tables = found["table-batch-size"].parts
+    tables = found["batch-size"].parts
     values = []
     for seed in SEEDS:
         adapted, rest = np.split(permutation(seed), [48])
@@ -43,7 +45,7 @@ def test_batch_sizes_make_no_difference_to_the_mean_of_all_samples(found):
         assert abs(_row(tables[1], "batch size", str(size))["measured_mean"]) < 0.1
     assert _row(tables[0], "batch size", "64")["measured_mean"] is None, "48 samples fill no batch of 64"
     assert _row(tables[1], "batch size", "1")["published"] == pytest.approx(56.91 - 56.97)
-    assert found["table-batch-size"].holds == "yes"
+    assert found["batch-size"].holds == "yes"
 
 
 def test_a_difference_between_batch_sizes_is_a_matter_of_certainty_beyond_what_the_paper_has():
@@ -69,25 +71,25 @@ def test_accuracy_of_a_moving_average_with_each_weight(found, weight):
                 centroid = rule(embeddings(domain)[adapted[start : start + 16]])
             per_domain.append(accuracy(domain, rest, centroid) - accuracy(domain, rest))
         gains.append(np.mean(per_domain))
-    table, beside = found["table-alpha"].parts[:2]
+    table, beside = found["alpha"].parts[:2]
     assert _row(table, "alpha", weight)["gain_mean"] == pytest.approx(np.mean(gains), abs=0.01)
     name = {0.01: "0.01 (second row)"}.get(weight, f"{weight:g}")
     assert _row(beside, "alpha", name)["measured_mean"] == pytest.approx(np.mean(gains), abs=0.01)
 
 
 def test_no_weight_is_no_adaptation_and_published_gains_refer_to_it(found):
-    table, beside = found["table-alpha"].parts[:2]
+    table, beside = found["alpha"].parts[:2]
     assert _row(table, "alpha", 0.0)["gain_mean"] == 0
     printed = {row["alpha"]: row["published"] for row in beside.data}
     assert printed["0.5"] == pytest.approx(3.37)
     assert (printed["0.01 (first row)"], printed["0.01 (second row)"]) == pytest.approx((0.13, 0.32))
-    assert any("prints alpha = 0.01 in two rows" in note for note in found["table-alpha"].notes)
+    assert any("prints alpha = 0.01 in two rows" in note for note in found["alpha"].notes)
 
 
 def test_the_answer_names_the_best_weight(found):
-    rows = found["table-alpha"].parts[0].data
+    rows = found["alpha"].parts[0].data
     best = max(rows, key=lambda row: row["gain_mean"])
-    assert f"alpha = {best['alpha']:g} gives most, {best['gain_mean']:+.1f}" in found["table-alpha"].answer
+    assert f"alpha = {best['alpha']:g} gives most, {best['gain_mean']:+.1f}" in found["alpha"].answer
 
 
 def test_accuracy_has_to_grow_with_every_step_of_alpha_and_certainly_over_all():
@@ -98,7 +100,7 @@ def test_accuracy_has_to_grow_with_every_step_of_alpha_and_certainly_over_all():
             for weight, values in reached.items()
         }
         block = Block(None, "", tuple(label for _, label in cells), None, ("fog",), cells)
-        return alpha._holds({weight: Interval(gain, 0.1, 3) for weight, gain in steps.items()}, block)
+        return alpha._holds({weight: Interval(gain, 0.1, 3) for weight, gain in steps.items()}, Results(None, block))
 
     growing = dict(zip(alpha.ALPHAS, (0, 1, 2, 3, 4, -9), strict=True))
     assert judged(growing, 4.0) == "yes", "what happens beyond 0.5 the paper does not say"
@@ -126,22 +128,22 @@ def test_neural_collapse_by_its_definitions(found):
 
     nearest = np.square(clean[:, None] - means[None]).sum(2).argmin(1)
     nc4 = np.mean(nearest == (clean @ weight.T + bias).argmax(1))
-    row = _row(found["table-collapse"].parts[0], "model", "digits")
+    row = _row(found["collapse"].parts[0], "model", "digits")
     expected = (nc1, error(centred @ centred.T), error(weight @ centred.T), nc4)
     assert [row[name] for name in collapse.MEASURES] == pytest.approx(expected, rel=1e-4)
 
 
 def test_published_models_stand_in_the_same_table(found):
-    table, beside = found["table-collapse"].parts[:2]
+    table, beside = found["collapse"].parts[:2]
     printed = [row["model"] for row in table.data if row["published"]]
     assert printed == [f"{name} (published)" for name in ("vit-small", "vit-base", "vit-large")]
     assert [row["published"] for row in beside.data] == [0.5110, 1.0092, 0.9501, 0.9238]
 
 
 def test_collapse_is_judged_by_the_least_collapsed_model_of_the_paper():
-    assert collapse._holds([0.6, 1.25, 1.2, 0.86]) == "yes"
-    assert collapse._holds([0.6, 1.25, 1.2, 0.84]) == "partly"
-    assert collapse._holds([0.7, 1.3, 1.3, 0.5]) == "no"
+    assert counted(collapse.collapsed([0.6, 1.25, 1.2, 0.86])) == "yes"
+    assert counted(collapse.collapsed([0.6, 1.25, 1.2, 0.84])) == "partly"
+    assert counted(collapse.collapsed([0.7, 1.3, 1.3, 0.5])) == "no"
 
 
 def test_with_one_image_per_class_there_is_no_collapse_to_measure(evidence):
@@ -163,7 +165,7 @@ def test_few_images_per_class_are_warned_of(evidence):
 def test_without_runs_or_clean_images_nothing_is_claimed(tmp_path):
     study = Study(subjects=[Subject(corruptions=[])], methods=["none"], samples=4, seeds=[1])
     evidence = Evidence(study, tmp_path / "records.jsonl")
-    for item in chosen(["table-batch-size", "table-alpha", "table-collapse"]):
+    for item in chosen(["batch-size", "alpha", "collapse"]):
         finding = item.find(evidence)
         assert (finding.answer, finding.holds, finding.parts) == ("Nothing could be measured.", "unclear", [])
 

@@ -1,0 +1,199 @@
+"""Measured results as items read them: means, differences and curves. All statistics of items are taken here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neotta.errors import DataError, OptionError
+from neotta.evaluate.compare import compare
+from neotta.evaluate.comparison import Block, Comparison, Difference
+from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.records import Record
+from neotta.paper.curves import Point
+from neotta.paper.tables import NOTHING, gap_rows, value_rows
+from neotta.paper.words import listed, some
+from neotta.report import grids
+from neotta.report.grids import Table
+
+Gaps = dict[str, Difference]
+"""By method: its difference to another method, on the same samples."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Methods side by side under the same conditions, among all that was compared.
+
+    Attributes:
+        comparison: All blocks of runs.
+        block: The one that is looked at.
+    """
+
+    comparison: Comparison
+    block: Block
+
+    @classmethod
+    def of(cls, records: Sequence[Record], metric: str = "top1", baseline: str = "none") -> Results | None:
+        """Look at the block with the most methods; None if no run succeeded or the baseline is missing."""
+        try:
+            found = compare(records, metric, baseline=baseline) if records else None
+        except (DataError, OptionError):
+            return None
+        return cls(found, max(found.blocks, key=lambda block: len(block.methods))) if found else None
+
+    def each(self) -> Iterator[Results]:
+        """All blocks."""
+        return (replace(self, block=block) for block in self.comparison.blocks)
+
+    def only(self, condition: str, value: Any) -> Results:
+        """Only the blocks in which a condition, such as the samples of a run, has this value."""
+        blocks = tuple(block for block in self.comparison.blocks if getattr(block.conditions, condition) == value)
+        return Results(replace(self.comparison, blocks=blocks), blocks[0])
+
+    def surest(self, method: str) -> Results:
+        """The block that compares a method with the baseline over the most seeds; this one if there is none."""
+        having = [each for each in self.each() if method in each.gaps]
+        return max(having, key=lambda each: each.gaps[method].interval.runs, default=self)
+
+    # ---- numbers
+
+    @property
+    def means(self) -> dict[str, Interval]:
+        """The mean of each method over the shifted domains; with a single domain, that of the domain."""
+        if self.block.average:
+            return self.block.average
+        alone, cells = self._alone, self.block.cells
+        return {label: cell.interval for (domain, label), cell in cells.items() if domain in alone and cell.values}
+
+    @property
+    def gaps(self) -> Gaps:
+        """The differences to the baseline over the shifted domains; with a single domain, those on it."""
+        if self.block.average_differences:
+            return self.block.average_differences
+        return {label: gap for (domain, label), gap in self.block.differences.items() if domain in self._alone}
+
+    @property
+    def gains(self) -> dict[str, Interval]:
+        """The intervals of these differences."""
+        return {label: gap.interval for label, gap in self.gaps.items()}
+
+    def in_domain(self, domain: str) -> tuple[dict[str, Interval], dict[str, Interval]]:
+        """Means and differences to the baseline in one domain, by method."""
+        cells, gaps = self.block.cells, self.block.differences
+        means = {label: cell.interval for (where, label), cell in cells.items() if where == domain and cell.values}
+        return means, {label: gap.interval for (where, label), gap in gaps.items() if where == domain}
+
+    def value(self, label: str | None, domain: str, seed: int) -> float | None:
+        """What one run measured."""
+        cell = self.block.cells.get((domain, label or ""))
+        return None if cell is None or seed not in cell.values else cell.values[seed].number
+
+    def per_seed(self, label: str) -> dict[int, float]:
+        """The mean of a method over the shifted domains, for each seed that has them all."""
+        domains = self.block.averaged or self.block.domains
+        found = {seed: [self.value(label, domain, seed) for domain in domains] for seed in self.block.seeds}
+        full = {seed: [value for value in values if value is not None] for seed, values in found.items()}
+        return {seed: math.fsum(got) / len(got) for seed, got in full.items() if len(got) == len(domains)}
+
+    def seeds_of(self, label: str) -> set[int]:
+        """The seeds that a method has in any domain."""
+        return {seed for (_, name), cell in self.block.cells.items() if name == label for seed in cell.values}
+
+    def curves(
+        self, place: Callable[[Any], float], *, domain: str | None = None, names: Mapping[str, str] | None = None
+    ) -> dict[str, list[Point]]:
+        """The points of each method along something that differs between blocks.
+
+        Args:
+            place: What differs, from the conditions of a block.
+            domain: Look at this domain instead of the mean over the shifted ones.
+            names: What to call methods, by their labels.
+        """
+        found: dict[str, list[Point]] = {}
+        for each in self.each():
+            means, gains = (each.means, each.gains) if domain is None else each.in_domain(domain)
+            for label, mean in means.items():
+                point = Point(place(each.block.conditions), mean, gains.get(label, NOTHING))
+                found.setdefault((names or {}).get(label, label), []).append(point)
+        return {label: sorted(points) for label, points in found.items()}
+
+    @property
+    def _alone(self) -> tuple[str, ...]:
+        """The domain of a block with one shifted domain, or only the clean one; empty if domains are incomplete."""
+        names = self.block.averaged or self.block.domains
+        return names if len(names) == 1 else ()
+
+    # ---- tables and words
+
+    def tables(self, title: str, *, gaps: bool = True) -> list[Table]:
+        """The tables of all blocks: means, and differences to the unadapted model if there are any."""
+        tables, metric = [], self.comparison.metric
+        for each in self.each():
+            block = each.block
+            where = f"{title}, {block.title}" if block.title else title
+            caption = f"{metric.title[:1].upper()}{metric.title[1:]}. Best in bold, second best underlined.{each.seeds}"
+            tables.append(Table(where, grids.values(block, metric), value_rows(block), caption))
+            differing = grids.differences(block, metric) if gaps else None
+            if differing is not None:
+                where = f"{where}: difference to {block.baseline}"
+                caption = f"Difference to {block.baseline} on the same samples, with what it says.{each.seeds}"
+                tables.append(Table(where, differing, gap_rows(block), caption))
+        return tables
+
+    @property
+    def extent(self) -> str:
+        """`512 samples, 3 seeds`."""
+        count = self.block.conditions.samples
+        return f"{'all samples' if count < 0 else some(count, 'sample')}, {some(len(self.block.seeds), 'seed')}"
+
+    def extents(self, other: Results) -> tuple[str, str]:
+        """What to add on the samples and seeds of two blocks: nothing if they are the same."""
+        return ("", "") if self.block is other.block else (f" ({self.extent})", f" ({other.extent})")
+
+    @property
+    def seeds(self) -> str:
+        """A sentence on what ± means, or that there is no interval."""
+        if len(self.block.seeds) < 2:
+            return " One seed: no interval can be given."
+        return f" ±: 95 % interval over {len(self.block.seeds)} seeds.{self.uneven}"
+
+    @property
+    def uneven(self) -> str:
+        """A sentence on methods with fewer seeds than others, whose means are of other samples; empty without any."""
+        few = [label for label in self.block.methods if 0 < len(self.seeds_of(label)) < len(self.block.seeds)]
+        why = "their means are of fewer samples, so compare them by their differences to none"
+        return f" With fewer seeds: {listed(few)}; {why}." if few else ""
+
+    def notes(self, verdicts: bool = True) -> list[str]:
+        """What has to be said along with the tables; without verdicts if differences are not shown."""
+        return [note for note in self.comparison.notes() if verdicts or "verdict" not in note]
+
+    @property
+    def failures(self) -> list[str]:
+        """What failed, one line per method and error."""
+        return list(dict.fromkeys(line for block in self.comparison.blocks for line in grids.failures(block)))
+
+
+def between(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
+    """The difference of two results, paired by seed."""
+    return interval([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
+
+
+def with_verdict(gaps: Gaps, said: str) -> list[str]:
+    """The methods whose difference has this verdict: `helps`, `hurts` or `can't tell`."""
+    return [label for label, gap in gaps.items() if gap.verdict == said]
+
+
+def rank(gaps: Gaps) -> str:
+    """`the best of 9 methods`: where a method stands by how the others differ from it, and what may be chance."""
+    means = {label: gap.interval.mean for label, gap in gaps.items()}
+    ahead = sorted((label for label in means if means[label] > 0), key=lambda label: -means[label])
+    level = with_verdict(gaps, "can't tell")
+    first = "first" if level else "the best"
+    place = f"number {len(ahead) + 1}, after {listed(ahead)}," if ahead else first
+    chance = f" (its difference to {listed(level)} may be chance)" if level else ""
+    if len(level) == len(gaps) > 1:
+        chance = " (all its differences may be chance)"
+    return f"{place} of {len(gaps) + 1} methods{chance}"

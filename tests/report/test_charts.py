@@ -1,0 +1,39 @@
+"""The pieces that figures are drawn with."""
+
+import math
+
+from matplotlib.figure import Figure as Canvas
+
+from neotta.report.charts import Panel, Ranking, Series, line_chart, lines, ranking_chart
+
+
+def test_the_interval_of_a_single_point_is_seen():
+    axes = Canvas().subplots()
+    lines(axes, {"neo": Series([64], [10.0], [3.0])})
+    low, high = axes.get_ylim()
+    assert len(axes.containers) == 1
+    assert low < 7.0 < 13.0 < high
+    assert axes.get_legend_handles_labels()[1] == ["neo"]
+
+
+def test_panels_share_one_legend_and_name_their_ticks():
+    canvas, ticks = Canvas(), [1, 2, 4]
+    series = {"neo": Series(ticks, [1.0, 2.0, 3.0])}
+    line_chart(Panel(series, "samples", "gain", ticks=ticks, zero=True), Panel(series, title="clean"))(canvas)
+    first, second = canvas.axes
+    assert [text.get_text() for text in first.get_xticklabels()] == ["1", "2", "4"]
+    assert (first.get_xscale(), second.get_xscale()) == ("log", "linear")
+    assert (first.get_xlabel(), first.get_ylabel(), second.get_title()) == ("samples", "gain", "clean")
+    assert len(canvas.legends) == 1
+
+
+def test_a_bar_without_a_value_is_left_out_and_changes_show_zero():
+    canvas = Canvas()
+    values = {"neo": (2.0, 3.0), "foa": (math.nan, math.nan), "lame": (-1.0, math.nan)}
+    ranking_chart(Ranking(values, "change", sign="+"), Ranking(values, "the same", digits=0))(canvas)
+    axes = canvas.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["neo", "foa", "lame"]
+    assert [text.get_text() for text in axes.texts] == ["+2.0", "-1.0"]
+    assert [text.get_text() for text in canvas.axes[1].texts] == ["2", "-1"]
+    low, high = axes.get_xlim()
+    assert low < -1.0 < 5.0 < high, "the whole interval of a change"

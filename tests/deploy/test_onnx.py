@@ -26,6 +26,7 @@ from neotta.errors import (
     OptionError,
     StateFileError,
     StateMismatchError,
+    UnknownNameError,
     UnsupportedModelError,
 )
 from neotta.neo.find_head import logits_of
@@ -318,7 +319,7 @@ def test_models_that_cannot_be_exported(tmp_path, images):
         export(network().half(), path, example=images)
     with pytest.raises(OptionError, match="example="):
         export(network(), path)
-    with pytest.raises(OptionError, match="form"):
+    with pytest.raises(UnknownNameError, match="form"):
         export(network(), path, form="folding", example=images)
     for opset in (17, 1000, "18"):
         with pytest.raises(OptionError, match="from 18 to"):

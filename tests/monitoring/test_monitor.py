@@ -17,8 +17,8 @@ from torch import nn
 import neotta
 from neotta.errors import InputError, MissingExtraError, ModelError, NotAdaptedError, OptionError, UnknownNameError
 from neotta.monitoring import ChangeDetector
-from neotta.monitoring.ranks import Evidence, ranks
-from neotta.monitoring.watch import Spread
+from neotta.monitoring.rank_evidence import RankEvidence, ranks
+from neotta.monitoring.scores import Spread
 
 D = 6
 
@@ -62,7 +62,7 @@ def embeddings():
 
 def statistic(numbers, threshold=1e300, tails=2, pieces=1):
     """R_n, and when the alarm came, for numbers fed in pieces."""
-    evidence, seen, start = Evidence(threshold, tails), np.empty(0), 0
+    evidence, seen, start = RankEvidence(threshold, tails), np.empty(0), 0
     for part in np.array_split(np.asarray(numbers, dtype=float), pieces):
         alarm = evidence.observe(*ranks(part, np.sort(seen), np.zeros(len(part)))[:tails])
         if alarm is not None:
@@ -101,7 +101,7 @@ def test_the_statistic_does_not_depend_on_how_numbers_are_batched(numbers, piece
 
 def test_numbers_beyond_all_others_raise_an_alarm_that_knows_when_it_began():
     calm = np.random.default_rng(0).normal(size=300)
-    evidence = Evidence(1e6, 2)
+    evidence = RankEvidence(1e6, 2)
     assert evidence.observe(*ranks(calm, np.empty(0), np.zeros(300))) is None
     jump = 10 + np.arange(30.0)
     alarm = evidence.observe(*ranks(jump, np.sort(calm), np.zeros(30)))

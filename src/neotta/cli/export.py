@@ -57,7 +57,7 @@ def export(
         raise OptionError(f"{out} is a folder: name the file to write, such as {out / 'model.onnx'}")
     names = None if labels is None else _lines(labels)
 
-    from neotta.deploy.onnx_export import export as write
+    from neotta.deploy.exporters import export as write
     from neotta.models.load import load_model
     from neotta.neo.adapt import adapt
     from neotta.neo.state import load
@@ -68,7 +68,7 @@ def export(
     elif form == "adaptive":
         adapt(loaded.model, method or "neo", **(pairs("option", option) or {}))
     chosen = None if stream is None else _stream(loaded.model, stream)
-    write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)  # type: ignore[arg-type]  # checked there
+    write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)
     checked = "checked against torch" if verify else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
     typer.echo(f"{out}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")

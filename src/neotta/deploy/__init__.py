@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 from neotta._lazy import lazy
 
 if TYPE_CHECKING:
+    from neotta.deploy.exporters import ExportJob, export, register_exporter
     from neotta.deploy.logits import LogitRecenter
-    from neotta.deploy.onnx_export import export
     from neotta.deploy.onnx_runtime import OnnxClassifier
 
-__all__ = ["LogitRecenter", "OnnxClassifier", "export"]
+__all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_exporter"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "LogitRecenter": "neotta.deploy.logits",
         "OnnxClassifier": "neotta.deploy.onnx_runtime",
-        "export": "neotta.deploy.onnx_export",
+        "ExportJob": "neotta.deploy.exporters",
+        "export": "neotta.deploy.exporters",
+        "register_exporter": "neotta.deploy.exporters",
     },
 )

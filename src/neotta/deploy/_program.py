@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from neotta.deploy._graph import AdaptiveGraph
+from neotta.deploy.exporters import OPSET
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
-OPSET = 18  # the lowest that torch's exporter speaks natively: the most runtimes know it
 BATCH = torch.export.Dim("batch")
 _MARK = "neotta."
 

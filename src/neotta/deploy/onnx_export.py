@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,20 +11,19 @@ from neotta._extras import need
 from neotta._files import atomic
 from neotta.deploy._card import KEY, Card, Form
 from neotta.deploy._graph import AdaptiveGraph
-from neotta.deploy._program import BATCH, OPSET, check_opset, program
+from neotta.deploy._program import BATCH, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
+from neotta.deploy.exporters import ExportJob, register_exporter
 from neotta.errors import InputError, ModelError, OptionError, UnsupportedModelError
-from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
 from neotta.neo.find_head import logits_of
-from neotta.neo.fold import alone, folded
+from neotta.neo.fold import folded
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint
-from neotta.neo.stream_ids import StreamId
-from neotta.neo.surgery import adaptation, check_module, heads, need_stream
+from neotta.neo.surgery import adaptation, heads
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,83 +31,35 @@ if TYPE_CHECKING:
 _LARGEST = 2**31 - 2**20  # bytes of one ONNX file, less what is not weights
 
 
-def export(
-    model: nn.Module | LoadedModel,
-    path: str | os.PathLike[str],
-    *,
-    form: Form = "folded",
-    preprocess: Preprocess | None = None,
-    labels: Sequence[str] | None = None,
-    name: str | None = None,
-    example: Tensor | None = None,
-    stream: StreamId | None = None,
-    opset: int = OPSET,
-    verify: bool = True,
-) -> None:
-    """Write a classifier as an ONNX file; the model itself stays as it is.
+@register_exporter("folded")
+def write_folded(job: ExportJob) -> None:
+    """Write an ordinary model, images to logits, with the adapted bias in the place of its own."""
+    images = _prepared(job)
+    card = _card(job, "folded", heads(job.model) if job.adapted else {})
+    with torch.no_grad(), evaluating(list(job.model.modules())):
+        with ModuleSwap(job.model, folded(job.model) if job.adapted else {}):
+            _check_labels(card, logits_of(job.model(images)))
+            proto = program(job.model, (images,), ({0: BATCH},), ["images"], ["logits"], job.opset)
+        _write(proto, card, job, images)
 
-    The *folded* form is an ordinary model, images to logits, with the adapted bias b - W c in the place of b: the
-    same graph and the same speed as without neotta. A model that is not adapted is written as it is.
 
-    The *adaptive* form goes on adapting: its inputs are `images` (B, 3, H, W), `mean` (d,) float32 and `count` ()
-    int64, its outputs `logits` (B, C), `next_mean` and `next_count`, which the caller (or `OnnxClassifier`) hands
-    over with the next batch; zeros to begin with. Variants that depend on more have more inputs of that kind
-    (`batches` () int64, `scatter` () float32). `rejected` () counts the rows kept out because of NaN or Inf. An input
-    `adapt` () bool may be left out; False predicts with the state as it is. A mean in float32 is rounded once per
-    batch: over T batches its relative error is about 6e-8 times the square root of T.
+@register_exporter("adaptive")
+def write_adaptive(job: ExportJob) -> None:
+    """Write a model that goes on adapting: its state comes in and goes out with every call."""
+    images = _prepared(job)
+    found = heads(job.model)
+    card = _card(job, "adaptive", found)
+    _refuse_norms(job.model)
+    with torch.no_grad(), evaluating(list(job.model.modules())):
+        _write(_adaptive(job.model, found, card, images, job.opset), card, job, images)
 
-    The batch size is free. Name, preprocessing, labels, method and options are in the file's metadata under the key
-    `neotta`, as JSON; so is the state that an adaptive file starts from when `OnnxClassifier` runs it.
 
-    Args:
-        model: A classifier, or what `load_model` gave; float32.
-        path: The file to write; it appears at once and whole.
-        form: "folded" or "adaptive".
-        preprocess: Makes the model's input from images.
-        labels: Name of each class.
-        name: Name of the classifier.
-        example: Images of the size the model takes, (B, 3, H, W); not needed with `preprocess`.
-        stream: Whose centroid is exported, if the model keeps one for each stream.
-        opset: Version of the ONNX operators, at least 18.
-        verify: Run the file in ONNX Runtime beside the model, over batches of several sizes, and write nothing
-            unless they agree to 1e-4.
-
-    Raises:
-        MissingExtraError: The extra `onnx` is not installed.
-        NotAdaptedError: The adaptive form of a model that is not adapted was asked for.
-        InputError: No stream is named of a model that keeps many, or one that is not there.
-        UnsupportedModelError: The model cannot be exported in this form.
-        ModelError: What was exported does not answer as the model does.
-    """
-    for package in ("onnx", "onnxscript", *(["onnxruntime"] if verify else [])):
+def _prepared(job: ExportJob) -> Tensor:
+    """Check what is needed, and make a batch of random images of the right size."""
+    for package in ("onnx", "onnxscript", *(["onnxruntime"] if job.verify else [])):
         need(package, "exporting to ONNX")
-    if form not in get_args(Form):
-        raise OptionError(f"form is 'folded' or 'adaptive', got {form!r}")
-    check_opset(opset)
-    if isinstance(model, LoadedModel):
-        preprocess, labels, name = preprocess or model.preprocess, labels or model.labels, name or model.name
-        model = model.model
-    check_module(model)
-    adapted = any(isinstance(module, NEOHead) for module in model.modules())
-    if adapted or stream is not None:
-        need_stream(model, stream, "neotta.deploy.export(model, path, stream='gate')")
-    if stream is not None:
-        rest: dict[str, Any] = {"preprocess": preprocess, "labels": labels, "name": name, "example": example}
-        with ModuleSwap(model, alone(model, stream)):
-            export(model, path, form=form, **rest, opset=opset, verify=verify)
-        return
-    images = _images(model, preprocess, example)
-    found = heads(model) if adapted or form == "adaptive" else {}
-    card = _card(model, found, form, name, preprocess, labels)
-    with torch.no_grad(), evaluating(list(model.modules())):
-        if form == "adaptive":
-            _refuse_norms(model)
-            proto = _adaptive(model, found, card, images, opset)
-        else:
-            with ModuleSwap(model, folded(model) if adapted else {}):
-                _check_labels(card, logits_of(model(images)))
-                proto = program(model, (images,), ({0: BATCH},), ["images"], ["logits"], opset)
-        _write(proto, card, path, model, images, verify)
+    check_opset(job.opset)
+    return _images(job.model, job.preprocess, job.example)
 
 
 def _images(model: nn.Module, preprocess: Preprocess | None, example: Tensor | None) -> Tensor:
@@ -130,23 +78,16 @@ def _images(model: nn.Module, preprocess: Preprocess | None, example: Tensor | N
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(like.device)
 
 
-def _card(
-    model: nn.Module,
-    found: dict[str, NEOHead],
-    form: Form,
-    name: str | None,
-    preprocess: Preprocess | None,
-    labels: Sequence[str] | None,
-) -> Card:
+def _card(job: ExportJob, form: Form, found: dict[str, NEOHead]) -> Card:
     card = Card(
         form=form,
-        name=name or type(model).__name__,
-        preprocess=None if preprocess is None else preprocess.to_dict(),
-        labels=None if labels is None else [str(label) for label in labels],
+        name=job.name,
+        preprocess=None if job.preprocess is None else job.preprocess.to_dict(),
+        labels=None if job.labels is None else [str(label) for label in job.labels],
     )
     if not found:
         return card
-    asked = adaptation(model)
+    asked = adaptation(job.model)
     entries: dict[str, Any] = {"method": asked.method, "options": asked.options.model_dump(mode="json")}
     entries["samples"] = max(neo.count for neo in found.values())
     if form == "adaptive":
@@ -194,18 +135,16 @@ def _adaptive(model: nn.Module, found: dict[str, NEOHead], card: Card, images: T
     return proto
 
 
-def _write(
-    proto: ModelProto, card: Card, path: str | os.PathLike[str], model: nn.Module, images: Tensor, verify: bool
-) -> None:
+def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> None:
     """Write the file, and let it take its place only once it is verified."""
     size = proto.ByteSize()
     if size > _LARGEST:
         raise UnsupportedModelError(f"the model takes {size / 2**30:.1f} GiB, and an ONNX file ends at 2 GiB")
     entry = proto.metadata_props.add()
     entry.key, entry.value = KEY, card.to_json()
-    with atomic(path) as temporary:
-        Path(temporary).write_bytes(proto.SerializeToString())
-        if verify:
-            wrong = (verify_adaptive if card.form == "adaptive" else verify_folded)(temporary, model, images)
+    with atomic(job.path) as temporary:
+        temporary.write_bytes(proto.SerializeToString())
+        if job.verify:
+            wrong = (verify_adaptive if card.form == "adaptive" else verify_folded)(temporary, job.model, images)
             if wrong:
-                raise ModelError(f"{os.fspath(path)!r} was not written: ONNX Runtime and torch disagree, {wrong}")
+                raise ModelError(f"{str(job.path)!r} was not written: ONNX Runtime and torch disagree, {wrong}")

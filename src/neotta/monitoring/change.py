@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from neotta.errors import InputError, OptionError
-from neotta.monitoring.ranks import Alarm, Floats
-from neotta.monitoring.watch import DirectionTest, DistanceTest, Spread
+from neotta.monitoring.rank_evidence import Alarm, Floats
+from neotta.monitoring.scores import DirectionTest, DistanceTest, Spread
 
 REFERENCE = 256
 """At most so many samples are kept, to fit tests on and to look back at after a change."""

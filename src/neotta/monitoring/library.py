@@ -8,24 +8,27 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
 from neotta.neo.centroid import Centroid
 from neotta.neo.state import save
-from neotta.neo.statefile import read_state, write_state
+from neotta.neo.statefile import read_state
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import head, need_stream
-from neotta.neo.variants import VARIANTS
-
-if TYPE_CHECKING:
-    from neotta.monitoring.monitor import Monitor
 
 SUFFIX = ".safetensors"
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """What can write its centroid as a state file: a NEO adapter, or a monitor."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +89,7 @@ class DomainLibrary:
             raise OptionError(f"a library is a folder, and {os.fspath(folder)!r} is a file")
         self._read: dict[Path, tuple[tuple[int, int], Domain | StateError]] = {}
 
-    def add(self, name: str, source: nn.Module | Recentering | Monitor, *, stream: StreamId | None = None) -> Domain:
+    def add(self, name: str, source: nn.Module | Savable, *, stream: StreamId | None = None) -> Domain:
         """Save what a model has learnt as a domain of this name; an older one is replaced.
 
         Args:
@@ -94,14 +97,10 @@ class DomainLibrary:
             source: An adapted model, a NEO adapter, or a monitor: its centroid since the last change.
             stream: Which stream of the model, if it keeps one centroid for each.
         """
-        from neotta.monitoring.monitor import Monitor
-
         path = self._path(name)
         if stream is not None and not isinstance(source, nn.Module):
             raise OptionError(f"stream is for a model with many: a {type(source).__name__} has one centroid")
-        if isinstance(source, Monitor):
-            write_state(path, *_monitored(source))
-        elif isinstance(source, Recentering):
+        if isinstance(source, Savable):
             source.save(path)
         else:
             head(source)  # a domain has one centroid
@@ -249,14 +248,3 @@ def _centroid(state: dict[str, Tensor], options: Mapping[str, Any]) -> Tensor:
     centroid = Centroid(len(state["mean"]), alpha=float(options["alpha"]) if debias else None, debias=debias)
     centroid.load_state(state)
     return centroid.value()
-
-
-def _monitored(monitor: Monitor) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of a model adapted by NEO that has seen what the monitor saw since the last change."""
-    if not monitor.fingerprint:
-        raise OptionError("this monitor belongs to no model: a domain needs to know which head it is for")
-    centroid: Centroid = monitor.centroid
-    tensors = {f"{monitor.head_name}.{name}": tensor for name, tensor in centroid.state().items()}
-    options = VARIANTS["neo"]().model_dump(mode="json")
-    about = {"kind": "model", "method": "neo", "options": options, "heads": {monitor.head_name: monitor.fingerprint}}
-    return tensors, about

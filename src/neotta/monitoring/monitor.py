@@ -16,14 +16,16 @@ from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, OptionError
-from neotta.monitoring.attach import find_target
+from neotta.monitoring.actions import apply_action, worth
 from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.library import Domain, DomainLibrary, rank
-from neotta.monitoring.ranks import Alarm, Floats
-from neotta.monitoring.react import place, worth
+from neotta.monitoring.rank_evidence import Alarm, Floats
 from neotta.monitoring.status import Action, Change, Status, speed
+from neotta.monitoring.targets import find_target
 from neotta.neo.centroid import Centroid
+from neotta.neo.statefile import write_state
 from neotta.neo.stream_ids import StreamId
+from neotta.neo.variants import VARIANTS
 
 
 class Monitor:
@@ -146,6 +148,15 @@ class Monitor:
         """A hash of the weights of the head that is watched; empty without a model."""
         return "" if self._target is None else self._target.fingerprint
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the centroid since the last change as the state of a model adapted by NEO."""
+        if not self.fingerprint:
+            raise OptionError("this monitor belongs to no model: a domain needs to know which head it is for")
+        tensors = {f"{self.head_name}.{name}": tensor for name, tensor in self.centroid.state().items()}
+        options = VARIANTS["neo"]().model_dump(mode="json")
+        about = {"kind": "model", "method": "neo", "options": options, "heads": {self.head_name: self.fingerprint}}
+        write_state(path, tensors, about)
+
     def reset(self) -> None:
         """Forget everything but the numbers of samples and alarms; the model stays as it is."""
         with self._lock:
@@ -218,9 +229,9 @@ class Monitor:
             if self.action == "nearest" and near is not None:
                 domain = domains[near.domain]
                 counts = worth(near.distance, variance, count, domain)
-                place(target, domain.centroid, counts, seen, variance)
+                apply_action(target, domain.centroid, counts, seen, variance)
             else:
-                place(target, mean, 0, seen, variance)
+                apply_action(target, mean, 0, seen, variance)
         old = Domain("before", before.mean, int(before.count), None, "")
         moved = rank(mean, [old], count, variance)[0]
         return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)

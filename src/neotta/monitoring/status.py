@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from neotta.monitoring.library import Proximity
-from neotta.monitoring.ranks import Floats
+from neotta.monitoring.rank_evidence import Floats
 
 Action = Literal["none", "reset", "nearest"]
 

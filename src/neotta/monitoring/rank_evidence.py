@@ -1,4 +1,4 @@
-"""Evidence that a stream of numbers has changed, valid whatever their distribution.
+"""RankEvidence that a stream of numbers has changed, valid whatever their distribution.
 
 How it works, and why its rate of false alarms holds:
 
@@ -59,7 +59,7 @@ def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:
     return above, below
 
 
-class Evidence:
+class RankEvidence:
     """Bets on ranks and sums up what they win; see the top of this file.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neotta.monitoring.ranks import Alarm, Evidence, Floats, ranks
+from neotta.monitoring.rank_evidence import Alarm, Floats, RankEvidence, ranks
 
 DIRECTIONS = 32
 """At most so many directions get a variance of their own."""
@@ -63,11 +63,11 @@ class DistanceTest:
 
     Args:
         spread: Of the reference.
-        threshold: See `Evidence`.
+        threshold: See `RankEvidence`.
     """
 
     def __init__(self, spread: Spread, threshold: float) -> None:
-        self.evidence = Evidence(threshold, tails=2)
+        self.evidence = RankEvidence(threshold, tails=2)
         self._spread = spread
         self._seen: Floats = np.empty(0)
 
@@ -88,11 +88,11 @@ class DirectionTest:
     Args:
         spread: Of the reference.
         count: How many samples its mean stands for.
-        threshold: See `Evidence`. It counts the samples of both kinds.
+        threshold: See `RankEvidence`. It counts the samples of both kinds.
     """
 
     def __init__(self, spread: Spread, count: int, threshold: float) -> None:
-        self.evidence = Evidence(threshold / 2, tails=1)
+        self.evidence = RankEvidence(threshold / 2, tails=1)
         self._spread = spread
         self._mean, self._count = spread.mean, count
         self._latest = spread.mean

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from neotta.monitoring.attach import Target
 from neotta.monitoring.library import Domain
-from neotta.monitoring.ranks import Floats
+from neotta.monitoring.rank_evidence import Floats
+from neotta.monitoring.targets import Target
 from neotta.neo.centroid import Centroid
 
 
-def place(target: Target, mean: Tensor, worth: int, seen: Floats, variance: float) -> None:
+def apply_action(target: Target, mean: Tensor, worth: int, seen: Floats, variance: float) -> None:
     """Give a model a centroid that counts as so many samples, together with samples it has seen.
 
     Args:

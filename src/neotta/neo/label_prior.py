@@ -1,0 +1,74 @@
+"""The label prior of NEO-Stream: is the next label the last one again?
+
+Two explanations of what comes next compete by evidence: independent draws from the mix of labels so far, or a sticky
+chain that repeats the last label. Everything is for a table of streams, (K, ...), of NumPy arrays or torch tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from neotta.neo.moments import namespace
+
+START, SHARE = 0.1, 1 / 256  # prior weight of the sticky chain, and how much of it always remains
+SMOOTH, RECENT = 3.0, 16.0  # pseudo-samples spread over all classes, and the memory of the recent mix, in samples
+BOOST = 1.0  # the prior raises no logit by more than this
+_KEEP = math.exp(-1 / RECENT)
+
+
+class Labels(NamedTuple):
+    """What is known of the labels of streams.
+
+    Attributes:
+        sticky: Weight w of the sticky chain, (K,).
+        last: Distribution of the last label under the chain, (K, C).
+        mix: Expected counts of the labels, over all time and lately, (K, 2, C).
+        seen: Their sums, (K, 2).
+    """
+
+    sticky: Any
+    last: Any
+    mix: Any
+    seen: Any
+
+
+def expected(labels: Labels, stay: float) -> tuple[Any, Any, Any]:
+    """What the next label is expected to be.
+
+    Returns:
+        The mix of labels (K, C), the sticky chain (K, C), and the log prior R (K, C): only what the chain says beyond
+        the mix, so that predictions which collapsed because of a shift cancel.
+    """
+    xp, classes = namespace(labels.mix), labels.mix.shape[-1]
+    mix = ((labels.mix + SMOOTH / classes) / (labels.seen + SMOOTH)[..., None]).mean(-2)
+    chain = (1 - stay) * mix + stay * labels.last
+    sticky = labels.sticky[..., None]
+    return mix, chain, xp.log(1 - sticky + sticky * chain / mix).clip(max=BOOST)
+
+
+def observed(labels: Labels, likelihood: Any, weight: Any, mix: Any, chain: Any) -> Labels:
+    """The labels after one more sample of each stream.
+
+    Args:
+        labels: What was known before.
+        likelihood: Class probabilities of the sample, (K, C).
+        weight: How much the sample counts, (K,); 0 changes nothing.
+        mix: See `expected`.
+        chain: See `expected`.
+    """
+    xp = namespace(mix)
+    by_chain, by_mix = (chain * likelihood).sum(-1), (mix * likelihood).sum(-1)
+    last = chain * likelihood / by_chain[..., None]
+    posterior = mix * likelihood / by_mix[..., None]
+    kept = 1 - (1 - _KEEP) * (weight > 0)
+    decay = xp.stack([xp.ones_like(kept), kept], -1)
+    odds = labels.sticky * by_chain
+    sticky = (1 - SHARE) * odds / (odds + (1 - labels.sticky) * by_mix) + SHARE * START
+    counts = weight > 0
+    return Labels(
+        xp.where(counts, sticky, labels.sticky),
+        xp.where(counts[..., None], last, labels.last),
+        labels.mix * decay[..., None] + (posterior * weight[..., None])[..., None, :],
+        labels.seen * decay + weight[..., None],
+    )

@@ -1,0 +1,299 @@
+"""NEO-Stream: re-centering that survives real streams.
+
+NEO's mean holds the class itself where a stream shows few classes, and subtracting it erases what was to be recognised.
+This rule tells shift and label apart by the skewness of the logits, discounts repeated labels, near-duplicates and
+outliers, and shrinks what it subtracts by its noise. It acts on logits, W (h - c) + b = (W h + b) - W c, so v stands
+for W c. Everything is for a table of streams, (K, ...), of NumPy arrays or torch tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from neotta.neo.label_prior import START, Labels, expected, observed
+from neotta.neo.moments import namespace
+
+WARM = 4.0  # from this weight on, near-duplicates are discounted and outliers clipped
+DUPLICATE, LEAST = 0.5, 0.02  # a sample nearer to the last one than this part of the variance counts less
+CLIP = 3.0  # a sample pulls no farther from the mean than this many root mean squares
+FEWEST = 1.5  # so many effective samples are too few
+TINY = 1e-9
+EVER, LATELY = 0, 1  # the two time scales
+
+
+class StreamMoments(NamedTuple):
+    """What is remembered of streams of centred logits, over all time and over a window.
+
+    Attributes:
+        weight: Sum of the samples' weights, (K, 2).
+        squares: Sum of their squares, (K, 2).
+        mean: Weighted mean, (K, 2, C).
+        second: Sums of squared distances to the mean, (K, 2, C).
+        third: Sums of cubed distances to the mean, (K, 2, C).
+        predicted: Expected counts of the predicted classes, (K, 2, C).
+        peak: Sum of the expected logits of the predicted classes, (K, 2).
+        trust: Sum of the weights in `predicted`, (K, 2).
+        previous: The last sample, (K, C).
+        shift: The vector v that is subtracted, (K, C).
+        sticky: See `Labels`, as the three that follow.
+        last: (K, C).
+        mix: (K, 2, C).
+        seen: (K, 2).
+    """
+
+    weight: Any
+    squares: Any
+    mean: Any
+    second: Any
+    third: Any
+    predicted: Any
+    peak: Any
+    trust: Any
+    previous: Any
+    shift: Any
+    sticky: Any
+    last: Any
+    mix: Any
+    seen: Any
+
+    @property
+    def labels(self) -> Labels:
+        """What is known of the labels."""
+        return Labels(self.sticky, self.last, self.mix, self.seen)
+
+
+class StreamGroups(Protocol):
+    """Which stream each row of a batch belongs to, in order of arrival."""
+
+    def total(self, values: Any) -> Any:
+        """Sums over the rows of each stream, (N, ...) to (K, ...)."""
+
+    def spread(self, values: Any) -> Any:
+        """The value of each row's stream, (K, ...) to (N, ...)."""
+
+    def before(self, rows: Any, counts: Any, stored: Any) -> Any:
+        """The row before each row in its stream among those that count, (N, C), or the stored one, (K, C)."""
+
+    def last(self, rows: Any, counts: Any, stored: Any) -> Any:
+        """The last row of each stream that counts, (K, C), or the stored one, (K, C)."""
+
+    def turns(self, like: Any) -> list[tuple[Any, Any]]:
+        """The first row of each stream, then the second of each, and so on: (rows, streams) to index `like`."""
+
+
+def softmax(logits: Any) -> Any:
+    """Probabilities, (..., C)."""
+    xp = namespace(logits)
+    powers = xp.exp(logits - xp.amax(logits, -1)[..., None])
+    return powers / powers.sum(-1)[..., None]
+
+
+class Constants(NamedTuple):
+    """The constants of the rule that users may change; see `StreamRule`."""
+
+    gate: float
+    stay: float
+    window: float | None
+    prior: bool
+
+
+def step(
+    state: StreamMoments, logits: Any, weights: Any, bias: Any, groups: StreamGroups, use: Constants
+) -> tuple[StreamMoments, Any]:
+    """Take in a batch of logits.
+
+    Args:
+        state: What is remembered of the K streams of the batch.
+        logits: (N, C), finite, in order of arrival.
+        weights: How much each row counts, (N,); those of 0 change nothing.
+        bias: The bias of the head, centred, (C,).
+        groups: Which stream each row belongs to.
+        use: The constants.
+
+    Returns:
+        What is remembered afterwards, and what to subtract from each row, (N, C).
+    """
+    xp = namespace(logits)
+    y = logits - logits.mean(-1)[..., None] - bias
+    counts = weights > 0
+    novelty, clipped = _limited(state, y, counts, groups)
+    previous = groups.last(y, counts, state.previous)
+    old = groups.spread(state.shift)
+    labels, log_prior, fresh = state.labels, 0.0, xp.ones_like(weights)
+    if use.prior:
+        likelihood = softmax(novelty[:, None] * (y + bias - old))
+        labels, log_prior, fresh = _sequence(labels, likelihood, weights, groups, use.stay)
+    centred = clipped + bias - old
+    drawn = weights * fresh * novelty.clip(min=LEAST)
+    scales = _updated(state, clipped, drawn, softmax(centred), centred, groups, use.window)
+    state = scales._replace(previous=previous, **labels._asdict())
+    state = state._replace(shift=shift_of(state, use))
+    return state, groups.spread(state.shift) - log_prior
+
+
+def answer(state: StreamMoments, groups: StreamGroups, use: Constants) -> Any:
+    """What to subtract from each row with the state as it is, (N, C)."""
+    if not use.prior:
+        return groups.spread(state.shift)
+    return groups.spread(state.shift - expected(state.labels, use.stay)[2])
+
+
+def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMoments:
+    """The moments of both: those over all time add up; the window, the labels and the last sample start anew."""
+    xp = namespace(one.mean)
+    ever = slice(EVER, EVER + 1)
+    weight, more = one.weight[:, ever], other.weight[:, ever]
+    both = weight + more
+    total = xp.where(both > 0, both, 1.0)[..., None]
+    n, m = weight[..., None], more[..., None]
+    step = other.mean[:, ever] - one.mean[:, ever]
+    second, seconds = one.second[:, ever], other.second[:, ever]
+    sums = {
+        "mean": one.mean[:, ever] + step * m / total,
+        "second": second + seconds + step**2 * n * m / total,
+        "third": one.third[:, ever]
+        + other.third[:, ever]
+        + step**3 * n * m * (n - m) / total**2
+        + 3 * step * (n * seconds - m * second) / total,
+        **{name: getattr(one, name)[:, ever] + getattr(other, name)[:, ever] for name in _SUMS},
+    }
+    empty = blank(len(both), one.mean.shape[-1], like=one.mean)
+    parts = {name: xp.concatenate([values, values * 0.0], 1) for name, values in sums.items()}
+    state = empty._replace(**parts)
+    return state._replace(shift=shift_of(state, use))
+
+
+_SUMS = ("weight", "squares", "predicted", "peak", "trust")
+
+
+def blank(streams: int, classes: int, like: Any) -> StreamMoments:
+    """What is remembered of streams that were never seen."""
+    shapes = field_shapes(classes)
+    xp = namespace(like)
+
+    def full(name: str, value: float) -> Any:
+        shape = (streams, *shapes[name])
+        return np.full(shape, value, like.dtype) if xp is np else like.new_full(shape, value)
+
+    return StreamMoments(*(full(name, STARTS.get(name, 0.0 if name != "last" else 1 / classes)) for name in shapes))
+
+
+def field_shapes(classes: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each field of one stream."""
+    plain = dict.fromkeys(("weight", "squares", "peak", "trust", "seen"), (2,))
+    by_class = dict.fromkeys(("mean", "second", "third", "predicted", "mix"), (2, classes))
+    one = dict.fromkeys(("previous", "shift", "last"), (classes,))
+    shapes: dict[str, tuple[int, ...]] = {**plain, **by_class, **one, "sticky": ()}
+    return {name: shapes[name] for name in StreamMoments._fields}
+
+
+STARTS = {"sticky": START}
+"""What fields start from if not from zero; `last` starts from equal shares."""
+
+
+def _limited(state: StreamMoments, y: Any, counts: Any, groups: StreamGroups) -> tuple[Any, Any]:
+    """How new each sample is compared with the one before, (N,), and the samples with outliers pulled in, (N, C)."""
+    xp = namespace(y)
+    weight = state.weight[:, EVER]
+    warm = weight > WARM
+    mean = state.mean[:, EVER]
+    variance = state.second[:, EVER].sum(-1) / weight.clip(min=1.0)
+    power = variance + (mean * mean).sum(-1)  # not the variance alone: a frozen picture has none
+    away = y - groups.spread(mean)
+    length = xp.sqrt((away * away).sum(-1)).clip(min=1e-12)
+    pull = (CLIP * xp.sqrt(groups.spread(power)) / length).clip(max=1.0)
+    step = y - groups.before(y, counts, state.previous)
+    novelty = ((step * step).sum(-1) / (DUPLICATE * groups.spread(variance.clip(min=TINY)))).clip(max=1.0)
+    known = groups.spread(warm)
+    clipped = xp.where(known[:, None], groups.spread(mean) + away * pull[:, None], y)
+    return xp.where(known, novelty, 1.0), clipped
+
+
+def _sequence(
+    labels: Labels, likelihood: Any, weights: Any, groups: StreamGroups, stay: float
+) -> tuple[Labels, Any, Any]:
+    """Go through the samples in order of arrival.
+
+    Returns:
+        The labels afterwards, the log prior of each sample (N, C), and the probability of a fresh draw (N,).
+    """
+    xp = namespace(likelihood)
+    labels = Labels(*(column * 1.0 for column in labels))
+    log_prior, fresh = xp.empty_like(likelihood), xp.empty_like(weights)
+    for rows, streams in groups.turns(weights):
+        mine = Labels(*(column[streams] for column in labels))
+        mix, chain, log_prior[rows] = expected(mine, stay)
+        fresh[rows] = 1 - mine.sticky * stay
+        after = observed(mine, likelihood[rows], weights[rows], mix, chain)
+        for column, values in zip(labels, after, strict=True):
+            column[streams] = values
+    return labels, log_prior, fresh
+
+
+def _updated(
+    state: StreamMoments, y: Any, weights: Any, q: Any, centred: Any, groups: StreamGroups, window: float | None
+) -> StreamMoments:
+    """The moments of both time scales after samples y (N, C) of these weights (N,)."""
+    xp = namespace(y)
+    column = weights[:, None]
+    total = groups.total(weights)
+    some = xp.where(total > 0, total, 1.0)
+    mean = groups.total(column * y) / some[:, None]
+    away = y - groups.spread(mean)
+    second, third = groups.total(column * away**2), groups.total(column * away**3)
+    lengths = xp.stack([xp.full_like(total, math.inf), xp.full_like(total, window or math.inf)], -1)
+    keep = xp.exp(-total[:, None] / lengths)
+    old = state.weight * keep
+    weight = old + total[:, None]
+    safe = xp.where(weight > 0, weight, 1.0)
+    part = (total[:, None] / safe)[..., None]
+    step, before = mean[:, None] - state.mean, old[..., None]
+    kept2, kept3 = state.second * keep[..., None], state.third * keep[..., None]
+    aged = keep * old / safe  # responsibilities age: they were made with older shifts
+    return state._replace(
+        weight=weight,
+        squares=state.squares * keep**2 + groups.total(weights**2)[:, None],
+        mean=state.mean + step * part,
+        second=kept2 + second[:, None] + step**2 * before * part,
+        third=kept3
+        + third[:, None]
+        + step**3 * before * part * (before - total[:, None, None]) / safe[..., None]
+        + 3 * step * (before * second[:, None] - total[:, None, None] * kept2) / safe[..., None],
+        predicted=state.predicted * aged[..., None] + groups.total(column * q)[:, None],
+        peak=state.peak * aged + groups.total(weights * (q * centred).sum(-1))[:, None],
+        trust=state.trust * aged + total[:, None],
+    )
+
+
+def shift_of(state: StreamMoments, use: Constants) -> Any:
+    """The vector to subtract, (K, C): all time first, then the window, shrunk towards it."""
+    shift = 0.0 * state.shift
+    for scale in (EVER,) if use.window is None else (EVER, LATELY):
+        shift = shift + _shrunk_step(state, scale, shift, use.gate)
+    return shift
+
+
+def _shrunk_step(state: StreamMoments, scale: int, shift: Any, gate: float) -> Any:
+    """The step from `shift` to a scale's own estimate, shrunk by its noise, (K, C); 0 where it cannot be told."""
+    xp, classes = namespace(shift), shift.shape[-1]
+    weight = state.weight[:, scale]
+    n = xp.where(weight > 0, weight, 1.0)
+    squares = state.squares[:, scale]
+    effective = weight * weight / xp.where(squares > 0, squares, 1.0)
+    samples = weight if scale == EVER else xp.where(effective < weight, effective, weight)
+    variance, skew = state.second[:, scale].sum(-1) / n, state.third[:, scale].sum(-1) / n
+    told = (samples > FEWEST) & (variance >= TINY) & (math.sqrt(classes) * skew >= gate * variance**1.5)
+    trust = xp.where(state.trust[:, scale] > 0, state.trust[:, scale], 1.0)
+    height = state.peak[:, scale] / (trust * (1 - 1 / classes))
+    share = state.predicted[:, scale] / trust[:, None]
+    step = state.mean[:, scale] - height[:, None] * (share - 1 / classes) - shift
+    # Classes deviate from the model of one equal peak each. Balanced, that cancels; one-sided, it stays.
+    concentration = (share * share).sum(-1)
+    misfit = (variance - height**2 * (1 - concentration)).clip(min=0.0)
+    excess = (concentration - 1 / classes).clip(min=0.0) * classes / (classes - 1)
+    noise = variance / xp.where(samples > 1, samples - 1, 1.0) + misfit * excess
+    factor = (1 - noise / (step * step).sum(-1).clip(min=1e-12)).clip(min=0.0)
+    return xp.where(told, factor, 0.0)[:, None] * step

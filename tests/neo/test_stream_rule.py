@@ -1,0 +1,222 @@
+"""NEO-Stream: the recorded vectors, and the properties it must have."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neotta.errors import OptionError
+from neotta.neo import stream_moments
+from neotta.neo.groups import ManyStreams, SoleStream
+from neotta.neo.stream_rule import StreamRule
+
+
+class Stream:
+    """One stream, as a user would run it."""
+
+    def __init__(self, bias, kind=np.asarray, **options):
+        self.rule = StreamRule(**options)
+        self.kind = kind
+        self.bias = kind(np.asarray(bias, float))
+        self.state = stream_moments.blank(1, len(bias), like=self.bias)
+
+    def step(self, logits, weights=None, adapt=True):
+        logits = np.asarray(logits, float)
+        weights = np.ones(len(logits)) if weights is None else np.asarray(weights, float)
+        rows = self.kind(logits)
+        groups = SoleStream(len(logits))
+        self.state, subtract = self.rule.step(self.state, rows, self.kind(weights), self.bias, groups, adapt)
+        return np.asarray(rows - subtract)
+
+    @property
+    def shift(self):
+        return np.asarray(self.state.shift)[0]
+
+
+def classes_in_turn(rows, classes=5, height=6.0, seed=0, noise=0.3):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(rows) % classes
+    return height * np.eye(classes)[labels] + noise * rng.standard_normal((rows, classes)), labels
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_it_replays_the_recorded_vectors(shared, kind):
+    vectors = json.loads((shared / "safe" / "vectors.json").read_text())
+    for name, case in vectors.items():
+        stream = Stream(case["bias"], kind, **case["options"])
+        logits = np.array(case["logits"])
+        answers = [stream.step(logits[at : at + case["batch"]]) for at in range(0, len(logits), case["batch"])]
+        np.testing.assert_allclose(np.concatenate(answers), case["outputs"], atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(stream.shift, case["shift"], atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(float(stream.state.weight[0, 0]), case["weight"], atol=1e-9, err_msg=name)
+        if case["sticky"] is not None:
+            np.testing.assert_allclose(float(stream.state.sticky[0]), case["sticky"], atol=1e-9, err_msg=name)
+
+
+BATCHES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+OPTIONS = pytest.mark.parametrize("options", [{}, {"prior": False}, {"window": None}], ids=str)
+
+
+def random_batches(sizes, seed, classes=4):
+    rng = np.random.default_rng(seed)
+    data = 3 * rng.standard_normal((sum(sizes), classes))
+    return np.split(data, np.cumsum(sizes)[:-1]), rng.standard_normal(classes)
+
+
+@OPTIONS
+def test_the_first_sample_gets_the_plain_answer(options):
+    logits = np.array([[3.0, -1.0, 0.5, 2.0]])
+    np.testing.assert_allclose(Stream(np.zeros(4), **options).step(logits), logits)
+
+
+def test_two_classes_are_left_alone():
+    logits = np.random.default_rng(0).standard_normal((50, 2))
+    stream = Stream([0.3, -0.2])
+    np.testing.assert_array_equal(stream.step(logits), logits)
+    np.testing.assert_array_equal(stream.step(logits, adapt=False), logits)
+
+
+@OPTIONS
+@settings(max_examples=20)
+@given(sizes=BATCHES, seed=st.integers(0, 1000))
+def test_a_constant_on_all_logits_of_a_row_is_only_passed_on(options, sizes, seed):
+    batches, bias = random_batches(sizes, seed)
+    plain, moved = Stream(bias, **options), Stream(bias, **options)
+    for turn, batch in enumerate(batches):
+        constant = 10.0 * np.arange(len(batch))[:, None] - turn
+        np.testing.assert_allclose(moved.step(batch + constant), plain.step(batch) + constant, atol=1e-9)
+    np.testing.assert_allclose(moved.shift, plain.shift, atol=1e-9)
+
+
+@OPTIONS
+@settings(max_examples=20)
+@given(sizes=BATCHES, seed=st.integers(0, 1000))
+def test_permuted_classes_permute_the_answer(options, sizes, seed):
+    batches, bias = random_batches(sizes, seed)
+    order = np.random.default_rng(seed).permutation(4)
+    plain, permuted = Stream(bias, **options), Stream(bias[order], **options)
+    for batch in batches:
+        np.testing.assert_allclose(permuted.step(batch[:, order]), plain.step(batch)[:, order], atol=1e-9)
+
+
+@settings(max_examples=20)
+@given(sizes=BATCHES, seed=st.integers(0, 1000), repeat=st.booleans())
+def test_the_prior_stays_within_its_bounds(sizes, seed, repeat):
+    batches, bias = random_batches(sizes, seed)
+    stream = Stream(bias)
+    for batch in batches:
+        rows = np.repeat(batch[:1], len(batch), 0) if repeat else batch
+        answer = stream.step(rows)
+        log_prior = answer - rows + stream.shift
+        assert log_prior.max() <= 1 + 1e-9
+        assert log_prior.min() >= np.log(1 - 0.98) - 1e-9
+        assert 0 < float(stream.state.sticky[0]) < 1
+
+
+def test_two_clean_classes_are_not_shifted():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 200)
+    stream = Stream(np.zeros(6))
+    for part in np.split(6.0 * np.eye(6)[labels] + 0.3 * rng.standard_normal((200, 6)), 10):
+        stream.step(part)
+    np.testing.assert_array_equal(stream.shift, 0.0)
+
+
+def test_all_classes_in_turn_without_shift_leave_everything_as_it_is():
+    logits, _ = classes_in_turn(1000)
+    stream = Stream(np.zeros(5))
+    for part in np.split(logits, 50):
+        answer = stream.step(part)
+    assert np.abs(stream.shift).max() < 0.1
+    np.testing.assert_allclose(answer, part, atol=0.15)
+
+
+def test_a_shift_of_balanced_classes_is_taken_out():
+    logits, labels = classes_in_turn(600, seed=1)
+    shift = np.array([5.0, 0.0, -2.0, -1.0, -2.0])
+    stream = Stream(np.zeros(5))
+    answers = np.concatenate([stream.step(part) for part in np.split(logits + shift, 40)])
+    assert (answers.argmax(1) == labels)[100:].mean() > 0.99
+    assert ((logits + shift).argmax(1) == labels).mean() < 0.7
+    np.testing.assert_allclose(stream.shift, shift, atol=0.5)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e30])
+@pytest.mark.parametrize("place", [1, 20, 300])
+def test_one_outlier_never_costs_later_samples_more_than_noise(size, place):
+    logits, labels = classes_in_turn(600)
+    spoilt = np.insert(logits, place, size * np.array([1.0, -2.0, 0.5, 0.0, 0.5]), axis=0)
+    stream = Stream(np.zeros(5))
+    answers = np.concatenate([stream.step(part) for part in np.array_split(spoilt, 40)])
+    right = np.delete(answers, place, axis=0).argmax(1) == labels
+    assert right[place + 100 :].mean() > 0.98
+
+
+@OPTIONS
+@settings(max_examples=20)
+@given(plan=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_size=1, max_size=5))
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_one_stream_in_a_table_answers_as_it_would_alone(kind, options, plan):
+    bias = np.array([0.5, -0.5, 0.2, 0.0])
+    rng = np.random.default_rng(len(plan))
+    alone = [Stream(bias, **options) for _ in range(4)]
+    rule = StreamRule(**options)
+    table = stream_moments.blank(4, 4, like=kind(bias))
+    for streams in plan:
+        rows = 3 * rng.standard_normal((len(streams), 4))
+        ids = np.array(streams)
+        distinct = sorted(set(streams))
+        groups = ManyStreams([distinct.index(each) for each in streams], len(distinct))
+        mine = table._make(column[distinct] for column in table)
+        after, subtract = rule.step(mine, kind(rows), kind(np.ones(len(rows))), kind(bias), groups)
+        for column, values in zip(table, after, strict=True):
+            column[distinct] = values
+        for each in distinct:
+            expected = alone[each].step(rows[ids == each])
+            np.testing.assert_allclose((rows - np.asarray(subtract))[ids == each], expected, atol=1e-9)
+
+
+@OPTIONS
+def test_predicting_changes_nothing_and_rows_of_no_weight_are_not_learnt_from(options):
+    logits, _ = classes_in_turn(40, seed=3)
+    stream, other = Stream(np.zeros(5), **options), Stream(np.zeros(5), **options)
+    stream.step(logits[:20])
+    before = [np.array(column) for column in stream.state]
+    predicted = stream.step(logits[20:25], adapt=False)
+    assert all(np.array_equal(one, two) for one, two in zip(before, stream.state, strict=True))
+    np.testing.assert_allclose(stream.step(logits[20:25], adapt=False), predicted)
+    other.step(np.concatenate([logits[:20], 100 * logits[:3]]), [1.0] * 20 + [0.0] * 3)
+    for name, one, two in zip(stream.state._fields, stream.state, other.state, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-12, err_msg=name)
+
+
+@settings(max_examples=20)
+@given(sizes=st.lists(st.integers(0, 12), min_size=3, max_size=3), seed=st.integers(0, 1000))
+def test_merging_is_associative_commutative_and_exact_in_its_moments(sizes, seed):
+    batches, bias = random_batches(sizes, seed)
+    parts = [Stream(bias, prior=False) for _ in sizes]
+    for part, batch in zip(parts, batches, strict=True):
+        for row in batch:
+            part.step(row[None])
+    rule, (a, b, c) = parts[0].rule, (part.state for part in parts)
+    left, right = rule.merged(rule.merged(a, b), c), rule.merged(a, rule.merged(c, b))
+    for name, one, two in zip(left._fields, left, right, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9, err_msg=name)
+    empty = stream_moments.blank(1, 4, like=bias)
+    again = rule.merged(left, empty)
+    np.testing.assert_allclose(again.mean, left.mean)
+    np.testing.assert_allclose(again.shift, left.shift)
+
+
+def test_options_out_of_range_are_refused():
+    for wrong in (
+        {"gate": -1}, {"gate": float("nan")}, {"gate": "0.6"}, {"stay": 1.0}, {"stay": -0.1}, {"window": 0},
+        {"window": "long"}, {"prior": 1},
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            StreamRule(**wrong)

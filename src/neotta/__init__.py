@@ -1,8 +1,8 @@
 """Test-time adaptation of image classifiers by latent re-centering.
 
 ```python
-model = neotta.adapt(model)                 # NEO in the place of the linear head
-adapter = neotta.create("sar", model)       # or any other method, by name
+model = neotta.adapt(model)                 # NEO replaces the linear head
+adapter = neotta.create("sar", model)       # any other method, by name
 ```
 """
 

@@ -1,4 +1,4 @@
-"""`python -m neotta` is `neotta`."""
+"""`python -m neotta` runs the command line."""
 
 from neotta.cli import main
 

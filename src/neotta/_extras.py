@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, and if one is missing, an error that names the extra to install."""
+"""Imports of optional packages; if one is missing, the error names the extra to install."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ EXTRAS = {
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
 }
-"""Each optional package and the extra that installs it."""
+"""The extra that installs each optional package."""
 
 
 def need(package: str, purpose: str) -> Any:
     """Import an optional package or module.
 
     Args:
-        package: Such as `"onnx"` or `"pyarrow.parquet"`.
-        purpose: What it is needed for, as the subject of the message: "exporting to ONNX".
+        package: For example `"onnx"` or `"pyarrow.parquet"`.
+        purpose: What needs it, as the subject of the message: "exporting to ONNX".
 
     Raises:
         MissingExtraError: It is not installed.
@@ -41,7 +41,7 @@ def need(package: str, purpose: str) -> Any:
 
 @contextlib.contextmanager
 def naming_the_extra(purpose: str) -> Iterator[None]:
-    """Turn the error about a missing optional package into one that says which extra to install."""
+    """Convert the error for a missing optional package into one that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees either the old content or the new, never half of it."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it takes the place of `path` in one step.
+    """Yield a temporary path in the same folder, and rename it to `path` on success.
 
-    If the block raises, or the process dies in it, the old file stays whole.
+    If the block raises, or the process dies in it, the old file is unchanged.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def _umask() -> int:
 
 
 def _sync(path: Path) -> None:
-    """Ask the system to bring a file or directory to the disk, where it can."""
+    """Flush a file or directory to disk, if the system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
-"""Public names that are imported when they are first used.
+"""Public names that are imported on first use.
 
-`import neotta` then costs nothing, and the parts that do not need torch work without it.
+This keeps `import neotta` cheap, and lets the parts that do not need torch work without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
 
     Args:
         package: The package's `__name__`.
-        homes: Public name to the module that defines it, or that it is.
+        homes: For each public name, the module that defines it (or the submodule itself).
     """
 
     def getattribute(name: str) -> Any:

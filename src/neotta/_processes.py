@@ -1,4 +1,4 @@
-"""Processes of our own: they leave Ctrl-C to the one that started them, and end when it does."""
+"""Worker processes: they ignore Ctrl-C and exit with the process that started them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C in this block, and for good in the processes that it starts, where the system can."""
+    """Block Ctrl-C in this block, and permanently in the processes it starts, if the system supports it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -30,12 +30,12 @@ def interrupts_held() -> Iterator[None]:
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody asked this process to end, with SIGTERM."""
+    """This process received SIGTERM."""
 
 
 @contextmanager
 def terminations_raised() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` in this block of the main thread, so that what is open is closed."""
+    """Raise `Terminated` on SIGTERM in this block (main thread only), so that resources are closed."""
 
     def stop(*_: object) -> None:
         raise Terminated
@@ -48,7 +48,7 @@ def terminations_raised() -> Iterator[None]:
 
 
 def begin_worker() -> None:
-    """Leave Ctrl-C to the process that started this one, and end when that ends, even by a kill."""
+    """Ignore Ctrl-C, and exit when the parent process exits, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

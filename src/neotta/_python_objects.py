@@ -1,4 +1,4 @@
-"""Objects of the user's own, named by where they are defined: `py:<module or path/to/file.py>:<name>`."""
+"""Loading of user-defined objects by location: `py:<module or path/to/file.py>:<name>`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from neotta.errors import CodeError, NeottaError, UnknownNameError
 
 
 def load_object(target: str) -> Any:
-    """Import a file or module of the user's and return what it defines under a name.
+    """Import a user's file or module and return one of its objects.
 
     Args:
-        target: `"py:<module>:<name>"` or `"py:<path>.py:<name>"`; relative paths start at the working directory.
+        target: `"py:<module>:<name>"` or `"py:<path>.py:<name>"`; paths are relative to the working directory.
 
     Raises:
-        UnknownNameError: Nothing of this name is defined there.
-        CodeError: There is no such file or module, or its code raises an error.
+        UnknownNameError: The module does not define this name.
+        CodeError: The file or module does not exist, or its code raises an error.
     """
     place, _, name = target.removeprefix("py:").rpartition(":")
     if not place or not name:
-        raise CodeError(f"{target!r} names no object: write py:<module or file.py>:<name>")
+        raise CodeError(f"{target!r} names no object: expected py:<module or file.py>:<name>")
     path = Path(place).expanduser() if place.endswith(".py") else None
     with beside(target), blamed_on(f"py:{place}"):
         module = importlib.import_module(place) if path is None else _import_file(path)
@@ -39,7 +39,7 @@ def load_object(target: str) -> Any:
 
 @contextlib.contextmanager
 def beside(target: str) -> Iterator[None]:
-    """Let code find what lies beside it: its folder (of a module: the working directory) is on Python's path."""
+    """Let user code import its siblings: put its folder (of a module: the working directory) on Python's path."""
     place = target.removeprefix("py:").rpartition(":")[0]
     folder = Path(place).expanduser().parent.resolve() if place.endswith(".py") else Path.cwd()
     sys.path.append(str(folder))
@@ -51,7 +51,7 @@ def beside(target: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blamed_on(what: str) -> Iterator[None]:
-    """Say whose code raised an error; those of neotta speak for themselves."""
+    """Convert errors raised by user code to `CodeError`; neotta's own errors pass through."""
     try:
         yield
     except NeottaError:
@@ -67,6 +67,6 @@ def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise CodeError(f"{str(path)!r} cannot be imported")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look up their module here
     spec.loader.exec_module(module)
     return module

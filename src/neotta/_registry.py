@@ -1,7 +1,7 @@
-"""Named things that can be added from outside: methods, data layouts, corruptions, exporters.
+"""Registries of methods, data layouts, corruptions and exporters, which can be extended from outside.
 
-A registry knows what is registered with its decorator, what installed packages announce as entry points, and, where a
-name begins with `py:`, what a file or module of the user's defines.
+A registry contains what is registered with its decorator and what installed packages declare as entry points. A name
+that starts with `py:` is loaded from a file or module.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Thing = TypeVar("Thing")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Things of one kind by name.
+    """Objects of one kind by name.
 
     Args:
-        kind: What one of them is called in messages, such as "method".
-        group: The entry-point group in which installed packages announce theirs; None if they cannot.
-        builtin: Modules that register the package's own when they are imported, which happens on first use.
-        check: Called with the name and the thing before it is registered; raises an error to refuse it.
-        error: Makes the error for an unknown name from the name and the known names.
+        kind: Used in messages, for example "method".
+        group: The entry-point group for plug-ins; None if there are none.
+        builtin: Modules that register the built-in objects, imported on first use.
+        check: Called with the name and the object before registration; raises an error to reject it.
+        error: Creates the error for an unknown name from the name and the known names.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Registry(Mapping[str, T], Generic[T]):
         self._ready = False
 
     def register(self, name: str, thing: T) -> T:
-        """Add one; a class or function that is defined again (in a notebook, by a reload) replaces itself.
+        """Register an object; redefining a class or function (in a notebook, by a reload) replaces it.
 
         Raises:
-            ValueError: The name is taken.
+            ValueError: The name is already registered.
         """
         self._check(name, thing)
         present = self._things.get(name)
@@ -73,10 +73,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return add
 
     def find(self, name: str) -> T:
-        """The thing of a name; `py:path/to/file.py:Name` and `py:module:Name` are loaded from there.
+        """Return the object of this name; `py:path/to/file.py:Name` and `py:module:Name` are imported.
 
         Raises:
-            NeottaError: There is none of this name, or its code raises an error.
+            NeottaError: The name is unknown, or its code raises an error.
         """
         if name.startswith("py:"):
             return self._from_file(name)
@@ -88,7 +88,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._things[name]
 
     def available(self) -> dict[str, T]:
-        """Everything that can be loaded; a plug-in that cannot is left out with a warning."""
+        """Load everything; a plug-in that fails is skipped with a warning."""
         found: dict[str, T] = {}
         for name in self:
             try:
@@ -98,7 +98,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return found
 
     def _from_file(self, name: str) -> T:
-        """Load what a file or module defines, once for as long as the file does not change."""
+        """Load an object from a file or module, again only if the file has changed."""
         path = Path(name.removeprefix("py:").rpartition(":")[0]).expanduser()
         changed = path.stat().st_mtime if path.is_file() else 0.0
         key = (name, Path.cwd(), changed)
@@ -109,7 +109,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._files[key]
 
     def _load(self) -> None:
-        """Import the package's own modules and read what others announce, once."""
+        """Import the built-in modules and find the plug-ins, once."""
         if self._ready:
             return
         self._ready = True
@@ -122,16 +122,16 @@ class Registry(Mapping[str, T], Generic[T]):
                 self._plugins[entry.name] = entry
 
     def _take(self, name: str, entry: EntryPoint) -> None:
-        """Import what a package announces."""
+        """Import a plug-in."""
         try:
             thing = entry.load()
-            if name not in self._things:  # unless its decorator did
+            if name not in self._things:  # its decorator may have done so
                 self.register(name, thing)
             del self._plugins[name]
         except Exception as error:
             raise NeottaError(f"the {self.kind} {name!r} of {entry.value!r} cannot be loaded: {error}") from error
 
-    # ---- as a mapping: everything that is registered or announced
+    # ---- mapping: everything registered, plug-ins included
 
     def __getitem__(self, name: str) -> T:
         return self.find(name)
@@ -145,7 +145,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def _origin(thing: Any) -> Any:
-    """Where a class or function is defined; anything else is known by itself."""
+    """Identify a class or function by where it is defined, anything else by itself."""
     if isinstance(thing, type) or callable(thing):
         return getattr(thing, "__module__", None), getattr(thing, "__qualname__", id(thing))
     return id(thing)

@@ -1,4 +1,4 @@
-"""Warnings that point at the line of the caller, however many layers of a network lie in between."""
+"""Warnings that point at the user's line, not at a layer of the network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PASSED_THROUGH = ("neotta", "torch", "timm", "transformers", "torchvision")
 
 
 def warn(message: str) -> None:
-    """Warn, at the nearest line that is neither of this package nor of a library that runs it."""
+    """Warn at the nearest caller outside this package and the libraries that call it."""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and _package(frame.f_globals.get("__name__")) in _PASSED_THROUGH:
         level, frame = level + 1, frame.f_back

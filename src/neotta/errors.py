@@ -1,32 +1,31 @@
-"""Every error that neotta raises on purpose.
+"""The errors that neotta raises.
 
 ```
 NeottaError
 ├── OptionError (ValueError)            an option is unknown, of the wrong type, or out of range
-├── InputError (ValueError)             a tensor or image cannot be used: size, dtype, shape
+├── InputError (ValueError)             a tensor or image has the wrong size, dtype or shape
 ├── UnknownNameError (KeyError)         a name is not registered; the nearest one is suggested
 │   ├── UnknownMethodError
 │   └── UnknownModelError
-├── ModelError (ValueError)             the model cannot be used as asked
-│   ├── HeadNotFoundError               no linear head, or the layer named is not one
+├── ModelError (ValueError)             the model cannot be used this way
+│   ├── HeadNotFoundError               no linear head was found, or the named layer is not one
 │   ├── AmbiguousHeadError              several layers could be the head
-│   ├── UnsupportedModelError           this method cannot work on this model
-│   ├── NotAdaptedError                 the model carries no NEO head
-│   ├── AlreadyAdaptedError             the model carries one already, of another kind
-│   └── ModelChangedError               the model's head was exchanged behind an adapter's back
+│   ├── UnsupportedModelError           this method does not work on this model
+│   ├── NotAdaptedError                 the model has no NEO head
+│   ├── AlreadyAdaptedError             the model already has a different NEO head
+│   └── ModelChangedError               the model's head was replaced after the adapter was created
 ├── ModelLoadError (OSError)            weights are missing, damaged or cannot be reached
 ├── StateError (ValueError)             a saved state cannot be used
 │   ├── StateFileError                  the file is missing, damaged or of another format
 │   └── StateMismatchError              the file belongs to another model or method
 ├── DataError (ValueError)              a dataset, image or archive cannot be used
-├── CodeError (RuntimeError)            code of the user's own is missing, or raises an error
+├── CodeError (RuntimeError)            user code is missing or raises an error
 ├── StorageError (OSError)              results or a cache cannot be written: disk full, no permission
-├── WorkerError (RuntimeError)          a process started for a piece of work died or took too long
+├── WorkerError (RuntimeError)          a worker process died or took too long
 └── MissingExtraError (ImportError)     an optional package is not installed
 ```
 
-Each also derives from the built-in error in brackets, so that code which does not know neotta can catch it.
-Messages say what was wrong, what was got, and what to do.
+Each also derives from the built-in error in brackets.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class OptionError(NeottaError, ValueError):
 
 
 class InputError(NeottaError, ValueError):
-    """A tensor or image cannot be used: its size, dtype or shape is wrong."""
+    """A tensor or image has the wrong size, dtype or shape."""
 
 
 class UnknownNameError(NeottaError, KeyError):
@@ -54,7 +53,7 @@ class UnknownNameError(NeottaError, KeyError):
         self.known = sorted(known)
         super().__init__(f"unknown {kind} {name!r}: {suggestion(name, self.known)}{hint and f' ({hint})'}")
 
-    def __str__(self) -> str:  # KeyError would show the message in quotes
+    def __str__(self) -> str:  # KeyError would quote the message
         return str(self.args[0])
 
 
@@ -73,31 +72,31 @@ class UnknownModelError(UnknownNameError):
 
 
 class ModelError(NeottaError, ValueError):
-    """The model cannot be used as asked."""
+    """The model cannot be used this way."""
 
 
 class HeadNotFoundError(ModelError):
-    """The model has no linear head, or the layer named is not one."""
+    """No linear head was found, or the named layer is not one."""
 
 
 class AmbiguousHeadError(ModelError):
-    """Several layers could be the head; the caller has to name one."""
+    """Several layers could be the head; name one."""
 
 
 class UnsupportedModelError(ModelError):
-    """This method cannot work on this model."""
+    """This method does not work on this model."""
 
 
 class NotAdaptedError(ModelError):
-    """The model carries no NEO head."""
+    """The model has no NEO head."""
 
 
 class AlreadyAdaptedError(ModelError):
-    """The model carries a NEO head already, of another kind."""
+    """The model already has a different NEO head."""
 
 
 class ModelChangedError(ModelError):
-    """The model's head was exchanged after the adapter was made."""
+    """The model's head was replaced after the adapter was created."""
 
 
 class ModelLoadError(NeottaError, OSError):
@@ -121,15 +120,15 @@ class DataError(NeottaError, ValueError):
 
 
 class CodeError(NeottaError, RuntimeError):
-    """Code of the user's own (`py:...`) is missing, or raises an error."""
+    """User code (`py:...`) is missing or raises an error."""
 
 
 class StorageError(NeottaError, OSError):
-    """Results or a cache cannot be written: the disk is full, or it is not allowed."""
+    """Results or a cache cannot be written: disk full, no permission."""
 
 
 class WorkerError(NeottaError, RuntimeError):
-    """A process started for a piece of work died or took too long."""
+    """A worker process died or took too long."""
 
 
 class MissingExtraError(NeottaError, ImportError):
@@ -142,7 +141,7 @@ class MissingExtraError(NeottaError, ImportError):
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What somebody may have meant by a name that is not known, or else what is known."""
+    """Suggest the nearest known name, or list the known ones."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f"did you mean {by_lower[near[0]]!r}?" if near else f"known: {', '.join(by_lower.values()) or 'none'}"

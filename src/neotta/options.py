@@ -1,4 +1,4 @@
-"""Options of methods: named, typed and checked when they are given."""
+"""Typed, validated options of methods."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from neotta.errors import OptionError
 
 EVERYWHERE = ("paper", "original")
-"""Presets that every method has: as in the NEO paper, and as in its own publication. Mostly they are the same."""
+"""Presets of every method: as in the NEO paper, and as in the method's own paper. They often agree."""
 
 Self = TypeVar("Self", bound="Options")
 
 
 def named(method: str) -> BeforeValidator:
-    """Let a list of names be a single one too, and take names with the method's own in front, as in recorded runs."""
+    """Accept a single name for a list, and names prefixed with the method's own, as in recorded runs."""
 
     def unprefixed(value: Any) -> Any:
         names = [value] if isinstance(value, str) else value
@@ -29,10 +29,10 @@ def named(method: str) -> BeforeValidator:
 
 
 class Options(BaseModel):
-    """Base of every method's options.
+    """Base class of the options of a method.
 
-    A subclass lists its fields, each as `Field(default, description=...)`; `neotta methods NAME` shows the description.
-    Defaults are those of the NEO paper; `presets` says what other presets change.
+    A subclass declares each option as `Field(default, description=...)`; `neotta methods NAME` shows the description.
+    Defaults are those of the NEO paper; `presets` lists what other presets change.
     """
 
     model_config = ConfigDict(
@@ -43,10 +43,10 @@ class Options(BaseModel):
 
     @classmethod
     def make(cls: type[Self], method: str, given: Mapping[str, Any], preset: str = "paper") -> Self:
-        """Check what the caller gave, on top of a preset.
+        """Validate options given on top of a preset.
 
         Raises:
-            OptionError: An option is unknown, of the wrong type, or out of range; or there is no such preset.
+            OptionError: An option is unknown, of the wrong type, or out of range, or the preset is unknown.
         """
         known = list(dict.fromkeys([*EVERYWHERE, *cls.presets]))
         if preset not in known:
@@ -58,7 +58,7 @@ class Options(BaseModel):
             raise OptionError(cls._explain(method, given, error)) from None
 
     def changed(self: Self, method: str, **changes: Any) -> Self:
-        """Return a checked copy with some options changed."""
+        """Return a validated copy with some options changed."""
         return type(self).make(method, {**self.given(), **changes})
 
     def given(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Options(BaseModel):
 
     @classmethod
     def _explain(cls, method: str, given: Mapping[str, Any], error: ValidationError) -> str:
-        """One line for the first option that is wrong."""
+        """Describe the first invalid option in one line."""
         errors = error.errors()
         name = str(errors[0]["loc"][0]) if errors[0]["loc"] else ""
         if errors[0]["type"] == "extra_forbidden":
@@ -78,7 +78,7 @@ class Options(BaseModel):
         if errors[0]["type"] == "missing":
             return f"method {method!r} needs the option {name!r}"
         messages = [_message(each["msg"]) for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
-        message = ", or ".join(dict.fromkeys(messages))  # one for each kind of value that is allowed
+        message = ", or ".join(dict.fromkeys(messages))  # one for each allowed type
         if not name:
             return f"method {method!r}: {message}"
         return f"option {name!r} of method {method!r} is {given[name]!r}: {message}"

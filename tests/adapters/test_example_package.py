@@ -57,7 +57,10 @@ def test_it_is_created(run):
     assert run("-c", CODE) == "(4, 7)\n"
 
 
-@pytest.mark.parametrize("method", ["prior", f"py:{EXAMPLE}/neotta_example_method.py:Prior"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method", ["prior", f"py:{EXAMPLE}/neotta_example_method.py:Prior"], ids=["installed", "in a file"]
+)
 def test_it_is_measured(run, tmp_path, method):
     output = tmp_path / "results.jsonl"
     words = ["--data", "digits", "--corruptions", "fog", "--samples", "64", "--output", str(output)]
@@ -67,6 +70,7 @@ def test_it_is_measured(run, tmp_path, method):
     assert {record["method"]: record["options"] for record in records}[method] == {"strength": "0.5"}
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(run):
     tests = EXAMPLE / "tests"
     assert "passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(tests))

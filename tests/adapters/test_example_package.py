@@ -25,6 +25,7 @@ print(tuple(adapter(torch.randn(4, 3, 32, 32)).shape))
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Install the example beside neotta, without network; then run Python with it."""
+    pytest.importorskip("typer", reason="needs the command line")
     if importlib.util.find_spec("setuptools") is None:
         pytest.skip("needs setuptools, which builds the example")
     folder = tmp_path_factory.mktemp("installed")

@@ -12,26 +12,16 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from neotta.adapters import augment as ops
-from neotta.adapters.augment import Augmentation, Ranges
+from neotta.adapters.augment import Augmentation, Parameters
 from neotta.errors import InputError
 
-STILL = Ranges(
-    brightness=(1, 1),
-    contrast=(1, 1),
-    saturation=(1, 1),
-    hue=(0, 0),
-    gamma=(1, 1),
-    angle=(0, 0),
-    translate=0,
-    scale=(1, 1),
-    sigma=(0.001, 0.001),
-    flip=0,
-    noise=0,
+STILL = Parameters(
+    brightness=1, contrast=1, saturation=1, hue=0, gamma=1, angle=0, scale=1, sigma=0.001, translate=(0, 0), flip=False
 )
 
 
-def seeded(seed=0, ranges=None):
-    return Augmentation(torch.Generator().manual_seed(seed), ranges)
+def seeded(seed=0):
+    return Augmentation(torch.Generator().manual_seed(seed))
 
 
 def pixels(*shape, dtype=torch.float32, seed=1):
@@ -60,20 +50,26 @@ def test_any_size(height, width, channels, batch, double, seed):
 @pytest.mark.parametrize("size", [(16, 16), (17, 9), (3, 2), (1, 1)])
 def test_identity_when_nothing_is_drawn(size):
     images = pixels(2, 3, *size, dtype=torch.float64)
-    torch.testing.assert_close(seeded(ranges=STILL)(images), images, atol=1e-7, rtol=0)
+    torch.testing.assert_close(ops.augment(images, STILL), images, atol=1e-7, rtol=0)
 
 
-@pytest.mark.parametrize("changed", [{"flip": 1}, {"noise": 0.1}, {"angle": (9, 9)}, {"hue": (0.2, 0.2)}])
-def test_every_range_counts(changed):
+@pytest.mark.parametrize("changed", [{"flip": True}, {"translate": (2, 1)}, {"angle": 9.0}, {"hue": 0.2}])
+def test_every_parameter_counts(changed):
     images = pixels(1, 3, 12, 12)
-    assert not torch.allclose(seeded(ranges=STILL._replace(**changed))(images), images, atol=1e-3)
+    assert not torch.allclose(ops.augment(images, STILL._replace(**changed)), images, atol=1e-3)
+
+
+def test_noise_is_added():
+    images = torch.full((1, 1, 64, 64), 0.5)
+    noisy, drawn = seeded(3), seeded(3).draw(64, 64)
+    noise = noisy(images) - ops.augment(images, drawn)
+    assert noise.std() == pytest.approx(ops.NOISE, rel=0.1)
 
 
 def test_parameters_lie_in_their_ranges_and_fill_them():
-    augmentation, ranges = seeded(), Ranges()
+    augmentation = seeded()
     drawn = [augmentation.draw(48, 32) for _ in range(400)]
-    for name in ("brightness", "contrast", "saturation", "hue", "gamma", "angle", "scale", "sigma"):
-        low, high = getattr(ranges, name)
+    for name, (low, high) in ops.RANGES.items():
         values = torch.tensor([getattr(one, name) for one in drawn])
         assert low <= values.min() < low + 0.05 * (high - low), name
         assert high >= values.max() > high - 0.05 * (high - low), name

@@ -206,7 +206,7 @@ def test_wrong_options_are_refused():
     with pytest.raises(OptionError, match="augmentation"):
         cotta(augmentation="flip")
     for name in ("mean", "std"):
-        with pytest.raises(OptionError, match=f"'{name}' of method 'cotta' has 2 numbers, and no layer"):
+        with pytest.raises(OptionError, match=f"'{name}' of method 'cotta' has 2 numbers, but no layer"):
             cotta(**{name: (0.5, 0.5)})
     with pytest.raises(InputError, match="'mean' has 16 numbers, the images have 3 channels"):
         unsure(mean=[0.5] * 16)(images())  # such layers there are, further up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 
@@ -9,7 +10,14 @@ import pytest
 import torch
 
 import neotta
-from neotta.errors import AlreadyAdaptedError, InputError, OptionError, UnknownMethodError, UnsupportedModelError
+from neotta.errors import (
+    AlreadyAdaptedError,
+    InputError,
+    MissingExtraError,
+    OptionError,
+    UnknownMethodError,
+    UnsupportedModelError,
+)
 from neotta.testing import CHECKS, MODELS, Case, Check
 from neotta.testing._case import images
 
@@ -80,14 +88,16 @@ def continued(tmp_path_factory):
     """What every method answers here and, its state loaded, in a new process: one for all, as it takes seconds."""
     from safetensors.torch import load_file
 
-    folder, here = tmp_path_factory.mktemp("states"), {}
+    folder, here, adapters = tmp_path_factory.mktemp("states"), {}, {}
     for method, kind in LAST_KIND.items():
-        adapter = Case(method, kind, MODELS[kind]).adapter()
+        with contextlib.suppress(MissingExtraError):
+            adapters[method] = Case(method, kind, MODELS[kind]).adapter()
+    for method, adapter in adapters.items():
         for seed in range(2):
             adapter(images(6, seed))
         adapter.save(folder / method)
         here[method] = adapter(images(5, seed=7))
-    pairs = [f"{method}@{kind}" for method, kind in LAST_KIND.items()]
+    pairs = [f"{method}@{LAST_KIND[method]}" for method in adapters]
     subprocess.run([sys.executable, "-W", "error", "-c", IN_A_NEW_PROCESS, folder, *pairs], check=True)
     return here, load_file(folder / "answers")
 
@@ -95,6 +105,8 @@ def continued(tmp_path_factory):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_state_continues_exactly_in_a_new_process(method, continued):
     here, there = continued
+    if method not in here:
+        pytest.skip(f"{method} needs a package that is not installed")
     assert torch.equal(here[method], there[method])
 
 

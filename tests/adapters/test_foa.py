@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.states import same
 from torch import nn
 
 import neotta
@@ -50,10 +51,6 @@ def images(count, seed=1, dtype=torch.float32):
 
 def make(model=None, **options):
     return neotta.create("foa", model or timm_vit(), **{"source": images(12, seed=0), **options})
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[name].nan_to_num(-1), b[name].nan_to_num(-1)) for name in a)
 
 
 # ---- prompts and features

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from support.states import same
 from torch import nn
 
 import neotta
@@ -25,12 +26,6 @@ def network(dtype=torch.float32):
 
 def images(rows=6, seed=0):
     return torch.randn(rows, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(
-        torch.equal(one[name].nan_to_num(-1), other[name].nan_to_num(-1)) for name in one
-    )
 
 
 @pytest.mark.parametrize(

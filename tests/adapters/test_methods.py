@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -119,3 +122,49 @@ def test_options_that_follow_from_the_data():
     assert data_options("foa", facts, ["source"]) == {}
     more = Declaration(needs="images", options_from_data=lambda facts: {"dark": facts.mean[0], "light": 1})
     assert more.data_options(facts, {"light": 2}) == {"dark": 0.1}
+
+
+def test_public_names():
+    for name in neotta.adapters.__all__:
+        assert getattr(neotta.adapters, name) is not None
+        assert name in dir(neotta.adapters)
+
+
+def test_imports_are_cheap():
+    """Importing the package imports no torch, and listing the methods nothing that only some of them use."""
+    code = """
+import sys, neotta.adapters
+assert "torch" not in sys.modules
+import neotta
+neotta.methods()
+print(sorted({"timm", "transformers", "torchvision", "cma", "scipy", "pandas", "PIL"} & set(sys.modules)))
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_embeddings_and_logits_of_one_forward_pass():
+    model, images = network(), torch.randn(4, 3, 8, 8)
+    encoder, head = neotta.split(model)
+    embeddings, logits = neotta.adapters.forward_with_embeddings(model, head, images)
+    torch.testing.assert_close(embeddings, encoder(images))
+    torch.testing.assert_close(logits, head(embeddings))
+    (by_bias,) = torch.autograd.grad(embeddings.sum() + logits.sum(), model[0].bias)
+    assert by_bias.abs().sum() > 0
+    other = {"0.bias": torch.zeros(4)}
+    assert not torch.equal(neotta.adapters.forward_with_embeddings(model, head, images, other)[0], embeddings)
+    assert not head._forward_pre_hooks
+
+
+def test_a_gradient_method_sees_its_own_tensors():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    ).eval()
+    adapter = neotta.create("tent", model, classes=[0, 2, 3])
+    with torch.enable_grad():
+        embeddings, logits = adapter.forward_with_embeddings(torch.randn(6, 3, 8, 8))
+        grads = adapter.gradients(embeddings.square().sum() + logits.sum())
+    assert embeddings.shape == (6, 4)
+    assert logits.shape == (6, 3)
+    assert all(grad.abs().sum() > 0 for grad in grads)
+    torch.testing.assert_close(logits, adapter.classify(embeddings))
+    assert all(parameter.requires_grad for parameter in model.parameters())

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.states import same
 from torch import nn
 from torch.func import functional_call
 
@@ -59,10 +60,6 @@ class CNN(nn.Module):
 def batches(count, size=8, seed=1, dtype=torch.float64):
     random = torch.Generator().manual_seed(seed)
     return [torch.randn(size, 3, 16, 16, generator=random, dtype=dtype) for _ in range(count)]
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[name].nan_to_num(-1), b[name].nan_to_num(-1)) for name in a)
 
 
 def entropies(logits):

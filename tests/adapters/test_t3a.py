@@ -230,7 +230,7 @@ def test_a_damaged_state_is_refused():
     with pytest.raises(StateMismatchError, match="another model"):
         adapter.load_state_dict({**before, "directions": before["directions"][:, 1:]})
     unfiltered = neotta.create("t3a", Flat(), filter_k=-1)
-    with pytest.raises(StateMismatchError, match="misses"):
+    with pytest.raises(StateMismatchError, match="lacks"):
         adapter.load_state_dict(unfiltered.state_dict())
     assert all(torch.equal(before[name], tensor) for name, tensor in adapter.state_dict().items())
 

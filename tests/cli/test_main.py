@@ -96,6 +96,7 @@ def test_all_about_a_method(method, monkeypatch, capsys):
     methods(method, table=False)
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
+    assert any(line.startswith(f"Needs: {kind.declaration.needs}") for line in lines)
     for name in kind.Options.model_fields:
         place = lines.index(name)  # whole
         assert "default" in " ".join(lines[place + 1 : place + 3])

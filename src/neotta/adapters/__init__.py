@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from neotta.adapters.declaration import DataFacts, Declaration
     from neotta.adapters.gradient import GradientAdapter, entropy, forward_with_embeddings, norm_affine
     from neotta.adapters.registry import create, data_options, find, methods
+    from neotta.neo.module_swap import ModuleSwap
     from neotta.options import Options
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Declaration",
     "EmbeddingAdapter",
     "GradientAdapter",
+    "ModuleSwap",
     "Options",
     "create",
     "data_options",
@@ -39,6 +41,7 @@ __getattr__, __dir__ = lazy(
         "Declaration": "neotta.adapters.declaration",
         "EmbeddingAdapter": "neotta.adapters.base",
         "GradientAdapter": "neotta.adapters.gradient",
+        "ModuleSwap": "neotta.neo.module_swap",
         "Options": "neotta.options",
         "create": "neotta.adapters.registry",
         "data_options": "neotta.adapters.registry",

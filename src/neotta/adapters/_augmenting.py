@@ -1,4 +1,4 @@
-"""What the methods that look at augmented images share: how views are made, and randomness that can be saved."""
+"""The base of methods that use augmented images: how views are made, with a generator that can be saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A = TypeVar("A", bound="AugmentingOptions")
 
 
 class AugmentingOptions(Options):
-    """Options of methods that look at augmented images."""
+    """Options of methods that use augmented images."""
 
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness.")
     mean: float | Annotated[tuple[float, ...], Strict(False)] = Field(
@@ -60,7 +60,7 @@ class AugmentingAdapter(GradientAdapter[A]):
         logits, learnt = self._learn(images)
         if learnt:
             self.watch(logits)
-        else:  # such a batch leaves no trace, not even in the draws that follow
+        else:  # a bad batch must not affect later draws either
             self.generator.set_state(before)
         return logits
 
@@ -76,14 +76,14 @@ class AugmentingAdapter(GradientAdapter[A]):
         return (given(images * std + mean) - mean) / std
 
     def _check_channels(self) -> None:
-        """Refuse now, rather than at the first view, what no layer of the model could read."""
+        """Raise an error now, rather than at the first view, if no layer takes this number of channels."""
         read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
         for name in ("mean", "std"):
             given = getattr(self.options, name)
             if read and isinstance(given, tuple) and len(given) not in read:
                 raise OptionError(
-                    f"option {name!r} of method {self.name!r} has {len(given)} numbers, and no layer of the model "
-                    "reads images of so many channels: give one number, or one per channel"
+                    f"option {name!r} of method {self.name!r} has {len(given)} numbers, but no layer of the model "
+                    "takes images with that many channels: give one number, or one per channel"
                 )
 
     def _per_channel(self, name: str, images: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class AugmentingAdapter(GradientAdapter[A]):
         return given.reshape(-1, 1, 1)
 
     def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; another seed starts the generator afresh."""
+        """Change options in the middle of a stream; a new seed restarts the generator."""
         super().configure(**changes)
         if "seed" in changes:
             self.generator.manual_seed(self.options.seed)

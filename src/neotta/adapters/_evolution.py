@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -121,11 +122,9 @@ class Evolution:
 
 
 def _get(owner: Any, name: str) -> Any:
-    for part in name.split("."):
-        owner = getattr(owner, part)
-    return owner
+    return operator.attrgetter(name)(owner)
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
-    *path, last = name.split(".")
-    setattr(_get(owner, ".".join(path)) if path else owner, last, value)
+    path, _, last = name.rpartition(".")
+    setattr(_get(owner, path) if path else owner, last, value)

@@ -1,8 +1,8 @@
-"""The largest entries of a long tensor, taken out and put back, in as little memory as they take.
+"""The largest entries of a long tensor, stored compactly and restored.
 
-This is work on every number that a linear layer sees. On a CPU numpy does it where they are many, in parts that fit
-into the cache: several times as fast as the same with torch's operations. More threads would make it slower: each of
-these short calls takes the interpreter's lock and gives it back.
+This touches every number that a linear layer sees. Long tensors on a CPU are processed by numpy, in parts that fit
+into the cache, which is several times as fast as torch's operations. Threads would make it slower: the calls are
+short, and each takes the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn import functional
 
 MANY = 2**18
-"""From so many numbers on that pays. Below, torch decides which of several equal numbers are among the largest."""
+"""Length from which numpy is used. Below, torch decides which of several equal numbers are kept."""
 PART = 2**18
-"""How many numbers are looked at at a time."""
+"""Number of entries processed at a time."""
 SAMPLE = 2**14
-"""How many numbers are looked at to guess where the least of the largest lies."""
+"""Number of entries from which the threshold is estimated."""
 
 Array = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""Adam and SGD: their options, a state that is there from the start, and steps that stay in range."""
+"""Adam and SGD: their options, their initial state, and whether a step stays in range."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WeightDecay = Annotated[float, Field(ge=0, description="Weight decay.")]
 
 
 def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.optim.Optimizer:
-    """Adam or SGD, by name, with what a method's options say of it; torch's defaults for what they do not."""
+    """Adam or SGD, by name, with those of its settings that a method has as options."""
     adam = kind == "adam"
     names = ("lr", "betas", "eps", "weight_decay") if adam else ("lr", "momentum", "nesterov", "weight_decay")
     given = {name: value for name, value in options.given().items() if name in names}
@@ -38,7 +38,7 @@ def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.o
 
 
 def start_state(optimizer: torch.optim.Optimizer) -> None:
-    """Fill in the state that the optimiser would make at its first step, so that it is there to be saved and loaded."""
+    """Create the state that the optimiser would create at its first step, so that it can be saved and loaded."""
     for group in optimizer.param_groups:
         for tensor in group["params"]:
             state: dict[str, Any] = {}
@@ -57,12 +57,12 @@ def rate(group: Mapping[str, Any]) -> float:
 
 
 def limit(dtype: torch.dtype) -> float:
-    """The magnitude from which on weights are of no use: the product of two overflows."""
+    """The magnitude above which weights are useless, since the product of two overflows."""
     return math.sqrt(torch.finfo(dtype).max)
 
 
 def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtype) -> bool:
-    """Whether a step of Adam or SGD surely ends in range; then nothing has to be kept to take it back.
+    """Whether a step of Adam or SGD certainly stays in range, so that no copies are needed to undo it.
 
     Args:
         group: The settings of the optimiser.

@@ -21,10 +21,10 @@ FIRST_NORMS = ("norm1", "layernorm_before", "ln_1", "layer_norm1")
 
 
 class PromptedViT:
-    """Runs a vision transformer with prompts, and catches its class token on the way.
+    """Runs a vision transformer with prompts, and records its class token after every block.
 
-    The tokens become [class, prompts, patches] after the position embeddings were added, and before a norm in front
-    of the blocks. Nothing stays on the model after a call.
+    The tokens become [class, prompts, patches] after the position embeddings are added, and before a norm in front
+    of the blocks. After a call the model is as before.
 
     Args:
         model: The classifier: of timm, Hugging Face or torchvision, or built alike.
@@ -56,18 +56,18 @@ class PromptedViT:
         return self.width * (len(self.blocks) - 1) + self.encoder.head.in_features
 
     def prompt_bound(self) -> float:
-        """How large the numbers of a fresh prompt can be: as in a layer from a patch to a token."""
+        """Largest magnitude in an initial prompt: that of Xavier initialisation from a patch to a token."""
         layers = (layer for layer in self.model.modules() if isinstance(layer, (nn.Conv2d, nn.Linear)))
         patch = next(layers).weight[0].numel()
         return math.sqrt(6 / (patch + self.width))
 
     def embeddings(self, images: Tensor, prompts: Tensor | None) -> Tensor:
-        """What the head reads, (B, d), with prompts, (P, width), among the tokens."""
+        """Embeddings, (B, d), with prompts, (P, width), among the tokens."""
         with self._prompted(prompts):
             return self.encoder(images)  # type: ignore[no-any-return]
 
     def features(self, images: Tensor, prompts: Tensor | None) -> Tensor:
-        """The class token after every block as the next norm makes it, in float32 at least: (B, num_features)."""
+        """The class token after every block, normalised, in float32 at least: (B, num_features)."""
         tokens: list[Tensor] = []
 
         def catch(module: nn.Module, args: Any, output: Tensor) -> None:
@@ -79,7 +79,7 @@ class PromptedViT:
         return together.float() if together.dtype.itemsize < 4 else together
 
     def blank(self) -> Tensor | None:
-        """A black image of the size that the model says it takes, (1, 3, H, W), if it says."""
+        """A black image of the size that the model declares, (1, 3, H, W); None if it declares none."""
         for owner in (getattr(self.model, "patch_embed", None), getattr(self.model, "config", None), self.model):
             size = getattr(owner, "img_size", None) or getattr(owner, "image_size", None)
             if size:
@@ -88,12 +88,12 @@ class PromptedViT:
         return None
 
     def check(self, image: Tensor, prompts: Tensor) -> None:
-        """Make sure, with one image, that prompts can be put in and that the head reads the class token alone.
+        """Check, with one image, that prompts can be inserted and that the head reads only the class token.
 
         Raises:
-            UnsupportedModelError: It is not so.
+            UnsupportedModelError: The model does not work this way.
         """
-        self.encoder(image)  # what is wrong with the image itself shows here
+        self.encoder(image)  # errors of the image itself are raised here
         try:
             with self._prompted(prompts):
                 logits = logits_of(self.model(image))
@@ -125,7 +125,7 @@ class PromptedViT:
 
 @contextlib.contextmanager
 def _hooks(handles: list[RemovableHandle]) -> Iterator[None]:
-    """Take hooks off again, whatever happens."""
+    """Remove hooks at the end."""
     try:
         yield
     finally:
@@ -148,7 +148,7 @@ def _first_norm(block: nn.Module) -> Any:
 
 
 def _class_token_alone(module: nn.Module, args: Any, output: Any) -> Any:
-    """A hook that leaves nothing of the other tokens."""
+    """A hook that sets all other tokens to zero."""
     tokens = output[0] if isinstance(output, tuple) else output
     alone = torch.zeros_like(tokens)
     alone[:, 0] = tokens[:, 0]
@@ -156,7 +156,7 @@ def _class_token_alone(module: nn.Module, args: Any, output: Any) -> Any:
 
 
 def _alike(got: Tensor, wanted: Tensor) -> bool:
-    """Whether two tensors are the same but for rounding; NaN does not count against it."""
+    """Whether two tensors are equal up to rounding; NaN is ignored."""
     close = math.sqrt(torch.finfo(wanted.dtype).eps) * wanted.abs().max()
     return not bool((got - wanted).abs().max() > close)
 

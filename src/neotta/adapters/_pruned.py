@@ -1,4 +1,4 @@
-"""Linear layers that remember only the largest part of their input for the backward pass, to save memory."""
+"""Linear layers that save memory by storing only the largest entries of their input for the backward pass."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PrunedLinear(nn.Linear):
     Output and gradient by the input are exact; the bias gets no gradient. Make one with `pruned_linear`.
 
     Attributes:
-        ratio: Which part of the input is forgotten, from 0 (nothing) to 1.
-        elements: How many numbers the inputs since the last time that this was set to 0 have had.
+        ratio: The share of the input that is discarded, from 0 to 1.
+        elements: Number of input elements since it was last set to 0.
     """
 
     ratio: float
@@ -36,14 +36,14 @@ class PrunedLinear(nn.Linear):
 
 
 def pruned_linear(layer: nn.Linear) -> PrunedLinear:
-    """Make the stand-in for a linear layer; it shares the layer's parameters and hooks."""
+    """Make the replacement of a linear layer; it shares the layer's parameters and hooks."""
     new = PrunedLinear.__new__(PrunedLinear)
     new.__dict__.update(layer.__dict__, _parameters=layer._parameters.copy(), ratio=0.0, elements=0)
     return new
 
 
 def linear_layers(model: nn.Module) -> list[nn.Linear]:
-    """The linear layers of a model that compute nothing but a product with a weight of their own."""
+    """The plain linear layers of a model, with a weight of their own."""
     return [
         module
         for module in model.modules()
@@ -54,7 +54,7 @@ def linear_layers(model: nn.Module) -> list[nn.Linear]:
 
 
 class _Multiply(torch.autograd.Function):
-    """The layer's product, with a memory that is pruned."""
+    """The layer's product, which stores a pruned input."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, ratio: float) -> Tensor:

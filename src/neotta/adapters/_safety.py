@@ -1,4 +1,4 @@
-"""What the methods that learn share: batches that cannot be learnt from are left out, and collapse is noticed."""
+"""The base of methods that learn: bad batches are left out, and a warning says when the model may have collapsed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from neotta.options import Options
 O = TypeVar("O", bound=Options)  # noqa: E741
 
 COLLAPSE = 256
-"""After so many predictions in a row of one and the same class, a warning says that the model may have collapsed."""
+"""Number of predictions of one class in a row after which a warning says that the model may have collapsed."""
 
 
 class GuardedAdapter(Adapter[O]):
-    """A method that could be led astray by what it meets."""
+    """A method that learns from its input, and so can be damaged by it."""
 
     _streak: tuple[int, int] = (-1, 0)
-    """The class predicted last, and how often in a row; a negative number once that was warned of.
+    """The class predicted last, and how often in a row; negative after the warning.
 
-    It is no part of `_start`, with which some methods begin every batch anew: they can collapse too.
+    `_start` does not reset it, since some methods start again with every batch, and they can collapse too.
     """
 
     def reset(self) -> None:
@@ -32,7 +32,7 @@ class GuardedAdapter(Adapter[O]):
         self._streak = (-1, 0)
 
     def usable(self, rows: Tensor) -> bool:
-        """Whether a batch can be learnt from; one with NaN or Inf is counted and warned of.
+        """Whether a batch can be learnt from; one with NaN or Inf is counted, with a warning.
 
         Args:
             rows: Logits or features, one row for each sample, (B, n).
@@ -45,7 +45,7 @@ class GuardedAdapter(Adapter[O]):
         return False
 
     def watch(self, logits: Tensor) -> None:
-        """Warn once when a long run of predictions is all of one class."""
+        """Warn once after a long run of predictions of one class."""
         predicted = logits.argmax(dim=1)
         first = int(predicted[0])
         seen, length = self._streak

@@ -17,42 +17,38 @@ from torch.nn import functional
 
 from neotta.errors import InputError
 
-Range = tuple[float, float]
 GRAY = (0.2989, 0.587, 0.114)
-
-
-class Ranges(NamedTuple):
-    """Where the parameters are drawn from, uniformly; those of colour are factors, but for the hue and gamma.
-
-    Attributes:
-        brightness: Factor.
-        contrast: Factor.
-        saturation: Factor.
-        hue: Part of a full turn.
-        gamma: Exponent.
-        angle: In degrees, clockwise.
-        translate: Largest shift along each axis, as a part of the padded side (which is twice the image's).
-        scale: Factor of the zoom.
-        sigma: Of the blur, in pixels.
-        flip: Probability of the mirror image.
-        noise: Standard deviation of the noise.
-    """
-
-    brightness: Range = (0.6, 1.4)
-    contrast: Range = (0.7, 1.3)
-    saturation: Range = (0.5, 1.5)
-    hue: Range = (-0.06, 0.06)
-    gamma: Range = (0.7, 1.3)
-    angle: Range = (-15.0, 15.0)
-    translate: float = 1 / 16
-    scale: Range = (0.9, 1.1)
-    sigma: Range = (0.001, 0.5)
-    flip: float = 0.5
-    noise: float = 0.005
+RANGES = {
+    "brightness": (0.6, 1.4),
+    "contrast": (0.7, 1.3),
+    "saturation": (0.5, 1.5),
+    "hue": (-0.06, 0.06),
+    "gamma": (0.7, 1.3),
+    "angle": (-15.0, 15.0),
+    "scale": (0.9, 1.1),
+    "sigma": (0.001, 0.5),
+}
+"""What the parameters of these names are drawn from, uniformly."""
+TRANSLATE = 1 / 16
+"""Largest shift along each axis, as a part of the padded side (which is twice the image's)."""
+NOISE = 0.005
+"""Standard deviation of the noise."""
 
 
 class Parameters(NamedTuple):
-    """What was drawn for one batch; `translate` is in pixels, right and down."""
+    """What was drawn for one batch.
+
+    Attributes:
+        brightness: Factor, as are contrast and saturation.
+        hue: Part of a full turn.
+        gamma: Exponent.
+        angle: In degrees, clockwise.
+        scale: Factor of the zoom.
+        sigma: Standard deviation of the blur, in pixels.
+        translate: In pixels, right and down.
+        flip: Whether to mirror the images.
+        order: In which order brightness, contrast, saturation, hue and gamma are applied.
+    """
 
     brightness: float
     contrast: float
@@ -60,36 +56,26 @@ class Parameters(NamedTuple):
     hue: float
     gamma: float
     angle: float
-    translate: tuple[int, int]
     scale: float
     sigma: float
+    translate: tuple[int, int]
     flip: bool
     order: Sequence[int] = (0, 1, 2, 3, 4)
-    """In which order brightness, contrast, saturation, hue and gamma are applied."""
 
 
 class Augmentation:
     """Draws parameters, the same for all images of a batch, and augments.
 
     Args:
-        generator: Where all randomness comes from; on the CPU, whatever device the images are on.
-        ranges: Where the parameters are drawn from.
-        mean: Of the normalisation that the images have gone through, if they have, (C, 1, 1) or (1, 1, 1): it is
-            undone before and done again after.
+        generator: The source of all randomness; on the CPU, whatever device the images are on.
+        mean: Of the images' normalisation, (C, 1, 1) or (1, 1, 1), which is undone before and done again after.
         std: Likewise.
     """
 
-    def __init__(
-        self,
-        generator: torch.Generator,
-        ranges: Ranges | None = None,
-        mean: Tensor | None = None,
-        std: Tensor | None = None,
-    ) -> None:
+    def __init__(self, generator: torch.Generator, mean: Tensor | float = 0.0, std: Tensor | float = 1.0) -> None:
         self.generator = generator
-        self.ranges = Ranges() if ranges is None else ranges
-        self.mean = 0.0 if mean is None else mean
-        self.std = 1.0 if std is None else std
+        self.mean = mean
+        self.std = std
 
     def __call__(self, images: Tensor) -> Tensor:
         """Augment images, (B, C, H, W), of which pixels in [0, 1] count; what comes back has the same shape."""
@@ -99,30 +85,19 @@ class Augmentation:
             changed = change((piece * self.std).add_(self.mean))
             for image, out in zip(changed, view, strict=True):  # one by one, so that the pieces change nothing
                 noise = torch.randn(out.shape, generator=self.generator)  # float32, so that the dtype changes nothing
-                torch.add(image, noise.to(out), alpha=self.ranges.noise, out=out)
+                torch.add(image, noise.to(out), alpha=NOISE, out=out)
             view.clamp_(0, 1).sub_(self.mean).div_(self.std)
         return views
 
     def draw(self, height: int, width: int) -> Parameters:
         """Draw the parameters for images of this size."""
-        ranges = self.ranges
-        rows, columns = (round(self._uniform((-1, 1)) * ranges.translate * padded(side)) for side in (height, width))
-        return Parameters(
-            brightness=self._uniform(ranges.brightness),
-            contrast=self._uniform(ranges.contrast),
-            saturation=self._uniform(ranges.saturation),
-            hue=self._uniform(ranges.hue),
-            gamma=self._uniform(ranges.gamma),
-            angle=self._uniform(ranges.angle),
-            translate=(columns, rows),
-            scale=self._uniform(ranges.scale),
-            sigma=self._uniform(ranges.sigma),
-            flip=self._uniform((0, 1)) < ranges.flip,
-            order=torch.randperm(5, generator=self.generator).tolist(),
-        )
+        rows, columns = (round(self._uniform(-1, 1) * TRANSLATE * padded(side)) for side in (height, width))
+        drawn = {name: self._uniform(*bounds) for name, bounds in RANGES.items()}
+        flip = self._uniform(0, 1) < 0.5
+        order = torch.randperm(5, generator=self.generator).tolist()
+        return Parameters(**drawn, translate=(columns, rows), flip=flip, order=order)
 
-    def _uniform(self, bounds: Range) -> float:
-        low, high = bounds
+    def _uniform(self, low: float, high: float) -> float:
         return low + (high - low) * float(torch.rand((), dtype=torch.float64, generator=self.generator))
 
 

@@ -1,18 +1,17 @@
-"""What every method is: an adapter round a model, and the promises it keeps.
+"""The base classes of all methods: an adapter wrapped round a model, and the promises it keeps.
 
-1. `adapter(images)` predicts and adapts; the softmax of what comes back is the predicted distribution.
+1. `adapter(images)` predicts and adapts; the softmax of the result is the predicted distribution.
 2. `adapter(images, adapt=False)` changes nothing that a later call can see. `reset()` is bit-exact.
-3. `state_dict()` in the middle of a stream continues, in another process, as if never stopped.
+3. A `state_dict()` taken in the middle of a stream continues exactly, in another process too.
 4. Any batch size from 0; a batch with NaN or Inf is predicted, but never enters the state.
-5. An adapter leaves no trace on the model between calls: whatever it changes is changed for the length of one call.
-   So several adapters can share a model, and `detach()` gives it back bit for bit.
+5. Between calls the model is unchanged, bit for bit, so that several adapters can share it.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -20,13 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from neotta._warning import warn
+from neotta.adapters._inputs import Classes, check_batch, class_indices
 from neotta.adapters.declaration import Declaration
 from neotta.errors import (
     AlreadyAdaptedError,
-    InputError,
     ModelChangedError,
     NeottaError,
-    OptionError,
     StateMismatchError,
 )
 from neotta.neo.head import NEOHead
@@ -35,26 +33,25 @@ from neotta.neo.statefile import fingerprint, read_state, write_state
 from neotta.options import Options
 
 O = TypeVar("O", bound=Options)  # noqa: E741
-Classes = Sequence[int] | Sequence[bool] | Tensor
 
 
 class Adapter(ABC, Generic[O]):
     """A method wrapped round a model.
 
-    A subclass sets the class attributes, and implements `_start`, `_adapt`, `_predict` and `_state`. It need not care
-    for gradients (they are off), mode (evaluation), empty batches, or inference tensors: `__call__` does.
+    A subclass sets the class attributes and implements `_start`, `_adapt`, `_predict` and `_state`. When these are
+    called, gradients are off, the model is in evaluation mode, and the batch is neither empty nor an inference tensor.
 
     Args:
-        model: The classifier. It is used, never changed for longer than a call.
-        options: The method's options, checked.
+        model: The classifier; unchanged between calls.
+        options: The method's validated options.
         classes: The classes to keep, as indices or a mask over all; None keeps all.
         head: The name of the linear head, if it cannot be found.
-        example: A batch of images to find the head with.
+        example: A batch of images to run the model with, if that is needed to find the head.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    paper: ClassVar[str]
+    paper: ClassVar[str] = ""
     declaration: ClassVar[Declaration]
     Options: ClassVar[type[Options]] = Options
 
@@ -69,7 +66,7 @@ class Adapter(ABC, Generic[O]):
     ) -> None:
         if any(isinstance(module, NEOHead) for module in model.modules()):
             raise AlreadyAdaptedError(
-                "the model carries a NEO head, which would adapt along: neotta.restore(model) or fold it first"
+                "the model has a NEO head, which would adapt as well: call neotta.restore or neotta.fold first"
             )
         self.options = options
         self.model = model
@@ -82,7 +79,7 @@ class Adapter(ABC, Generic[O]):
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
             self._start()
 
-    # ---- what a method implements
+    # ---- implemented by a method
 
     @abstractmethod
     def _start(self) -> None:
@@ -101,11 +98,11 @@ class Adapter(ABC, Generic[O]):
         """The tensors that make up the state, by name; the adapter's own, not copies."""
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a checked state. The default copies into the tensors of `_state`."""
+        """Load a state whose shapes were checked. By default it is copied into the tensors of `_state`."""
         for name, tensor in self._state().items():
             tensor.copy_(state[name])
 
-    # ---- what a caller uses
+    # ---- for callers
 
     def __call__(self, images: Tensor, adapt: bool = True) -> Tensor:
         """Predict, and adapt unless told not to.
@@ -115,10 +112,10 @@ class Adapter(ABC, Generic[O]):
             adapt: Whether the state may change.
 
         Returns:
-            Logits, (B, C), C the number of classes kept. No graph hangs on them.
+            Logits, (B, C) for C kept classes, without gradients.
         """
         self._check_model()
-        self._check(images, "images", ("batch", "channels", "height", "width"))
+        check_batch(images, "images", ("batch", "channels", "height", "width"), self.head.weight)
         if len(images) == 0:
             return images.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
@@ -134,7 +131,7 @@ class Adapter(ABC, Generic[O]):
             self._start()
 
     def detach(self) -> nn.Module:
-        """Give the model back, as it was, and end this adapter."""
+        """Return the model, unchanged, and end this adapter."""
         self._detached = True
         return self.model
 
@@ -147,12 +144,12 @@ class Adapter(ABC, Generic[O]):
         return {name: tensor.detach().clone() for name, tensor in self._state().items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state of `state_dict`; if it does not fit, an error and no change."""
+        """Continue from a state of `state_dict`; one that does not fit raises an error and changes nothing."""
         mine = self._state()
         for name in {**mine, **state}:
             if name not in state or name not in mine:
-                here = "misses" if name not in state else "has the unknown"
-                raise StateMismatchError(f"this state of method {self.name!r} {here} entry {name!r}")
+                problem = "lacks the" if name not in state else "has the unknown"
+                raise StateMismatchError(f"this state of method {self.name!r} {problem} entry {name!r}")
             if not self._fits(name, mine[name], state[name]):
                 raise StateMismatchError(
                     f"entry {name!r} of this state has shape {tuple(state[name].shape)}, "
@@ -162,19 +159,19 @@ class Adapter(ABC, Generic[O]):
             self._load(state)
 
     def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        """Whether an entry of a state can be taken over."""
+        """Whether an entry of a state can be loaded."""
         return mine.shape == other.shape
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state as a safetensors file, which appears at once and whole."""
+        """Save the state as a safetensors file, atomically."""
         write_state(path, self.state_dict(), self._about())
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
-        """Go on from a file of `save`; if anything is wrong, the state stays as it is.
+        """Continue from a file of `save`; on an error the state does not change.
 
         Args:
             path: The file.
-            strict: Refuse a state that was saved with other head weights.
+            strict: Raise an error if the state was saved with other head weights.
         """
         state, about = read_state(path)
         mine = self._about()
@@ -188,25 +185,25 @@ class Adapter(ABC, Generic[O]):
 
     @property
     def num_classes(self) -> int:
-        """How many columns the logits have."""
+        """Number of classes that are predicted."""
         return self.head.out_features if self.classes is None else len(self.classes)
 
     @property
     def forward_passes(self) -> int:
-        """How often the model is run for a batch, at most, with these options."""
+        """Largest number of forward passes for a batch, with these options."""
         return self.declaration.forward_passes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {type(self.model).__name__}: {self.options!r}>"
 
-    # ---- what methods share
+    # ---- for methods
 
     def keep(self, logits: Tensor) -> Tensor:
-        """The columns of the classes asked for."""
+        """The columns of the classes that are kept."""
         return logits if self.classes is None else logits[:, self.classes.to(logits.device)]
 
     def classify(self, embeddings: Tensor) -> Tensor:
-        """What the model's own head makes of embeddings, (B, d): the logits of the classes asked for, (B, C)."""
+        """The logits of the model's own head, for the classes that are kept: (B, d) to (B, C)."""
         return self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
 
     def finite_rows(self, rows: Tensor, adapt: bool = True) -> Tensor:
@@ -214,7 +211,7 @@ class Adapter(ABC, Generic[O]):
 
         Args:
             rows: Logits, embeddings or entropies, one row for each sample, (B, ...).
-            adapt: Whether there is anything to count: without adapting, nothing is skipped.
+            adapt: Whether to count and warn: without adapting, nothing is skipped.
         """
         finite = torch.isfinite(rows).flatten(1).all(dim=1)
         bad = len(finite) - int(finite.sum())
@@ -241,7 +238,7 @@ class Adapter(ABC, Generic[O]):
             raise NeottaError("this adapter is detached: make a new one with neotta.create")
 
     def _check_model(self) -> None:
-        """Whether the model is still the one that this adapter was made for."""
+        """Check that the model still has the head that this adapter was made for."""
         self._check_attached()
         try:
             what = "" if self.model.get_submodule(self.head_name) is self.head else "exchanged"
@@ -252,27 +249,9 @@ class Adapter(ABC, Generic[O]):
                 f"the head {self.head_name!r} of the model was {what} after this adapter was made: make a new one"
             )
 
-    def _check(self, given: Tensor, what: str, shape: tuple[str | int, ...]) -> None:
-        """Whether a batch can be run; sizes of `shape` that are words may be of any size."""
-        fits = (
-            isinstance(given, Tensor)
-            and given.is_floating_point()
-            and given.dim() == len(shape)
-            and all(isinstance(want, str) or want == size for want, size in zip(shape, given.shape, strict=True))
-        )
-        if not fits:
-            got = f"{given.dtype} of {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-            expected = f"a floating point tensor of ({', '.join(map(str, shape))})"
-            raise InputError(f"{what} of this model are {expected}, got {got}")
-        weight = self.head.weight
-        if given.device != weight.device:
-            raise InputError(f"the {what} are on {given.device}, the model is on {weight.device}: move one of them")
-        if given.dtype != weight.dtype and not torch.is_autocast_enabled(given.device.type):
-            raise InputError(f"the {what} are {given.dtype}, the model is {weight.dtype}: convert one of them")
-
 
 class EmbeddingAdapter(Adapter[O]):
-    """A method that needs nothing but embeddings, and so can run from a cache of them."""
+    """A method that needs only embeddings, and so can run from a cache of them."""
 
     @abstractmethod
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
@@ -289,33 +268,10 @@ class EmbeddingAdapter(Adapter[O]):
         return self.encoder(images)  # type: ignore[no-any-return]
 
     def predict_embeddings(self, embeddings: Tensor, adapt: bool = True) -> Tensor:
-        """As a call with images, from their embeddings, (B, d)."""
+        """Predict and adapt as a call with images does, from their embeddings, (B, d)."""
         self._check_model()
-        self._check(embeddings, "embeddings", ("batch", self.head.in_features))
+        check_batch(embeddings, "embeddings", ("batch", self.head.in_features), self.head.weight)
         if len(embeddings) == 0:
             return embeddings.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad():
             return self._embeddings(embeddings, adapt)
-
-
-def class_indices(classes: Classes | None, total: int) -> Tensor | None:
-    """Turn indices or a mask over `total` classes into a tensor of indices, (C,).
-
-    Raises:
-        OptionError: An index is out of range or given twice, the mask has another length, or nothing is kept.
-    """
-    if classes is None:
-        return None
-    try:
-        kept = torch.as_tensor(classes).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise OptionError(f"classes takes a list of class indices or a mask, got {classes!r}") from None
-    if kept.dtype == torch.bool:
-        if kept.shape != (total,):
-            raise OptionError(f"classes is a mask of {tuple(kept.shape)}: the model has {total} classes")
-        kept = kept.nonzero().flatten()
-    if kept.dim() != 1 or kept.is_floating_point() or len(kept) == 0:
-        raise OptionError("classes takes a list of class indices or a mask, and keeps at least one class")
-    if kept.min() < 0 or kept.max() >= total or len(set(kept.tolist())) != len(kept):
-        raise OptionError(f"classes must be different indices from 0 to {total - 1}")
-    return kept.long()

@@ -1,4 +1,4 @@
-"""CoTTA: a student learns from the averaged predictions of a teacher that is its own moving average.
+"""CoTTA: a student learns from the averaged predictions of a teacher, the moving average of the student.
 
 Paper: Wang et al., "Continual Test-Time Domain Adaptation", CVPR 2022.
 """
@@ -56,7 +56,7 @@ class CoTTAOptions(AugmentingOptions):
     @model_validator(mode="after")
     def _possible(self) -> CoTTAOptions:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov looks ahead along the momentum, which is 0")
+            raise ValueError("nesterov needs a momentum above 0")
         return self
 
 
@@ -111,7 +111,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
         return target, True
 
     def _target(self, images: Tensor) -> Tensor:
-        """What the teacher says, (B, C): about the images, or on average about views, if the anchor is unsure."""
+        """The teacher's prediction, (B, C): for the images, or averaged over views if the anchor is unsure."""
         anchor = self.forward(images, {})
         if bool(anchor.softmax(dim=1).amax(dim=1).mean() < self.options.anchor_threshold):
             views = self.options.num_augmentations
@@ -129,12 +129,12 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
         return (one_sided - (learnt.exp() * taught).sum(dim=1).mean()) / 2
 
     def _follow(self) -> None:
-        """Move the teacher towards the student as its step has left it."""
+        """Move the teacher towards the updated student."""
         for name, tensor in self.params.items():
             self.teacher[name].lerp_(tensor.detach(), 1 - self.options.ema)
 
     def _restore(self) -> None:
-        """Put some numbers of the student back to where they were in the source."""
+        """Reset random weights of the student to their source values."""
         if self.options.restore_probability == 0:
             return
         for name, tensor in self.params.items():
@@ -142,7 +142,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
             tensor.copy_(torch.where(restored, self.model.get_parameter(name), tensor))
 
     def _restore_mask(self, name: str, tensor: Tensor) -> Tensor:
-        """Which numbers of a trained tensor go back to the source."""
+        """Which entries of a trained tensor are reset to the source."""
         drawn = torch.rand(tensor.shape, generator=self.generator)  # float32, so that the dtype changes nothing
         return (drawn < self.options.restore_probability).to(tensor.device)
 

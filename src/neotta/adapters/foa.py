@@ -1,4 +1,4 @@
-"""FOA: look for prompts that make test images look like source images inside a vision transformer, by forward passes.
+"""FOA: search, by forward passes alone, for prompts that make test features of a ViT resemble source features.
 
 Paper: Niu et al., "Test-Time Model Adaptation with Only Forward Passes", ICML 2024.
 """
@@ -24,7 +24,7 @@ from neotta.errors import OptionError
 from neotta.options import Options
 
 CHUNK = 64
-"""How many source images are run at a time; also the batch size for which the paper gives `lambda_`."""
+"""Number of source images that are run at a time; also the batch size for which the paper gives `lambda_`."""
 
 
 class FOAOptions(Options):
@@ -63,12 +63,12 @@ class Statistics(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What one candidate gives on a batch.
+    """The result of one candidate on a batch.
 
     Attributes:
-        fitness: How unlike the source and how unsure; lower is better, infinite if it cannot be told.
-        entropy: The part of it that is entropy, summed over the batch.
-        logits: The answer, (B, C).
+        fitness: Distance to the source statistics plus entropy; lower is better, infinite if not finite.
+        entropy: The entropy in it, summed over the batch.
+        logits: The prediction, (B, C).
         mean: Of the embeddings, (d,).
     """
 
@@ -100,7 +100,7 @@ class FOA(GuardedAdapter[FOAOptions]):
 
     @cached_property
     def vit(self) -> PromptedViT:
-        """The model with places for prompts."""
+        """The model, run with prompts."""
         return PromptedViT(self.model, self.encoder)
 
     @cached_property
@@ -122,7 +122,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     # ---- the source
 
     def _check_source(self) -> None:
-        """Refuse what cannot work, now rather than at the first batch."""
+        """Raise an error now, rather than at the first batch, if the source images cannot be used."""
         given = self.options.source
         if given is None:
             raise OptionError(
@@ -182,11 +182,11 @@ class FOA(GuardedAdapter[FOAOptions]):
         return self._classify(self.vit.embeddings(images, self.best), self._shift())
 
     def _attempt(self, images: Tensor, prompts: Tensor) -> Trial:
-        """Try prompts, (P, width), on a batch; nothing changes."""
+        """Evaluate prompts, (P, width), on a batch."""
         return self._judge(self.vit.features(images, prompts))
 
     def _judge(self, features: Tensor) -> Trial:
-        """The fitness of features, (B, n), and the answer they give."""
+        """The fitness of features, (B, n), and the prediction from them."""
         batch = len(features)
         embeddings = self._embeddings(features)
         unlike = (features.mean(dim=0) - self.source.mean).square().sum()
@@ -241,5 +241,5 @@ class FOA(GuardedAdapter[FOAOptions]):
 
     def _about(self) -> dict[str, Any]:
         about = super()._about()
-        about["options"].pop("source")  # images do not belong into the header of a file
+        about["options"].pop("source")  # too large for the header of a file
         return about

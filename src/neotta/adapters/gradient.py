@@ -1,4 +1,4 @@
-"""What the methods that train share: tensors of their own, and an optimiser whose state can be saved."""
+"""The base of methods that train: tensors of their own, and an optimiser whose state can be saved."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NORM_LAYERS = (nn.LayerNorm, nn.BatchNorm2d, nn.GroupNorm)
 class GradientAdapter(GuardedAdapter[O]):
     """A method that trains some tensors of the model.
 
-    The trained tensors are copies, put in the place of the model's own for the length of a call; the model keeps the
-    source weights, which is all that `reset` needs. BatchNorm layers normalise with the current batch.
+    The trained tensors are copies that replace the model's own during a call; the model keeps the source weights, from
+    which `reset` starts. BatchNorm layers normalise with the current batch.
     """
 
     params: dict[str, Tensor]
@@ -46,7 +46,7 @@ class GradientAdapter(GuardedAdapter[O]):
     def _start(self) -> None:
         if self.head.weight.dtype.itemsize < 4:
             raise UnsupportedModelError(
-                f"{self.name} trains the model, which {self.head.weight.dtype} is too coarse for: use float32"
+                f"{self.name} trains the model, for which {self.head.weight.dtype} is too coarse: use float32"
             )
         trained = self._trained()
         if not trained:
@@ -69,7 +69,7 @@ class GradientAdapter(GuardedAdapter[O]):
             )
 
     def forward(self, images: Tensor, params: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Logits, (B, C), of the model with some tensors in the place of its own (by default the trained ones)."""
+        """Logits, (B, C), of the model with other tensors than its own (by default the trained ones)."""
         with self._batch_norm, frozen(self.model):
             output = functional_call(self.model, dict(self.params if params is None else params), (images,))
         return self.keep(logits_of(output))
@@ -77,7 +77,7 @@ class GradientAdapter(GuardedAdapter[O]):
     def forward_with_embeddings(
         self, images: Tensor, params: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """As `forward`, with what the head reads in front: embeddings, (B, d), and logits, (B, C)."""
+        """As `forward`, but returns embeddings, (B, d), and logits, (B, C)."""
         with self._batch_norm, frozen(self.model):
             chosen = self.params if params is None else params
             embeddings, logits = forward_with_embeddings(self.model, self.head, images, chosen)
@@ -89,16 +89,16 @@ class GradientAdapter(GuardedAdapter[O]):
     # ---- learning
 
     def gradients(self, loss: Tensor, params: Mapping[str, Tensor] | None = None) -> list[Tensor]:
-        """The gradient of a loss by each tensor (by default the trained ones); zero where it does not depend on one."""
+        """The gradients of a loss with respect to tensors (by default the trained ones); zero where there is none."""
         wanted = list((self.params if params is None else params).values())
         return list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
 
     def step(self, grads: list[Tensor], batch: int) -> bool:
-        """Let the optimiser act on gradients; what leads to NaN or Inf never stays in the weights or in its own state.
+        """Take a step of the optimiser; one that leads to NaN or Inf is undone, in the weights and in its state.
 
         Args:
             grads: The gradient of each trained tensor.
-            batch: How many samples they come from. If there is no step, these are skipped.
+            batch: Number of samples they come from, which count as skipped if no step is taken.
 
         Returns:
             Whether the step was taken.
@@ -132,10 +132,10 @@ class GradientAdapter(GuardedAdapter[O]):
     # ---- the state
 
     def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; what was learnt stays.
+        """Change options in the middle of a stream; what was learnt is kept.
 
         Raises:
-            OptionError: An option is unknown or wrong, or what was learnt so far does not fit the change.
+            OptionError: An option is unknown or wrong, or does not fit what was learnt so far.
         """
         before, learnt = self.options, self.state_dict()
         super().configure(**changes)
@@ -151,7 +151,7 @@ class GradientAdapter(GuardedAdapter[O]):
             ) from None
 
     def _resume(self, state: Mapping[str, Tensor]) -> None:
-        """Start with the options as they are now, and go on from a state."""
+        """Start again with the current options, and continue from a state."""
         with torch.inference_mode(False), torch.no_grad():
             self._start()
         self.load_state_dict(state)
@@ -188,7 +188,7 @@ def forward_with_embeddings(
 
 
 def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:
-    """Scale and shift of the norm layers of a model whose names are wanted."""
+    """Scale and shift of a model's norm layers, by name; `wanted` chooses layers by their names."""
     return {
         f"{name}.{key}" if name else key: parameter
         for name, module in model.named_modules()
@@ -201,7 +201,7 @@ def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: T
 def weights_and_biases(
     model: nn.Module, wanted: Callable[[nn.Module, str], bool] = lambda module, key: True
 ) -> dict[str, nn.Parameter]:
-    """The parameters called `weight` or `bias` that are wanted, module by module; one that is shared counts once."""
+    """The parameters called `weight` or `bias` that are wanted, by name; a shared one is listed once."""
     found: dict[nn.Parameter, str] = {}
     for name, module in model.named_modules():
         for key, parameter in module.named_parameters(recurse=False):
@@ -229,7 +229,7 @@ def all_finite(tensors: list[Tensor]) -> bool:
 
 @contextlib.contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Keep the model's own parameters out of the graph for a while."""
+    """Exclude the model's own parameters from the graph."""
     live = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in live:
         parameter.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""LAME: correct the predictions of a batch jointly, so that similar samples get similar answers.
+"""LAME: correct the predictions of a batch jointly, so that similar samples get similar predictions.
 
 Paper: Boudiaf et al., "Parameter-free Online Test-time Adaptation", CVPR 2022.
 """

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from neotta.adapters._inputs import Classes
 from neotta.adapters._methods import METHODS, AnyAdapter, register
-from neotta.adapters.base import Classes
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.neo import Recentering
 from neotta.adapters.stack import stack

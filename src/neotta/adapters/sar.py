@@ -152,7 +152,7 @@ class SAR(GradientAdapter[SAROptions]):
         return logits
 
     def _sharp_gradients(self, images: Tensor, entropies: Tensor) -> tuple[list[Tensor] | None, float | None]:
-        """The gradient at the top of the slope, None to take no step; and the loss there, None without samples."""
+        """The sharpness-aware gradient (None to take no step) and loss (None without reliable samples)."""
         reliable = entropies < self.margin
         if bool(reliable.any()):
             slope = self.gradients(entropies[reliable].mean())
@@ -170,7 +170,7 @@ class SAR(GradientAdapter[SAROptions]):
 
     @torch.no_grad()
     def _climb(self, slope: list[Tensor]) -> dict[str, Tensor]:
-        """The trained tensors, moved by `rho` up the slope; all of them together are one vector."""
+        """The trained tensors, as one vector, moved by `rho` along their gradient."""
         length = torch.stack([part.norm() for part in slope]).norm()
         scale = self.options.rho / (length + 1e-12)
         moved = zip(self.params.items(), slope, strict=True)
@@ -195,10 +195,10 @@ def frozen_by_name(name: str) -> bool:
 
 
 def last_layers(model: nn.Module, count: int) -> set[str]:
-    """Names of all modules from the first of the last `count` blocks on, in the order of the model.
+    """Names of the modules of the last `count` blocks, and of all that follow.
 
     Raises:
-        UnsupportedModelError: The model is not built of blocks.
+        UnsupportedModelError: The model has no blocks.
     """
     if count == 0:
         return set()
@@ -212,7 +212,7 @@ def last_layers(model: nn.Module, count: int) -> set[str]:
 
 
 def _blocks(module: nn.Module, prefix: str) -> Iterator[str]:
-    """Names of the elements of the outermost stacks of a model that have norm layers inside."""
+    """Names of the elements of a model's outermost stacks that contain norm layers."""
     stack = isinstance(module, (nn.Sequential, nn.ModuleList))
     for name, child in module.named_children():
         inside = any(isinstance(part, NORM_LAYERS) for part in child.modules() if part is not child)

@@ -1,7 +1,7 @@
-"""Two methods in one: the first re-centers the embeddings, the second reads what comes out.
+"""Two methods in one: the first re-centers the embeddings, the second reads the re-centered ones.
 
-Only this is well defined. A method of the NEO family moves embeddings and leaves the head alone, so whatever needs
-nothing but embeddings and the head can follow it. Any other pair would have to share weights, or throw away the
+Only such stacks are well defined. A method of the NEO family moves embeddings and leaves the head alone, so that any
+method which needs only embeddings and the head can follow. Any other pair would have to share weights, or discard the
 answer of one of the two.
 """
 
@@ -26,7 +26,7 @@ from neotta.options import Options
 class Stack(Adapter[Options]):
     """A re-centering method and one that follows it.
 
-    Its options are those of both, by their own names; so is its state, with the method's name in front.
+    It has the options of both, and the state of both with the method's name as a prefix.
     `stack` makes the class for a pair of methods.
     """
 
@@ -41,7 +41,7 @@ class Stack(Adapter[Options]):
         self.last = last(self.model, self._part(last), classes=self.classes, head=self.head_name)
 
     def _part(self, kind: type[AnyAdapter]) -> Any:
-        """The options that are for one of the two."""
+        """The options of one of the two."""
         return kind.Options.make(kind.name, _of(kind, self.options.given()))
 
     def _adapt(self, images: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Stack(Adapter[Options]):
         return answer
 
     def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, where the method that they belong to allows it."""
+        """Change options in the middle of a stream, if the method they belong to allows it."""
         options = self.options.changed(self.name, **changes)
         before = self.last.options
         self.last.configure(**_of(self.last, changes))
@@ -82,13 +82,13 @@ class Stack(Adapter[Options]):
         return member._fits(entry, mine, other)
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        for member in (self.last, self.first):  # the last may still refuse, so it is asked first
+        for member in (self.last, self.first):  # only the last may raise an error
             mine = f"{member.name}/"
             member._load({name.removeprefix(mine): state[name] for name in state if name.startswith(mine)})
 
 
 class EmbeddingStack(Stack, EmbeddingAdapter[Options]):
-    """A stack that needs nothing but embeddings."""
+    """A stack that needs only embeddings."""
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         return self._answer(embeddings, adapt)
@@ -132,7 +132,7 @@ def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
 
 
 def _of(method: AnyAdapter | type[AnyAdapter], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that a method has."""
+    """The options that a method has."""
     return {name: value for name, value in options.items() if name in method.Options.model_fields}
 
 

@@ -1,4 +1,4 @@
-"""Surgeon: train all layers, but remember only the activations that matter for it.
+"""Surgeon: train all layers, but store only the activations that matter.
 
 Paper: Ma et al., "SURGEON: Memory-Adaptive Fully Test-Time Adaptation via Dynamic Activation Sparsity", CVPR 2025.
 """
@@ -65,7 +65,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     linears: list[tuple[str, PrunedLinear]]
     """The linear layers that prune and the names of their weights, in the order of the model."""
     _watched: dict[str, Tensor]
-    """Tensors that are not trained, but have a gradient that the reference code looks at."""
+    """Tensors that are not trained, but whose gradients the reference code uses."""
     _stale: dict[str, Tensor]
     """Gradients that the reference code forgets to clear."""
 
@@ -79,9 +79,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         super()._start()
         stand_ins: dict[nn.Module, PrunedLinear] = {layer: pruned_linear(layer) for layer in linear_layers(self.model)}
         if not stand_ins:
-            raise UnsupportedModelError(
-                f"surgeon prunes what plain linear layers remember, and {type(self.model).__name__} has none"
-            )
+            raise UnsupportedModelError(f"surgeon needs plain linear layers, and {type(self.model).__name__} has none")
         names: dict[Tensor, str] = {parameter: name for name, parameter in self._trained().items()}
         self.linears = [(names[layer.weight], layer) for layer in stand_ins.values()]
         self._pruning = ModuleSwap(self.model, stand_ins)
@@ -137,11 +135,11 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     # ---- which layers matter
 
     def _importance_rows(self, count: int) -> Tensor:
-        """Which images of a batch are looked at to rank the layers, (at most `importance_samples`,)."""
+        """Which images of a batch rank the layers, (at most `importance_samples`,)."""
         return torch.randperm(count, generator=self.generator)[: self.options.importance_samples]
 
     def _ranking(self, images: Tensor) -> dict[str, Tensor]:
-        """Gradients by which the layers are ranked, of the entropy of a few images, with nothing forgotten."""
+        """Gradients by which the layers are ranked: of the entropy of a few images, without pruning."""
         for _, layer in self.linears:
             layer.ratio, layer.elements = 0.0, 0
         tensors = {name: self.params[name] for name, _ in self.linears}
@@ -169,7 +167,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         }
 
     def _prune(self, importances: dict[str, float]) -> None:
-        """Let each layer remember in proportion to its importance; all of it, where they cannot be ranked."""
+        """Let each layer store its input in proportion to its importance; all of it, if they cannot be ranked."""
         top = max(importances.values(), default=0.0)
         ranked = top > 0 and all(map(math.isfinite, importances.values()))
         for name, layer in self.linears:

@@ -1,4 +1,4 @@
-"""T3A: classify by prototypes, which are made of the most certain embeddings seen so far.
+"""T3A: classify by prototypes, the means of the most certain embeddings seen so far.
 
 Paper: Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization",
 NeurIPS 2021.
@@ -24,7 +24,7 @@ from neotta.options import Options
 
 NO_FILTER = -1
 WARMUP_BATCH = 1024
-"""How many rows of the head are classified at once: the logits of all of 20 000 classes would fill the memory."""
+"""Number of rows of the head that are classified at once, to limit memory when there are many classes."""
 
 
 class T3AOptions(Options):
@@ -54,14 +54,14 @@ class T3AOptions(Options):
 
 @register
 class T3A(EmbeddingAdapter[T3AOptions]):
-    """Prototypes from the most certain embeddings in the place of the head's weights.
+    """Replace the head's weights by prototypes of the most certain embeddings.
 
-    The supports start as the rows of the head. What is kept per class is the sum of its supports, which is all that a
-    prediction needs; the supports themselves are there to be dropped again, so without a filter there are none.
+    The first supports are the rows of the head. A prediction needs only the sum of the supports of each class; the
+    supports themselves are kept if they may be dropped later, that is, if there is a filter.
 
     Attributes:
         sums: Sum of the supports of each class, each support of length 1, (C, d).
-        counts: How many supports each class has, (C,).
+        counts: Number of supports of each class, (C,).
         supports: The supports themselves; None without a filter.
     """
 
@@ -106,7 +106,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     def _directions(self, sums: Tensor, changed: Tensor, adapt: bool, dtype: torch.dtype) -> Tensor:
         """The prototypes, (C, d): sums scaled to length 1.
 
-        Of a thousand classes a batch changes a few, (n,), so the prototypes of the others are kept from before.
+        A batch changes few of them, those of the classes `changed`, (n,); the others are cached.
         """
         if self._prototypes is None or self._prototypes.dtype != dtype:
             self._prototypes = F.normalize(self.sums, dim=1, eps=1e-12).to(dtype)
@@ -115,7 +115,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         return prototypes
 
     def _add(self, embeddings: Tensor, labels: Tensor, entropies: Tensor) -> None:
-        """Take in supports, (B, d), with their classes and entropies."""
+        """Add supports, (B, d), with their classes and entropies."""
         directions = F.normalize(embeddings.to(entropies.dtype), dim=1, eps=1e-12)
         self.sums.index_add_(0, labels, directions.to(self.sums.dtype))
         self.counts += labels.bincount(minlength=len(self.counts))
@@ -123,9 +123,9 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             self.supports.add(directions, labels, entropies)
 
     def _filtered(self, predicted: Tensor, adapt: bool) -> tuple[Tensor, Tensor]:
-        """The sums with the worst supports of overfull classes left out, (C, d); dropped for good if adapting.
+        """The sums without the worst supports of overfull classes, (C, d), and which classes these are, (n,).
 
-        Also which classes these are, (n,).
+        If adapting, the worst supports are dropped.
         """
         if self.supports is None:
             return self.sums, predicted[:0]
@@ -137,7 +137,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         slots = self.supports.slots(overfull)
         keep = best(self.supports.labels[slots], self.supports.entropies[slots], self.options.filter_k)
         kept, labels = slots[keep], self.supports.labels[slots[keep]]
-        # Summing afresh what is left, instead of subtracting what goes, lets no rounding pile up.
+        # Summing again, instead of subtracting what is dropped, keeps rounding errors from accumulating.
         sums = self.sums if adapt else self.sums.clone()
         sums[overfull] = 0.0
         sums.index_add_(0, labels, self.supports.directions[kept].to(sums.dtype))
@@ -147,13 +147,13 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         return sums, overfull.nonzero().flatten()
 
     def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; the supports stay."""
+        """Change options in the middle of a stream; the supports are kept."""
         options = self.options.changed(self.name, **changes)
         filtering = self.options.filter_k != NO_FILTER
         if filtering != (options.filter_k != NO_FILTER) or options.warmup_rows != self.options.warmup_rows:
             raise OptionError(
-                "warmup_rows, and whether there is a filter (filter_k=-1: none), decide what is kept from the first "
-                "sample on: make a new adapter to change them"
+                "warmup_rows, and whether there is a filter (filter_k=-1: none), cannot change in the middle of a "
+                "stream: make a new adapter"
             )
         self.options = options
 
@@ -184,9 +184,8 @@ class T3A(EmbeddingAdapter[T3AOptions]):
 class Supports:
     """A pool of supports from which the worst can be dropped.
 
-    Each lives in a slot; slots that became free are used again, so the pool is never larger than the most supports
-    that were alive at once (up to twice, while it grows). Which slot holds what is part of the state: it is the order
-    of summation, which decides the last bit.
+    Each has a slot, and free slots are reused, so that the pool is at most twice as large as the largest number of
+    supports at one time. The slots are part of the state: they decide the order of summation, and so the last bit.
 
     Args:
         like: A tensor of the embeddings' size (..., d), device and dtype; numbers are kept in float32 at least.
@@ -218,7 +217,7 @@ class Supports:
         self.labels[slots] = -1
 
     def slots(self, wanted: Tensor) -> Tensor:
-        """Where the supports of some classes, given as a mask (C,), live."""
+        """The slots of the supports of some classes, given as a mask (C,)."""
         return (wanted[self.labels] & (self.labels >= 0)).nonzero().flatten()
 
     def _grow(self, by: int) -> None:
@@ -233,7 +232,7 @@ class Supports:
         return {name: getattr(self, name)[:end] for name in ("directions", "labels", "entropies")}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Load what `state` returned."""
         for name, mine in self.state().items():
             setattr(self, name, state[name].to(device=mine.device, dtype=mine.dtype, copy=True))
 
@@ -244,7 +243,7 @@ def best(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
     Args:
         labels: Classes, (n,).
         entropies: Entropies, (n,).
-        count: How many of each class.
+        count: Number for each class.
 
     Returns:
         A mask, (n,).

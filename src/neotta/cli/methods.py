@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from neotta.adapters.declaration import Declaration
 
 
 def methods(
@@ -51,6 +54,7 @@ def _describe(kind: Any, console: Console) -> None:
     from neotta.cli.option_help import changes, default, takes
 
     console.print(f"{kind.title}: {inspect.cleandoc(kind.__doc__ or '')}\n\n{kind.paper}\n")
+    console.print(f"Needs: {', '.join(_needs(kind.declaration))}\n")
     fields = kind.Options.model_fields
     console.print("Options:" if fields else "It has no options.", end="\n\n" if fields else "\n")
     for name, field in fields.items():
@@ -62,6 +66,18 @@ def _describe(kind: Any, console: Console) -> None:
     presets = [title for title in kind.Options.presets if title != "original"]
     if presets:
         console.print(f'\nPresets: "paper" (the default), "original", {", ".join(map(_quoted, presets))}')
+
+
+def _needs(has: Declaration) -> Iterator[str]:
+    yield has.needs
+    if has.gradients:
+        yield "gradients"
+    if has.batch_norm:
+        yield "BatchNorm layers"
+    if has.source_images:
+        yield f"{has.source_images} source images (option source)"
+    if has.normalisation:
+        yield "the model's normalisation (options mean and std)"
 
 
 def _quoted(text: str) -> str:

@@ -160,8 +160,8 @@ def download(
 ) -> None:
     """Download a dataset of the paper, check it and unpack it; started again it goes on where it stopped."""
     from neotta.data.downloads import download as fetch
-    from neotta.data.downloads.catalog import find
     from neotta.data.downloads.progress import bars
+    from neotta.data.downloads.published import find
 
     steps = set()
     with bars() as bar:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from neotta.data.downloads.catalog import Archive, find
 from neotta.data.downloads.fetch import Progress, fetch, verify_file
+from neotta.data.downloads.published import Archive, find
 from neotta.data.downloads.unpack import ArchiveError, install, is_installed
 from neotta.errors import DataError, OptionError
 

@@ -124,7 +124,7 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     assert (plan.seeds, plan.samples, plan.evaluate) == ([2020], [64, -1], 100)
     assert plan.stream_options == {"classes": 3}
     changed = run("--config", "plan.toml", "--seeds", "2", "--print-config")
-    assert "seeds = [2020, 1234]" in changed.stdout
+    assert "seeds = [\n    2020,\n    1234,\n]" in changed.stdout
     further = run("--config", "plan.toml", "--model-option", "preprocess.crop=true", "--print-config")
     (tmp_path / "further.toml").write_text(further.stdout)
     assert read_config(tmp_path / "further.toml")["model_options"]["preprocess"] == {"resize": 256, "crop": True}

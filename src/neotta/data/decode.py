@@ -27,7 +27,7 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as pil
-from PIL import UnidentifiedImageError
+from PIL import ImageOps, UnidentifiedImageError
 
 from neotta.data.base import Image
 from neotta.errors import DataError
@@ -48,16 +48,6 @@ Encoded = bytes | str | os.PathLike[str]
 """An image file: its bytes, or its path."""
 
 _IGNORE_PILLOW = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
-_ORIENTATION = 0x0112
-_UPRIGHT = {
-    2: pil.Transpose.FLIP_LEFT_RIGHT,
-    3: pil.Transpose.ROTATE_180,
-    4: pil.Transpose.FLIP_TOP_BOTTOM,
-    5: pil.Transpose.TRANSPOSE,
-    6: pil.Transpose.ROTATE_270,
-    7: pil.Transpose.TRANSVERSE,
-    8: pil.Transpose.ROTATE_90,
-}
 
 
 class Header(NamedTuple):
@@ -84,7 +74,9 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
     """
     with _opened(source, max_pixels) as image:
         image.load()
-        return np.array(_rgb(_upright(image)))
+        with contextlib.suppress(Exception):  # a broken EXIF block does not spoil the picture
+            ImageOps.exif_transpose(image, in_place=True)
+        return np.array(_rgb(image))
 
 
 def probe(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Header:
@@ -129,16 +121,6 @@ def _formats() -> tuple[str, ...]:
     """Those of `FORMATS` that the installed Pillow can read."""
     pil.init()
     return tuple(name for name in FORMATS if name in pil.OPEN)
-
-
-def _upright(image: pil.Image) -> pil.Image:
-    if image.format == "TIFF":  # Pillow has turned it while loading
-        return image
-    try:
-        orientation = image.getexif().get(_ORIENTATION)
-    except Exception:  # a broken EXIF block does not spoil the picture
-        return image
-    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
 
 
 def _rgb(image: pil.Image) -> pil.Image:

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError
+from neotta.models._weights import Request
 from neotta.models.load import LoadedModel, load_model
 from neotta.models.packaged import load_packaged, read_package
 from neotta.models.preprocess import Preprocess
@@ -62,7 +63,7 @@ def test_a_packaged_file_brings_everything(tmp_path):
     assert loaded.labels == ("a", "b", "c")
     assert loaded.name == str(path)
     assert load_model(str(path), num_classes=3).labels == loaded.labels
-    assert same_weights(load_packaged(path).model, model)
+    assert same_weights(load_packaged(path, Request()).model, model)
     assert read_package(path).accuracy == 0.5
 
 

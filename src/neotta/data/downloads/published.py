@@ -49,70 +49,43 @@ class Published:
         return [self.archives[part] for part in dict.fromkeys(parts)]
 
 
-def _zenodo(record: int, file: str) -> str:
-    return f"https://zenodo.org/records/{record}/files/{file}?download=1"
+def _zenodo(record: int, file: str, md5: str) -> Archive:
+    return Archive(file, f"https://zenodo.org/records/{record}/files/{file}?download=1", f"md5:{md5}")
 
 
-def _imagenet_c(part: str, md5: str) -> Archive:
-    return Archive(f"{part}.tar", _zenodo(2235448, f"{part}.tar"), f"md5:{md5}")
-
-
-_ALL = (
-    Published(
-        "cifar10-c",
-        {
-            "all": Archive(
-                "CIFAR-10-C.tar",
-                _zenodo(2535967, "CIFAR-10-C.tar"),
-                "md5:56bf5dcef84df0e2308c6dcbcbbd8499",
-            )
-        },
+_IMAGENET_C = {
+    "noise": "e80562d7f6c3f8834afb1ecf27252745",
+    "blur": "2d8e81fdd8e07fef67b9334fa635e45c",
+    "weather": "33ffea4db4d93fe4a428c40a6ce0c25d",
+    "digital": "89157860d7b10d5797849337ca2e5c03",
+    "extra": "d492dfba5fc162d8ec2c3cd8ee672984",
+}
+_IN_ONE_PIECE = {
+    "cifar10-c": _zenodo(2535967, "CIFAR-10-C.tar", "56bf5dcef84df0e2308c6dcbcbbd8499"),
+    "imagenet-r": Archive("imagenet-r.tar", "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar"),
+    "imagenet-sketch": Archive(  # the authors' file, without the page that asks for a click
+        "ImageNet-Sketch.zip",
+        "https://drive.usercontent.google.com/download?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download&confirm=t",
     ),
-    Published(
-        "imagenet-c",
-        {
-            "noise": _imagenet_c("noise", "e80562d7f6c3f8834afb1ecf27252745"),
-            "blur": _imagenet_c("blur", "2d8e81fdd8e07fef67b9334fa635e45c"),
-            "weather": _imagenet_c("weather", "33ffea4db4d93fe4a428c40a6ce0c25d"),
-            "digital": _imagenet_c("digital", "89157860d7b10d5797849337ca2e5c03"),
-            "extra": _imagenet_c("extra", "d492dfba5fc162d8ec2c3cd8ee672984"),
-        },
-        inside_folder=False,
+    "cifar-10": Archive(
+        "cifar-10-binary.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "md5:c32a1d4ab5d03f1284b67883e8d87530",
     ),
-    Published(
-        "imagenet-r",
-        {"all": Archive("imagenet-r.tar", "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar")},
-    ),
-    Published(
-        "imagenet-sketch",
-        {
-            "all": Archive(  # the authors' file, without the page that asks for a click
-                "ImageNet-Sketch.zip",
-                "https://drive.usercontent.google.com/download"
-                "?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download&confirm=t",
-            )
-        },
-    ),
-    Published(
-        "cifar-10",
-        {
-            "all": Archive(
-                "cifar-10-binary.tar.gz",
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-                "md5:c32a1d4ab5d03f1284b67883e8d87530",
-            )
-        },
-    ),
-)
-CATALOG: Mapping[str, Published] = {published.name: published for published in _ALL}
+}
+_PARTS = {part: _zenodo(2235448, f"{part}.tar", md5) for part, md5 in _IMAGENET_C.items()}
+DATASETS: Mapping[str, Published] = {
+    "imagenet-c": Published("imagenet-c", _PARTS, inside_folder=False),
+    **{name: Published(name, {"all": archive}) for name, archive in _IN_ONE_PIECE.items()},
+}
 
 
 def find(name: str) -> Published:
     """A dataset by its name; `cifar-10-c` and `CIFAR10-C` are one."""
-    keys = {_key(known): known for known in CATALOG}
+    keys = {_key(known): known for known in DATASETS}
     if _key(name) not in keys:
-        raise UnknownNameError("dataset to download", name, CATALOG)
-    return CATALOG[keys[_key(name)]]
+        raise UnknownNameError("dataset to download", name, DATASETS)
+    return DATASETS[keys[_key(name)]]
 
 
 def _key(name: str) -> str:

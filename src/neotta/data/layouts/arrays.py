@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,35 +43,28 @@ class ArrayDataset(ImageDataset):
         return rgb(self.images[index])
 
 
-class RowsDataset(ImageDataset):
-    """Rows `start` to `stop` of a `.npy` file, which is mapped into memory and never read whole."""
+class RowsDataset(ArrayDataset):
+    """Rows of a `.npy` file, which is mapped into memory and never read whole.
 
-    in_memory = True
+    Args:
+        path: The file.
+        rows: Which rows.
+        labels: (N,), of these rows.
+        domain: Name of the dataset.
+        classes: Names of the classes.
+    """
 
     def __init__(
-        self,
-        path: Path,
-        start: int,
-        stop: int,
-        *,
-        domain: str,
-        labels: NDArray[np.int64],
-        classes: tuple[str, ...] | None,
+        self, path: Path, rows: slice, labels: NDArray[np.int64], *, domain: str, classes: tuple[str, ...] | None
     ) -> None:
-        self.path, self.start, self.domain, self.labels, self.classes = path, start, domain, labels, classes
-        self.ids = row_ids(stop - start)
-
-    @cached_property
-    def rows(self) -> NDArray[np.uint8]:
-        """The whole file, (N, H, W, 3), mapped."""
-        return load_images(self.path)
-
-    def read(self, index: int) -> Image:
-        """One row as (H, W, 3) uint8 RGB."""
-        return rgb(self.rows[self.start + range(len(self))[index]])
+        self.path, self.rows = path, rows
+        super().__init__(load_images(path)[rows], labels, domain=domain, classes=classes)
 
     def __getstate__(self) -> dict[str, Any]:  # a worker maps the file itself: pickling would copy it
-        return {name: value for name, value in self.__dict__.items() if name != "rows"}
+        return {**self.__dict__, "images": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, images=load_images(state["path"])[state["rows"]])
 
 
 def row_ids(count: int) -> list[str]:

@@ -106,11 +106,5 @@ def _rows(root: Path, domain: str) -> ImageDataset:
     labels = check_labels(load_array(root / "labels.npy"), count, root / "labels.npy", len(CLASSES))
     size = count // len(SEVERITIES)
     start = (int(severity) - 1) * size
-    return RowsDataset(
-        path,
-        start,
-        start + size,
-        domain=full_name("cifar10-c", domain),
-        labels=labels[start : start + size],
-        classes=CLASSES,
-    )
+    rows = slice(start, start + size)
+    return RowsDataset(path, rows, labels[rows], domain=full_name("cifar10-c", domain), classes=CLASSES)

@@ -232,7 +232,7 @@ def test_hash_sees_order_batches_and_cameras(size, seed, data):
     ids = manifest["ids"] = list(manifest["ids"])
     assume(ids[left] != ids[right])
     ids[left], ids[right] = ids[right], ids[left]
-    with pytest.raises(DataError, match="does not agree with its own hash"):
+    with pytest.raises(DataError, match="does not match its own hash"):
         orders.replay(manifest, {"fog": size, "snow": size})
     other = orders.cameras({"fog": size, "snow": size}, seed=seed, batch_size=size)
     assert other.hash() != order.hash()
@@ -298,12 +298,12 @@ def test_replay_names_what_is_missing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "else"}, "no order manifest"),
+        ({"format": "else"}, "not an order manifest"),
         ({"version": 99}, "version 99"),
         ({"domain": None}, "damaged"),
         ({"domain": [0, 7]}, "damaged"),
         ({"ids": []}, "damaged"),
-        ({"batch_size": 2}, "does not agree"),
+        ({"batch_size": 2}, "does not match"),
         ({"batch_size": "many"}, "damaged"),
     ],
 )

@@ -96,9 +96,9 @@ def test_random_weights_of_a_packaged_architecture(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "timm:NoSuchModel"}, "not known here"),
-        ({"architecture": "os:system"}, "not known here"),
-        ({"architecture": "timm:create_model"}, "not known here"),
+        ({"architecture": "timm:NoSuchModel"}, "which is unknown"),
+        ({"architecture": "os:system"}, "which is unknown"),
+        ({"architecture": "timm:create_model"}, "which is unknown"),
         ({"preprocess": {"size": [16]}}, "size takes"),
         ({"kwargs": 3}, "cannot be used"),
         ({"kwargs": {**VIT, "num_classes": 4}}, r"head.weight \(3, 12\) instead of \(4, 12\)"),

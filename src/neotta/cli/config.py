@@ -20,7 +20,7 @@ def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Pla
         known: The entries it may hold.
 
     Raises:
-        DataError: There is no such file, or it is not what its ending says.
+        DataError: There is no such file, or its content does not match its ending.
         OptionError: It holds another entry.
     """
     path = Path(path)
@@ -36,7 +36,7 @@ def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Pla
         found = readers[path.suffix.lower()](text)
     except ValueError as error:
         problem = " ".join(str(error).split())
-        raise DataError(f"{str(path)!r} is no valid {path.suffix[1:].upper()}: {problem}") from error
+        raise DataError(f"{str(path)!r} is not valid {path.suffix[1:].upper()}: {problem}") from error
     found = {} if found is None else found
     if not isinstance(found, dict):
         raise DataError(f"{str(path)!r} has to hold entries such as 'model', got a {type(found).__name__}")

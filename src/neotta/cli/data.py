@@ -30,7 +30,7 @@ def info(
     full: Annotated[bool, typer.Option("--full", help="Decode every sample: finds truncated files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what is at PATH: layout, domains, classes, counts, sizes, and the first problems."""
+    """Describe what is at PATH: layout, domains, classes, counts, sizes, and the first problems."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""What a worker process does: read the samples of a batch and bring them to the size of the model."""
+"""What a worker process does: read the samples of a batch and resize them for the model."""
 
 from __future__ import annotations
 

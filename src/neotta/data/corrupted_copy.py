@@ -73,7 +73,7 @@ def corrupt_folder(
 
     Args:
         src: A folder of images, usually with one subfolder per class.
-        dst: A new or empty folder, or one that an earlier call has begun.
+        dst: A new or empty folder, or one that an earlier call has started.
         names: Which corruptions, as `corrupt` takes them.
         severities: Which severities, 1 to 5.
         preset: "imagenet" (shorter side to 256, middle 224), "tiny" (64 x 64) or "cifar" (32 x 32).

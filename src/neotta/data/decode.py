@@ -70,7 +70,7 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
         The image, (H, W, 3) uint8 RGB, upright, writable.
 
     Raises:
-        DataError: The file is missing, truncated, no image, of a mode without meaning in RGB, or too large.
+        DataError: The file is missing, truncated, not an image, of a mode that has no RGB equivalent, or too large.
     """
     with _opened(source, max_pixels) as image:
         image.load()
@@ -80,10 +80,10 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
 
 
 def probe(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Header:
-    """Read the header of an image file and leave its pixels alone; a truncated file may pass.
+    """Read the header of an image file without its pixels; a truncated file may pass.
 
     Raises:
-        DataError: The file is missing, no image, or too large.
+        DataError: The file is missing, not an image, or too large.
     """
     with _opened(source, max_pixels) as image:
         return Header(image.format or "?", image.mode, image.width, image.height)
@@ -106,7 +106,7 @@ def _opened(source: Encoded, max_pixels: int) -> Iterator[pil.Image]:
     except pil.DecompressionBombError as error:
         raise DataError(f"{name} has more pixels than the limit of {max_pixels:,}: {error}") from error
     except UnidentifiedImageError as error:
-        raise DataError(f"{name} is no image of a known format ({', '.join(_formats())})") from error
+        raise DataError(f"{name} is not an image of a known format ({', '.join(_formats())})") from error
     except Exception as error:  # on broken bytes Pillow raises nearly every error there is
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(f"{name} cannot be read: {reason or type(error).__name__}") from error

@@ -87,7 +87,7 @@ class Order:
     def hash(self) -> str:
         """Hash what is seen: domain, id and camera of every sample in order, and where batches are cut.
 
-        How the order came about (kind, seed, parameters) and where a dataset keeps the samples do not count.
+        How the order was made (kind, seed, parameters) and where a dataset keeps the samples does not matter.
         """
         cameras = [] if self.camera is None else [self.cameras[c] for c in self.camera.tolist()]
         content = [
@@ -116,7 +116,7 @@ class Order:
         Positions of samples are those of the datasets it was made for; `replay` finds them anew by id.
 
         Raises:
-            DataError: The file is missing, is no manifest, or does not agree with its own hash.
+            DataError: The file is missing, is not a manifest, or does not match its own hash.
         """
         try:
             manifest = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ class Order:
 def from_manifest(manifest: Mapping[str, Any]) -> Order:
     """Make the order that a manifest describes, and check it against the manifest's hash."""
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise DataError(f"this is no order manifest: its 'format' is not {FORMAT!r}")
+        raise DataError(f"this is not an order manifest: its 'format' is not {FORMAT!r}")
     if manifest.get("version") != VERSION:
         raise DataError(f"order manifest of version {manifest.get('version')!r}: this neotta reads {VERSION}")
     try:
@@ -141,12 +141,12 @@ def from_manifest(manifest: Mapping[str, Any]) -> Order:
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"the order manifest is damaged: {error!r}") from error
     if not intact:
-        raise DataError("the order manifest is damaged: it does not agree with its own hash")
+        raise DataError("the order manifest is damaged: it does not match its own hash")
     return order
 
 
 def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: Data) -> Order:
-    """Make an order again on these datasets: samples are found by id, wherever they stand.
+    """Recreate an order on these datasets: samples are found by id, whatever their position.
 
     Args:
         recorded: The order, its manifest, or the file it was saved to.

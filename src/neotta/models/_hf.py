@@ -58,7 +58,7 @@ def load_hf(name: str, request: Request) -> Parts:
 
 
 def _folder(name: str, revision: str | None, *, weights: bool) -> Path:
-    """Give the folder that `name` is, or the cached one of the repository it names."""
+    """Return the folder `name`, or the cached one of the repository of this name."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return _download(name, revision, weights=weights)

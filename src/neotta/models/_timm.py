@@ -18,7 +18,7 @@ from neotta.models._torchvision import guard
 from neotta.models._weights import Parts, Request, labels_beside, load_strictly, read_tensors
 from neotta.models.preprocess import Preprocess
 
-# Options of timm that could make it unpickle a file, or give something that is no classifier.
+# Options of timm that could make it unpickle a file, or return something other than a classifier.
 _REFUSED = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "features_only")
 
 
@@ -121,7 +121,7 @@ def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = Non
 
 
 def _published_labels(name: str, model: nn.Module) -> tuple[str, ...] | None:
-    """Give the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
+    """Return the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     trained = timm_package().get_pretrained_cfg(name).num_classes

@@ -93,7 +93,7 @@ def _build(architecture: str, kwargs: Mapping[str, Any], path: Path) -> nn.Modul
         return create_timm(name, kwargs)
     made_by = getattr(timm.models, name, None) if library == "timm" else None
     if not (isinstance(made_by, type) and issubclass(made_by, nn.Module)):
-        raise ModelLoadError(f"{path.name} has the architecture {architecture!r}, which is not known here")
+        raise ModelLoadError(f"{path.name} has the architecture {architecture!r}, which is unknown")
     try:
         model: nn.Module = made_by(**kwargs)
     except TypeError as error:

@@ -111,7 +111,7 @@ class Preprocess:
         return x * std + mean
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the values in the types that JSON has."""
+        """Return the values as JSON types."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
 
     @classmethod

@@ -134,9 +134,9 @@ def corrupt(
         A new picture, (H, W, 3) uint8.
 
     Raises:
-        InputError: The image is no (H, W, 3) uint8 array.
+        InputError: The image is not an (H, W, 3) uint8 array.
         UnknownNameError: There is no such corruption or preset.
-        OptionError: The severity is not 1 to 5, or the seed no whole number.
+        OptionError: The severity is not 1 to 5, or the seed is not an integer.
         DataError: The folder of textures holds no usable picture.
     """
     check_choice(name, severity, preset)

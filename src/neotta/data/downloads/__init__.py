@@ -47,7 +47,7 @@ def download(
     Raises:
         DataError: No room on the disk, a server that fails, wrong bytes, or an archive that is refused.
         UnknownNameError: No such dataset or part.
-        OptionError: Parts of a dataset in one piece, or a mirror that is no http address.
+        OptionError: Parts of a dataset in one piece, or a mirror that is not an http address.
     """
     published = find(name)
     archives = published.choose(None if parts is None else list(parts))

@@ -133,7 +133,7 @@ def test_cifar10_c(tmp_path):
             lambda r: np.save(r / "labels.npy", np.full(30, 10, np.uint8)),
             "10 to 10; expected 0 to 9",
         ),
-        (lambda r: np.save(r / "labels.npy", np.zeros(30)), "whole numbers, not float64"),
+        (lambda r: np.save(r / "labels.npy", np.zeros(30)), "integers, not float64"),
         (lambda r: np.save(r / "fog.npy", np.zeros((7, 32, 32, 3), np.uint8)), "7 images, not a multiple of 5"),
         (lambda r: np.save(r / "fog.npy", np.zeros((5, 32, 32, 3))), "not float64 of shape"),
         (lambda r: np.save(r / "fog.npy", np.zeros((5, 3072), np.uint8)), r"shape \(5, 3072\)"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import os
@@ -159,14 +158,9 @@ def apply(image: Image, name: str, severity: int, preset: str, draws: Draws, tex
     return _STOCHASTIC[name](image, draws, *parameters)
 
 
-@functools.cache
-def _find_added(name: str) -> Corruption:
-    return _added.find(name)  # a file of the user's is executed once
-
-
 def _apply_added(image: Image, name: str, severity: int, random: np.random.Generator) -> Image:
     check_image(image)
-    result = _find_added(name)(image.copy(), severity, random)
+    result = _added.find(name)(image.copy(), severity, random)
     try:
         check_image(result)
     except InputError as error:
@@ -188,7 +182,7 @@ def version(name: str) -> str:
     """Changes when the code of an added corruption does; empty for a published one."""
     if is_published(name):
         return ""
-    function = inspect.unwrap(_find_added(name))
+    function = inspect.unwrap(_added.find(name))
     try:
         code = inspect.getsource(inspect.getmodule(function) or function)
     except (OSError, TypeError):
@@ -199,7 +193,7 @@ def version(name: str) -> str:
 def check_choice(name: str, severity: int, preset: str) -> None:
     """Raise the error that says which corruptions, severities and presets there are."""
     if not is_published(name):
-        _find_added(str(name))
+        _added.find(str(name))
     if preset not in PRESETS:
         raise UnknownNameError("preset", str(preset), PRESETS)
     if isinstance(severity, bool) or not isinstance(severity, (int, np.integer)) or severity not in SEVERITIES:

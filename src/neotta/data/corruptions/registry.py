@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -183,11 +184,12 @@ def version(name: str) -> str:
     if is_published(name):
         return ""
     function = inspect.unwrap(_added.find(name))
+    kind = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:
-        code = inspect.getsource(inspect.getmodule(function) or function)
-    except (OSError, TypeError):
-        code = repr(function)
-    return hashlib.sha256(code.encode()).hexdigest()[:16]
+        code = Path(inspect.getfile(kind)).read_bytes()
+    except (OSError, TypeError):  # typed in at a prompt
+        code = f"{kind.__module__}.{kind.__qualname__}".encode()
+    return hashlib.sha256(code).hexdigest()[:16]
 
 
 def check_choice(name: str, severity: int, preset: str) -> None:

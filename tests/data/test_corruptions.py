@@ -407,7 +407,7 @@ def test_a_folder_without_textures_is_refused(tmp_path):
         corrupt(picture(), "frost", textures=tmp_path / "empty")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "a.png").write_bytes(b"no image at all")
-    with pytest.raises(DataError, match=r"textures: .*a\.png.* is no image"):
+    with pytest.raises(DataError, match=r"textures: .*a\.png.* is not an image"):
         corrupt(picture(), "frost", textures=tmp_path / "broken")
 
 

@@ -25,7 +25,7 @@ FileKind = Literal["jpeg", "png"]
 
 
 @dataclass(frozen=True)
-class Options:
+class FileOptions:
     """All that decides the content of a corrupted file, but its source, corruption and severity.
 
     Attributes:
@@ -55,7 +55,7 @@ class Options:
         return ".JPEG" if self.file_kind == "jpeg" else ".png"
 
 
-def claim(dst: Path, options: Options, src: Path, images: Sequence[str]) -> None:
+def claim(dst: Path, options: FileOptions, src: Path, images: Sequence[str]) -> None:
     """Make `dst` the folder of these options and source images, or check that it is.
 
     Raises:
@@ -73,7 +73,7 @@ def claim(dst: Path, options: Options, src: Path, images: Sequence[str]) -> None
             temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
-def _describe(options: Options, src: Path, images: Sequence[str]) -> dict[str, Any]:
+def _describe(options: FileOptions, src: Path, images: Sequence[str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **dataclasses.asdict(options),

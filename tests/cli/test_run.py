@@ -124,7 +124,7 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     assert (plan.seeds, plan.samples, plan.evaluate) == ([2020], [64, -1], 100)
     assert plan.stream_options == {"classes": 3}
     changed = run("--config", "plan.toml", "--seeds", "2", "--print-config")
-    assert "seeds = [2020, 1234]" in changed.stdout
+    assert "seeds = [\n    2020,\n    1234,\n]" in changed.stdout
     further = run("--config", "plan.toml", "--model-option", "preprocess.crop=true", "--print-config")
     (tmp_path / "further.toml").write_text(further.stdout)
     assert read_config(tmp_path / "further.toml")["model_options"]["preprocess"] == {"resize": 256, "crop": True}
@@ -174,8 +174,8 @@ def test_yaml_says_the_same_as_toml(tmp_path):
             'methods = [{method = "tent", lr = []}]\n',
             "'plan.toml': the option 'lr' of a method has no value",
         ),
-        ("plan.toml", "seeds = [\n", "'plan.toml' is no valid TOML: "),
-        ("plan.yaml", "a: [1\nb: 2", "'plan.yaml' is no valid YAML: "),
+        ("plan.toml", "seeds = [\n", "'plan.toml' is not valid TOML: "),
+        ("plan.yaml", "a: [1\nb: 2", "'plan.yaml' is not valid YAML: "),
         ("plan.yaml", "- 1\n", "'plan.yaml' has to hold entries such as 'model', got a list"),
         ("plan.toml", 'samples = "many"\n', "'plan.toml': entry 'samples.0' of the plan is 'many'"),
         ("plan.json", "{}", "'plan.json': a configuration is a .toml, .yaml or .yml file"),

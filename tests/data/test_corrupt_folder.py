@@ -118,8 +118,8 @@ def test_corruptions_and_severities_may_be_added(src, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 1}, r"begun with seed 0 \(now 1\)"),
-        ({"preset": "cifar"}, r"begun with preset 'tiny' \(now 'cifar'\)"),
+        ({"seed": 1}, r"started with seed 0 \(now 1\)"),
+        ({"preset": "cifar"}, r"started with preset 'tiny' \(now 'cifar'\)"),
         ({"quality": 70}, r"quality 85 \(now 70\)"),
         ({"keep_size": True}, r"keep_size False \(now True\)"),
         ({"file_kind": "png"}, r"file_kind 'jpeg' \(now 'png'\)"),
@@ -378,8 +378,8 @@ def test_versions_are_noted_and_others_warned_of(src, tmp_path):
     assert set(manifest["versions"]) == {"neotta", "numpy", "scipy", "pillow"}
     manifest["versions"]["scipy"] = "0.1"
     (tmp_path / "dst" / NAME).write_text(json.dumps(manifest))
-    with pytest.warns(UserWarning, match=r"begun with .*scipy 0\.1.*may differ a little"):
+    with pytest.warns(UserWarning, match=r"started with .*scipy 0\.1.*may differ a little"):
         assert corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1).kept == 4
-    del manifest["versions"]  # of a folder that was begun before they were noted
+    del manifest["versions"]  # of a folder that was started before they were noted
     (tmp_path / "dst" / NAME).write_text(json.dumps(manifest))
     assert corrupt_folder(src, tmp_path / "dst", ["fog"], [1], "tiny", workers=1).kept == 4

@@ -25,7 +25,7 @@ from neotta.data.corrupted import prepare
 from neotta.data.corrupted_copy import encode
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, PRESETS, apply, corrupt
 from neotta.data.corruptions.blurs import motion_blur_along
-from neotta.data.corruptions.manifest import Options
+from neotta.data.corruptions.manifest import FileOptions
 from neotta.data.corruptions.weather import frost_over
 from neotta.data.decode import decode
 
@@ -197,7 +197,7 @@ def test_our_own_draws_agree_in_distribution(name):
 
 def test_a_saved_picture_reads_as_the_recorded_one():
     """Quality, chroma subsampling and tables of the JPEG files of a corrupted folder."""
-    options = Options("imagenet", 0, False, "jpeg", 85, None)
+    options = FileOptions("imagenet", 0, False, "jpeg", 85, None)
     recorded = [key for key in arrays() if key.startswith("final_jpeg85/")]
     if not recorded:
         pytest.skip(f"{FOLDER} holds no picture after saving")

@@ -407,7 +407,7 @@ def test_a_folder_without_textures_is_refused(tmp_path):
         corrupt(picture(), "frost", textures=tmp_path / "empty")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "a.png").write_bytes(b"no image at all")
-    with pytest.raises(DataError, match=r"textures: .*a\.png.* is no image"):
+    with pytest.raises(DataError, match=r"textures: .*a\.png.* is not an image"):
         corrupt(picture(), "frost", textures=tmp_path / "broken")
 
 
@@ -555,7 +555,7 @@ def test_textures_are_read_as_safely_as_samples(tmp_path):
     with pytest.raises(DataError, match=r"textures: image .*huge\.png.* more than the limit"):
         Textures((str(tmp_path / "huge.png"),)).covering(0, 10, 10)
     (tmp_path / "program.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EOF\n")
-    with pytest.raises(DataError, match="is no image of a known format"):
+    with pytest.raises(DataError, match="is not an image of a known format"):
         Textures((str(tmp_path / "program.jpg"),)).covering(0, 10, 10)
 
 

@@ -143,9 +143,9 @@ def test_truncated_files_are_refused(fmt):
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<html>not found</html>"])
 def test_what_is_no_image_is_refused(data):
-    with pytest.raises(DataError, match="no image of a known format"):
+    with pytest.raises(DataError, match="not an image of a known format"):
         decode(data)
-    with pytest.raises(DataError, match="no image of a known format"):
+    with pytest.raises(DataError, match="not an image of a known format"):
         probe(data)
 
 

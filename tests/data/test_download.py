@@ -10,7 +10,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ from support.data_makers import cifar10_c, class_folders, corrupted
 from support.loopback import serving
 
 from neotta.data.downloads import download
-from neotta.data.downloads.catalog import CATALOG, find
-from neotta.data.downloads.unpack import MARKER, _inside, install, unpack
+from neotta.data.downloads.published import DATASETS, find
+from neotta.data.downloads.unpack import MARKER, _check, install, unpack
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError, OptionError, UnknownNameError
@@ -103,9 +103,10 @@ def test_members_that_would_escape_are_refused(tmp_path, name, make):
 def test_a_member_is_inside_the_folder_or_refused(name):
     folder = Path("/some/folder")
     try:
-        path = _inside(name)
+        _check(name, 0, plain=True, folder=Path())
     except DataError:
         return
+    path = PurePosixPath(name)
     assert Path(os.path.normpath(folder / path)).is_relative_to(folder)
     assert (PureWindowsPath("C:/some/folder") / path).is_relative_to("C:/some/folder")
 
@@ -343,9 +344,9 @@ def test_a_bad_archive_put_there_by_hand_is_left_where_it_is(tmp_path):
 
 def test_an_archive_left_by_an_earlier_attempt_is_verified(server, tmp_path, monkeypatch):
     data = tar([("cifar-10-batches-bin/test_batch.bin", bytes(3073))], "w:gz")
-    published = CATALOG["cifar-10"]
+    published = DATASETS["cifar-10"]
     archive = dataclasses.replace(published.archives["all"], checksum=f"sha256:{hashlib.sha256(data).hexdigest()}")
-    monkeypatch.setitem(CATALOG, "cifar-10", dataclasses.replace(published, archives={"all": archive}))
+    monkeypatch.setitem(DATASETS, "cifar-10", dataclasses.replace(published, archives={"all": archive}))
     server.files["/cifar-10-binary.tar.gz"] = data
     (tmp_path / ".cifar-10-binary.tar.gz").write_bytes(tar([("other/test_batch.bin", b"evil")], "w:gz"))
     root = download("cifar-10", tmp_path, mirror=server.url(""))
@@ -374,12 +375,12 @@ def test_wrong_names_are_explained(tmp_path):
         download("cifar10-c", tmp_path, parts=["fog"])
     with pytest.raises(OptionError, match="http or https"):
         download("cifar10-c", tmp_path, mirror="ftp://example.org")
-    assert find("CIFAR-10-C") is CATALOG["cifar10-c"]
+    assert find("CIFAR-10-C") is DATASETS["cifar10-c"]
 
 
 def test_the_catalog_is_well_formed():
     lengths = {kind: len(hashlib.new(kind).hexdigest()) for kind in ("md5", "sha256")}
-    for published in CATALOG.values():
+    for published in DATASETS.values():
         for archive in published.archives.values():
             assert archive.url.startswith("https://")
             if archive.checksum is not None:

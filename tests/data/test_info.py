@@ -66,7 +66,7 @@ def test_a_domain_that_cannot_be_opened_is_a_problem_not_the_end(tmp_path):
     np.save(root / "fog.npy", np.zeros((7, 32, 32, 3), np.uint8))
     info = describe(open_data(root))
     by_name = {domain.name: domain for domain in info.domains}
-    assert "no multiple of 5" in by_name["fog/1"].problems[0][1]
+    assert "not a multiple of 5" in by_name["fog/1"].problems[0][1]
     assert by_name["snow/1"].problems == []
     assert by_name["snow/1"].sizes == {"32 x 32": 6}
 
@@ -131,7 +131,7 @@ def test_equal_problems_are_told_once(tmp_path):
             path.write_bytes(b"")
     out = run("info", f"corrupted={tmp_path}")
     assert "snow/1: cat/0.jpg and 15 more" in out
-    assert out.count("is no image") == 1
+    assert out.count("is not an image") == 1
     assert "Headers of 16 of 16 images checked: 16 bad" in out
 
 

@@ -107,7 +107,7 @@ def test_rows_without_images_are_bad_samples(arrow, tmp_path):
     rows = arrow.array([{"bytes": None, "path": "elsewhere.png"}, {"bytes": b"broken", "path": None}, None], kind)
     write_parquet(arrow, tmp_path / "x.parquet", arrow.table({"image": rows}))
     dataset = open_data(tmp_path / "x.parquet").dataset()
-    for index, message in enumerate(["saved without its images", "no image of a known format", "no image bytes"]):
+    for index, message in enumerate(["saved without its images", "not an image of a known format", "no image bytes"]):
         with pytest.raises(DataError, match=message):
             dataset.read(index)
 

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError
+from neotta.models._weights import Request
 from neotta.models.load import LoadedModel, load_model
 from neotta.models.packaged import load_packaged, read_package
 from neotta.models.preprocess import Preprocess
@@ -62,7 +63,7 @@ def test_a_packaged_file_brings_everything(tmp_path):
     assert loaded.labels == ("a", "b", "c")
     assert loaded.name == str(path)
     assert load_model(str(path), num_classes=3).labels == loaded.labels
-    assert same_weights(load_packaged(path).model, model)
+    assert same_weights(load_packaged(path, Request()).model, model)
     assert read_package(path).accuracy == 0.5
 
 
@@ -95,9 +96,9 @@ def test_random_weights_of_a_packaged_architecture(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "timm:NoSuchModel"}, "not known here"),
-        ({"architecture": "os:system"}, "not known here"),
-        ({"architecture": "timm:create_model"}, "not known here"),
+        ({"architecture": "timm:NoSuchModel"}, "which is unknown"),
+        ({"architecture": "os:system"}, "which is unknown"),
+        ({"architecture": "timm:create_model"}, "which is unknown"),
         ({"preprocess": {"size": [16]}}, "size takes"),
         ({"kwargs": 3}, "cannot be used"),
         ({"kwargs": {**VIT, "num_classes": 4}}, r"head.weight \(3, 12\) instead of \(4, 12\)"),

@@ -192,14 +192,6 @@ def test_a_nan_pixel_passes_through():
 def test_round_trip_through_json(size, resize, crop, interpolation, rounding):
     ready = Preprocess(size, resize, crop, interpolation, MEAN, STD, rounding)
     assert Preprocess.from_dict(json.loads(json.dumps(ready.to_dict()))) == ready
-    assert "\n" not in ready.describe()
-
-
-def test_describe():
-    assert TINY.describe() == (
-        "shorter side to 10 (bilinear), centre crop 8 x 8, mean 0.485 0.456 0.406, std 0.229 0.224 0.225"
-    )
-    assert Preprocess((8, 6), (8, 6), interpolation="bicubic").describe().startswith("resize to 8 x 6 (bicubic)")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Collection, Mapping
@@ -21,7 +20,7 @@ def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Pla
         known: The entries it may hold.
 
     Raises:
-        DataError: There is no such file, or it is not what its ending says.
+        DataError: There is no such file, or its content does not match its ending.
         OptionError: It holds another entry.
     """
     path = Path(path)
@@ -37,7 +36,7 @@ def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Pla
         found = readers[path.suffix.lower()](text)
     except ValueError as error:
         problem = " ".join(str(error).split())
-        raise DataError(f"{str(path)!r} is no valid {path.suffix[1:].upper()}: {problem}") from error
+        raise DataError(f"{str(path)!r} is not valid {path.suffix[1:].upper()}: {problem}") from error
     found = {} if found is None else found
     if not isinstance(found, dict):
         raise DataError(f"{str(path)!r} has to hold entries such as 'model', got a {type(found).__name__}")
@@ -49,10 +48,11 @@ def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Pla
 
 def write_config(plan: Plan) -> str:
     """A plan as TOML, all of it, defaults too; `read_config` gives the same plan back."""
+    import tomli_w
+
     entries = {name: getattr(plan, name) for name in Plan.model_fields}
-    methods = "".join(f"    {_written(_shortest(method))},\n" for method in entries.pop("methods"))
-    lines = [f"{name} = {_written(value)}\n" for name, value in entries.items() if value is not None]
-    return "".join(lines) + f"methods = [\n{methods}]\n"
+    entries["methods"] = [_shortest(method) for method in plan.methods]
+    return tomli_w.dumps(_without_none(entries))
 
 
 def _toml(text: str) -> Any:
@@ -80,7 +80,7 @@ def _yaml(text: str) -> Any:
 
 
 def _shortest(method: MethodPlan) -> Any:
-    """A name alone, or a table, or, as TOML knows no null, text for options that are None."""
+    """A name alone, or a table; where an option is None, which TOML cannot say, one line of text."""
     if None in _flat(method.options.values()):
         options = ",".join(f"{name}={'|'.join(map(str, _flat([value])))}" for name, value in method.options.items())
         return f"{method.method}@{method.preset}:{options}"
@@ -94,19 +94,8 @@ def _flat(values: Any) -> list[Any]:
     return [each for value in values for each in (value if isinstance(value, list) else [value])]
 
 
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+def _without_none(value: Any) -> Any:
+    """TOML knows no null: what is None is left out."""
     if isinstance(value, Mapping):
-        pairs = [f"{_key(name)} = {_written(entry)}" for name, entry in value.items() if entry is not None]
-        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_written(entry) for entry in value) + "]"
-    return repr(value)
-
-
-def _key(name: str) -> str:
-    plain = name.replace("-", "").replace("_", "")
-    return name if plain.isascii() and plain.isalnum() else json.dumps(name, ensure_ascii=False)
+        return {name: _without_none(entry) for name, entry in value.items() if entry is not None}
+    return [_without_none(entry) for entry in value] if isinstance(value, (list, tuple)) else value

@@ -18,7 +18,7 @@ from neotta.errors import OptionError
 
 def corrupt(
     src: Annotated[Path, typer.Argument(help="Folder of images, usually with one subfolder per class.")],
-    dst: Annotated[Path, typer.Argument(help="Where the copy goes: new, empty, or begun by this command.")],
+    dst: Annotated[Path, typer.Argument(help="Where the copy goes: new, empty, or started by this command.")],
     all_: Annotated[bool, typer.Option("--all", help="All 15 corruptions of ImageNet-C.")] = False,
     extra: Annotated[bool, typer.Option("--extra", help="The four extra corruptions.")] = False,
     corruption: Annotated[

@@ -30,7 +30,7 @@ def info(
     full: Annotated[bool, typer.Option("--full", help="Decode every sample: finds truncated files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what is at PATH: layout, domains, classes, counts, sizes, and the first problems."""
+    """Describe what is at PATH: layout, domains, classes, counts, sizes, and the first problems."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -159,19 +159,23 @@ def download(
     verify: Annotated[bool, typer.Option(help="Compare the archives with their published checksums.")] = True,
 ) -> None:
     """Download a dataset of the paper, check it and unpack it; started again it goes on where it stopped."""
-    from neotta.data.downloads import download as fetch
-    from neotta.data.downloads.catalog import find
-    from neotta.data.downloads.progress import bars
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    steps = set()
-    with bars() as bar:
+    from neotta.data.downloads import download as fetch
+    from neotta.data.downloads.published import find
+
+    shown = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    tasks = {}
+    with Progress(TextColumn("{task.description}"), *shown, console=Console(stderr=True)) as bars:
 
         def progress(what: str, done: int, total: int | None) -> None:
-            steps.add(what)
-            bar(what, done, total)
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
 
         root = fetch(name, dest, mirror=mirror, parts=part, keep=keep, verify=verify, progress=progress)
     for archive in find(name).choose(part):
-        if archive.checksum is None and f"downloading {archive.file}" in steps:
+        if archive.checksum is None and f"downloading {archive.file}" in tasks:
             typer.echo(f"No checksum of {archive.file} is known: only its length was checked.", err=True)
     typer.echo(f"{name} is in {root}")

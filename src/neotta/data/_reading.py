@@ -1,4 +1,4 @@
-"""What a worker process does: read the samples of a batch and bring them to the size of the model."""
+"""What a worker process does: read the samples of a batch and resize them for the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InTwoSteps(Protocol):
         """Normalise (..., 3, H', W') in 0..1."""
 
 
-class Part(NamedTuple):
+class WorkerBatch(NamedTuple):
     """What a worker sends: images of the entries that could be read, and why others could not."""
 
     images: Tensor
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     failed: list[tuple[int, str]]
 
 
-class Reader(Dataset[Part]):
+class Reader(Dataset[WorkerBatch]):
     """Reads and preprocesses a slice of an order; this is what goes to the workers.
 
     Images are (B, 3, H', W'): uint8, not yet normalised, if the preprocessing is `InTwoSteps`, else float32.
@@ -54,7 +54,7 @@ class Reader(Dataset[Part]):
         self.preprocess = preprocess
         self.dtype = np.uint8 if isinstance(preprocess, InTwoSteps) else np.float32
 
-    def __getitem__(self, part: slice) -> Part:
+    def __getitem__(self, part: slice) -> WorkerBatch:
         """Read and preprocess these entries of the order."""
         entries: list[int] = []
         failed: list[tuple[int, str]] = []
@@ -75,7 +75,7 @@ class Reader(Dataset[Part]):
                 )
             images[len(entries)] = ready
             entries.append(entry)
-        return Part(torch.from_numpy(images[: len(entries)]), entries, failed)
+        return WorkerBatch(torch.from_numpy(images[: len(entries)]), entries, failed)
 
     def _prepared(self, image: Image) -> NDArray[Any]:
         if isinstance(self.preprocess, InTwoSteps):

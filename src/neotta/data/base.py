@@ -21,7 +21,7 @@ class ImageDataset(ABC):
         ids: One name per sample, unique within the domain and the same on every machine.
         labels: Class index of each sample, (N,) int64, or None if unlabelled.
         classes: The names of the classes in the order of their indices (WordNet ids for ImageNet's), or None.
-        in_memory: Whether reading a sample costs next to nothing, so that no worker process is worth it.
+        in_memory: Whether reading a sample is so cheap that worker processes do not pay off.
     """
 
     domain: str
@@ -41,7 +41,7 @@ class ImageDataset(ABC):
             The image, (H, W, 3) uint8 RGB, upright.
 
         Raises:
-            DataError: The file is truncated, no image, or too large to be one.
+            DataError: The file is truncated, not an image, or too large.
         """
 
     def digest(self, index: int) -> str:

@@ -23,7 +23,7 @@ from neotta._processes import begin_worker, interrupts_held, usable_cores
 from neotta.data._numbers import checked_seed, whole
 from neotta.data.base import Image
 from neotta.data.corrupted import prepare
-from neotta.data.corruptions.manifest import FileKind, Options, claim
+from neotta.data.corruptions.manifest import FileKind, FileOptions, claim
 from neotta.data.corruptions.registry import CORRUPTIONS, SEVERITIES, check_choice, corrupt, label
 from neotta.data.decode import decode
 from neotta.data.layouts.files import list_images
@@ -73,7 +73,7 @@ def corrupt_folder(
 
     Args:
         src: A folder of images, usually with one subfolder per class.
-        dst: A new or empty folder, or one that an earlier call has begun.
+        dst: A new or empty folder, or one that an earlier call has started.
         names: Which corruptions, as `corrupt` takes them.
         severities: Which severities, 1 to 5.
         preset: "imagenet" (shorter side to 256, middle 224), "tiny" (64 x 64) or "cifar" (32 x 32).
@@ -93,7 +93,9 @@ def corrupt_folder(
     src, dst = Path(src), Path(dst)
     domains = _domains(names, severities, preset)
     kind = file_kind or ("png" if preset == "cifar" else "jpeg")
-    options = Options(preset, checked_seed(seed), keep_size, kind, quality, os.fspath(textures) if textures else None)
+    options = FileOptions(
+        preset, checked_seed(seed), keep_size, kind, quality, os.fspath(textures) if textures else None
+    )
     options.check()
     workers = usable_cores() if workers is None else whole("workers", workers, 1)
     images = _images(src, dst)
@@ -129,7 +131,7 @@ class _Job:
     src: Path
     dst: Path
     domains: tuple[tuple[str, int], ...]
-    options: Options
+    options: FileOptions
 
     def __call__(self, image: str) -> _Done:
         """Write all that is missing of one source image."""
@@ -169,7 +171,7 @@ def _whole(file: Path) -> bool:
         return False
 
 
-def encode(image: Image, options: Options) -> bytes:
+def encode(image: Image, options: FileOptions) -> bytes:
     """The bytes of an image file."""
     from PIL import Image as Pillow
 

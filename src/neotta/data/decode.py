@@ -27,7 +27,7 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as pil
-from PIL import UnidentifiedImageError
+from PIL import ImageOps, UnidentifiedImageError
 
 from neotta.data.base import Image
 from neotta.errors import DataError
@@ -48,16 +48,6 @@ Encoded = bytes | str | os.PathLike[str]
 """An image file: its bytes, or its path."""
 
 _IGNORE_PILLOW = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
-_ORIENTATION = 0x0112
-_UPRIGHT = {
-    2: pil.Transpose.FLIP_LEFT_RIGHT,
-    3: pil.Transpose.ROTATE_180,
-    4: pil.Transpose.FLIP_TOP_BOTTOM,
-    5: pil.Transpose.TRANSPOSE,
-    6: pil.Transpose.ROTATE_270,
-    7: pil.Transpose.TRANSVERSE,
-    8: pil.Transpose.ROTATE_90,
-}
 
 
 class Header(NamedTuple):
@@ -80,18 +70,20 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
         The image, (H, W, 3) uint8 RGB, upright, writable.
 
     Raises:
-        DataError: The file is missing, truncated, no image, of a mode without meaning in RGB, or too large.
+        DataError: The file is missing, truncated, not an image, of a mode that has no RGB equivalent, or too large.
     """
     with _opened(source, max_pixels) as image:
         image.load()
-        return np.array(_rgb(_upright(image)))
+        with contextlib.suppress(Exception):  # a broken EXIF block does not spoil the picture
+            ImageOps.exif_transpose(image, in_place=True)
+        return np.array(_rgb(image))
 
 
 def probe(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Header:
-    """Read the header of an image file and leave its pixels alone; a truncated file may pass.
+    """Read the header of an image file without its pixels; a truncated file may pass.
 
     Raises:
-        DataError: The file is missing, no image, or too large.
+        DataError: The file is missing, not an image, or too large.
     """
     with _opened(source, max_pixels) as image:
         return Header(image.format or "?", image.mode, image.width, image.height)
@@ -114,7 +106,7 @@ def _opened(source: Encoded, max_pixels: int) -> Iterator[pil.Image]:
     except pil.DecompressionBombError as error:
         raise DataError(f"{name} has more pixels than the limit of {max_pixels:,}: {error}") from error
     except UnidentifiedImageError as error:
-        raise DataError(f"{name} is no image of a known format ({', '.join(_formats())})") from error
+        raise DataError(f"{name} is not an image of a known format ({', '.join(_formats())})") from error
     except Exception as error:  # on broken bytes Pillow raises nearly every error there is
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(f"{name} cannot be read: {reason or type(error).__name__}") from error
@@ -129,16 +121,6 @@ def _formats() -> tuple[str, ...]:
     """Those of `FORMATS` that the installed Pillow can read."""
     pil.init()
     return tuple(name for name in FORMATS if name in pil.OPEN)
-
-
-def _upright(image: pil.Image) -> pil.Image:
-    if image.format == "TIFF":  # Pillow has turned it while loading
-        return image
-    try:
-        orientation = image.getexif().get(_ORIENTATION)
-    except Exception:  # a broken EXIF block does not spoil the picture
-        return image
-    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
 
 
 def _rgb(image: pil.Image) -> pil.Image:

@@ -17,7 +17,7 @@ KEPT = 10
 """How many problems of a domain are described; all are counted."""
 
 Progress = Callable[[str, int, int], None]
-"""Told the domain, the samples done and the samples to do."""
+"""Called with the domain, the samples done and their total."""
 
 
 @dataclass

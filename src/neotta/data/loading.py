@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from neotta._processes import usable_cores
 from neotta.data._numbers import whole
-from neotta.data._reading import InTwoSteps, Part, Reader, Transform, normalized
+from neotta.data._reading import InTwoSteps, Reader, Transform, WorkerBatch, normalized
 from neotta.data.base import ImageDataset
 from neotta.data.domain_samples import named
 from neotta.data.order import Order
@@ -114,7 +114,7 @@ class Loader:
                 if part.entries:
                     yield self._batch(part)
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[WorkerBatch]:
         reader = Reader(self._datasets, self.order, self._preprocess)
         batches = self.order.batches()
         if self.workers == 0:
@@ -131,7 +131,7 @@ class Loader:
             generator=torch.Generator(),  # the global generator belongs to the methods under test
         )
 
-    def _batch(self, part: Part) -> Batch:
+    def _batch(self, part: WorkerBatch) -> Batch:
         order, entries = self.order, part.entries
         domains = [int(order.domain[entry]) for entry in entries]
         labels = [
@@ -182,7 +182,7 @@ def _deaths_explained() -> Iterator[None]:
         ) from error
 
 
-def _unchanged(part: Part) -> Part:
+def _unchanged(part: WorkerBatch) -> WorkerBatch:
     return part
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from collections.abc import Sequence
@@ -68,7 +67,6 @@ def _parse(spec: str) -> tuple[str | None, str]:
     return name, path
 
 
-@functools.cache  # a file of the user's is executed once
 def _named(name: str) -> Opener:
     return LAYOUTS.find(_by_key().get(_key(name), name))
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ class Order:
     def hash(self) -> str:
         """Hash what is seen: domain, id and camera of every sample in order, and where batches are cut.
 
-        How the order came about (kind, seed, parameters) and where a dataset keeps the samples do not count.
+        How the order was made (kind, seed, parameters) and where a dataset keeps the samples does not matter.
         """
         cameras = [] if self.camera is None else [self.cameras[c] for c in self.camera.tolist()]
         content = [
@@ -99,26 +99,10 @@ class Order:
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
     def manifest(self) -> dict[str, Any]:
-        """Write down the order as JSON data, sample ids by domain."""
-        samples = []
-        for number, name in enumerate(self.domains):
-            entries = np.flatnonzero(self.domain == number)
-            ids = [self.ids[entry] for entry in entries]
-            samples.append({"domain": name, "ids": ids, "indices": self.index[entries].tolist()})
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            "seed": self.seed,
-            "parameters": self.parameters,
-            "batch_size": self.batch_size,
-            "straddle": self.straddle,
-            "hash": self.hash(),
-            "samples": samples,
-            "order": self.domain.tolist(),
-            "cameras": list(self.cameras),
-            "camera": None if self.camera is None else self.camera.tolist(),
-        }
+        """The order as JSON data."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        return {"format": FORMAT, "version": VERSION, "hash": self.hash(), **plain}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the manifest to a JSON file, all of it or nothing."""
@@ -132,7 +116,7 @@ class Order:
         Positions of samples are those of the datasets it was made for; `replay` finds them anew by id.
 
         Raises:
-            DataError: The file is missing, is no manifest, or does not agree with its own hash.
+            DataError: The file is missing, is not a manifest, or does not match its own hash.
         """
         try:
             manifest = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -142,41 +126,27 @@ class Order:
 
 
 def from_manifest(manifest: Mapping[str, Any]) -> Order:
-    """Build the order that a manifest describes, and check it against the manifest's hash."""
+    """Make the order that a manifest describes, and check it against the manifest's hash."""
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise DataError(f"this is no order manifest: its 'format' is not {FORMAT!r}")
+        raise DataError(f"this is not an order manifest: its 'format' is not {FORMAT!r}")
     if manifest.get("version") != VERSION:
         raise DataError(f"order manifest of version {manifest.get('version')!r}: this neotta reads {VERSION}")
     try:
-        domain = np.asarray(manifest["order"], dtype=np.int64)
-        index = np.zeros(len(domain), dtype=np.int64)
-        ids = np.empty(len(domain), dtype=object)
-        for number, part in enumerate(manifest["samples"]):
-            index[domain == number] = part["indices"]
-            ids[domain == number] = part["ids"]
-        order = Order(
-            kind=manifest["kind"],
-            seed=manifest["seed"],
-            domains=tuple(part["domain"] for part in manifest["samples"]),
-            domain=domain,
-            index=index,
-            ids=tuple(ids.tolist()),
-            batch_size=manifest["batch_size"],
-            cameras=tuple(manifest["cameras"]),
-            camera=None if manifest["camera"] is None else np.asarray(manifest["camera"], dtype=np.int64),
-            straddle=manifest["straddle"],
-            parameters=dict(manifest["parameters"]),
-        )
+        values = {each.name: manifest[each.name] for each in fields(Order)}
+        values |= {name: tuple(values[name]) for name in ("domains", "ids", "cameras")}
+        arrays = [name for name in ("domain", "index", "camera") if name != "camera" or values[name] is not None]
+        values |= {name: np.asarray(values[name], dtype=np.int64) for name in arrays}
+        order = Order(**values)
         intact = order.hash() == manifest["hash"]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"the order manifest is damaged: {error!r}") from error
     if not intact:
-        raise DataError("the order manifest is damaged: it does not agree with its own hash")
+        raise DataError("the order manifest is damaged: it does not match its own hash")
     return order
 
 
 def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: Data) -> Order:
-    """Make an order again on these datasets: samples are found by id, wherever they stand.
+    """Recreate an order on these datasets: samples are found by id, whatever their position.
 
     Args:
         recorded: The order, its manifest, or the file it was saved to.

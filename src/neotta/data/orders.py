@@ -1,7 +1,9 @@
 """Kinds of orders: one domain, domains in sequence or mixed, few samples or classes, skewed labels, cameras.
 
 Only indices are handled, no images: an order can be made from lengths and labels as well as from datasets.
-Orders come from (seed, domain) alone, see `neotta.data.drawing`. Everywhere -1 samples means all of them.
+Orders come from (seed, domain) alone, see `neotta.data.drawing`. Everywhere `samples=-1` means all of them, `seed` is
+the seed of all that is drawn, `batch_size` the number of samples in a batch, and `skew` how the labels are distributed
+within each domain.
 """
 
 from __future__ import annotations
@@ -200,20 +202,11 @@ def _one_domain(kind: str, data: Data, skew: Skew, samples: int, seed: int, batc
 
 
 def _holdout(
-    kind: str,
-    domain: DomainSamples,
-    adapt: Indices,
-    validate: Indices,
-    seed: int,
-    batch_size: int,
-    parameters: dict[str, Any],
+    kind: str, domain: DomainSamples, adapt: Indices, validate: Indices, seed: int, batch: int, about: dict[str, Any]
 ) -> Holdout:
-    return Holdout(
-        *(
-            assemble(kind, [domain], [part], seed, batch_size, {**parameters, "part": name})
-            for name, part in (("adapt", adapt), ("validate", validate))
-        )
-    )
+    parts = {"adapt": adapt, "validate": validate}
+    made = [assemble(kind, [domain], [parts[name]], seed, batch, {**about, "part": name}) for name in parts]
+    return Holdout(*made)
 
 
 def _order(domain: DomainSamples, skew: Skew, samples: int, seed: int) -> Indices:

@@ -16,26 +16,18 @@ from neotta.errors import ModelLoadError, NeottaError, OptionError
 from neotta.models._hf_preprocess import preprocess_from_processor
 from neotta.models._hub import Repository
 from neotta.models._torchvision import guard
-from neotta.models._weights import Parts, check_fit, labels_beside, read_tensors
-from neotta.models.preprocess import Preprocess
+from neotta.models._weights import Parts, Request, check_fit, labels_beside, read_tensors
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def load_hf(
-    name: str,
-    *,
-    checkpoint: Path | None,
-    num_classes: int | None,
-    preprocess: Preprocess | None,
-    pretrained: bool,
-    kwargs: Mapping[str, Any],
-) -> Parts:
+def load_hf(name: str, request: Request) -> Parts:
     """Load the image classifier in the folder or repository `name`.
 
     `kwargs` go to transformers' `from_pretrained`; `revision` names a repository's branch, tag or commit.
     """
     guard()
+    checkpoint, num_classes, preprocess, pretrained, kwargs = request
     transformers = need("transformers", f"loading hf:{name}")
     options = dict(kwargs)
     if "use_safetensors" in options:
@@ -66,7 +58,7 @@ def load_hf(
 
 
 def _folder(name: str, revision: str | None, *, weights: bool) -> Path:
-    """Give the folder that `name` is, or the cached one of the repository it names."""
+    """Return the folder `name`, or the cached one of the repository of this name."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return _download(name, revision, weights=weights)

@@ -42,7 +42,7 @@ def preprocess_from_processor(processor: Any, config: Any) -> Preprocess:
 
 
 def _geometry(processor: Any, config: Any) -> tuple[tuple[int, int], int | tuple[int, int] | None, bool]:
-    """Give the size of the result, the resizing, and whether the centre is cropped."""
+    """Return the size of the result, the resizing, and whether the centre is cropped."""
     resize: int | tuple[int, int] | None = None
     size: tuple[int, int] | None = None
     crop = bool(getattr(processor, "do_center_crop", False))

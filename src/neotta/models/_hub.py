@@ -32,7 +32,7 @@ class Repository:
         return self._asked and self._trouble is None
 
     def find(self, filename: str) -> Path | None:
-        """Give the local path of a file at the repository's root; None if it is not there."""
+        """Return the local path of a file at the repository's root, or None if it does not exist."""
         from huggingface_hub import errors, hf_hub_download
 
         try:
@@ -58,7 +58,7 @@ class Repository:
         return Path(path)
 
     def missing(self, filename: str) -> ModelLoadError:
-        """Say why a file was not found, and what to do."""
+        """The error that says why a file was not found, and what to do."""
         from huggingface_hub import constants, errors
 
         error = self._trouble

@@ -24,7 +24,7 @@ def call_python(target: str, options: Mapping[str, Any]) -> Any:
     Raises:
         UnknownModelError: There is no such function.
         OptionError: The function does not take these options.
-        ModelLoadError: There is no such file or module, what is named there is no function, or the code raises an
+        ModelLoadError: There is no such file or module, it does not name a function, or the code raises an
             error.
     """
     try:

@@ -15,24 +15,17 @@ from neotta._extras import need
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
 from neotta.models._hub import Repository
 from neotta.models._torchvision import guard
-from neotta.models._weights import Parts, labels_beside, load_strictly, read_tensors
+from neotta.models._weights import Parts, Request, labels_beside, load_strictly, read_tensors
 from neotta.models.preprocess import Preprocess
 
-# Options of timm that could make it unpickle a file, or give something that is no classifier.
+# Options of timm that could make it unpickle a file, or return something other than a classifier.
 _REFUSED = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "features_only")
 
 
-def load_timm(
-    name: str,
-    *,
-    checkpoint: Path | None,
-    num_classes: int | None,
-    preprocess: Preprocess | None,
-    pretrained: bool,
-    kwargs: Mapping[str, Any],
-) -> Parts:
-    """Build the model `name` of timm's registry and fill it from `checkpoint`, the hub, or at random."""
+def load_timm(name: str, request: Request) -> Parts:
+    """Build the model `name` of timm's registry and fill it from a checkpoint, the hub, or at random."""
     _check_name(name)
+    checkpoint, num_classes, preprocess, pretrained, kwargs = request
     weights = _published(name) if pretrained and checkpoint is None else None
     classes = {} if num_classes is None else {"num_classes": num_classes}
     model = create_timm(name, {**kwargs, **classes}, weights)
@@ -128,7 +121,7 @@ def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = Non
 
 
 def _published_labels(name: str, model: nn.Module) -> tuple[str, ...] | None:
-    """Give the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
+    """Return the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
     from timm.data import ImageNetInfo, infer_imagenet_subset
 
     trained = timm_package().get_pretrained_cfg(name).num_classes

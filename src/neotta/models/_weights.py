@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -13,6 +13,24 @@ from neotta.errors import ModelLoadError
 from neotta.models.preprocess import Preprocess
 
 _SHOWN = 3  # keys of each kind that an error lists
+
+
+class Request(NamedTuple):
+    """What `load_model` asks of each way of loading.
+
+    Attributes:
+        checkpoint: A file of weights, instead of the published ones.
+        num_classes: Number of classes, if it is not the architecture's own.
+        preprocess: The whole preprocessing, instead of the one on record.
+        pretrained: False leaves the model at random weights.
+        kwargs: What else the architecture is made with.
+    """
+
+    checkpoint: Path | None = None
+    num_classes: int | None = None
+    preprocess: Preprocess | None = None
+    pretrained: bool = True
+    kwargs: Mapping[str, Any] = {}
 
 
 class Parts(NamedTuple):

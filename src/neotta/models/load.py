@@ -16,7 +16,7 @@ from neotta.models._hf import load_hf
 from neotta.models._python import FORM as PYTHON
 from neotta.models._python import call_python
 from neotta.models._timm import load_timm, timm_names
-from neotta.models._weights import Parts, existing_safetensors
+from neotta.models._weights import Parts, Request, existing_safetensors
 from neotta.models.packaged import BUNDLED, load_packaged
 from neotta.models.preprocess import Preprocess
 
@@ -91,19 +91,14 @@ def load_model(
     else:
         weights = None if path is None else existing_safetensors(path)
         complete = preprocess if isinstance(preprocess, Preprocess) else None
-        options: dict[str, Any] = {
-            "num_classes": num_classes,
-            "preprocess": complete,
-            "pretrained": pretrained,
-            "kwargs": kwargs,
-        }
+        request = Request(weights, num_classes, complete, pretrained, kwargs)
         if library in ("timm", "hf"):
-            parts = (load_timm if library == "timm" else load_hf)(rest, checkpoint=weights, **options)
+            parts = (load_timm if library == "timm" else load_hf)(rest, request)
         else:
             package = _packaged_path(name)
             if weights is not None:
                 raise OptionError(f"checkpoint= has no place with {name!r}, which brings its own weights")
-            parts = load_packaged(package, **options)
+            parts = load_packaged(package, request)
     ready = _preprocess(name, parts.preprocess, preprocess)
     return _finished(parts, ready, name, labels, norm_eps, device, dtype)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError
 from neotta.models._timm import create_timm, timm_package
-from neotta.models._weights import Parts, load_strictly, read_header, read_tensors
+from neotta.models._weights import Parts, Request, load_strictly, read_header, read_tensors
 from neotta.models.preprocess import Preprocess
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -68,25 +68,14 @@ def read_package(path: Path) -> Package:
         ) from error
 
 
-def load_packaged(
-    path: Path,
-    *,
-    num_classes: int | None = None,
-    preprocess: Preprocess | None = None,
-    pretrained: bool = True,
-    kwargs: Mapping[str, Any] | None = None,
-) -> Parts:
+def load_packaged(path: Path, request: Request) -> Parts:
     """Build the model that a packaged file describes, and fill it with the file's weights.
 
-    Args:
-        path: The file.
-        num_classes: Number of classes; another than the file's own needs `pretrained=False`.
-        preprocess: Instead of the file's own.
-        pretrained: False leaves the model at random weights.
-        kwargs: Added to what the architecture is made with.
+    Another number of classes than the file's own needs `pretrained=False`.
     """
     package = read_package(path)
-    made_with = {**package.kwargs, **(kwargs or {})}
+    _, num_classes, preprocess, pretrained, kwargs = request
+    made_with = {**package.kwargs, **kwargs}
     labels = package.labels
     if num_classes is not None:
         made_with["num_classes"] = num_classes
@@ -104,7 +93,7 @@ def _build(architecture: str, kwargs: Mapping[str, Any], path: Path) -> nn.Modul
         return create_timm(name, kwargs)
     made_by = getattr(timm.models, name, None) if library == "timm" else None
     if not (isinstance(made_by, type) and issubclass(made_by, nn.Module)):
-        raise ModelLoadError(f"{path.name} has the architecture {architecture!r}, which is not known here")
+        raise ModelLoadError(f"{path.name} has the architecture {architecture!r}, which is unknown")
     try:
         model: nn.Module = made_by(**kwargs)
     except TypeError as error:

@@ -110,20 +110,8 @@ class Preprocess:
         mean, std = self._moments(x)
         return x * std + mean
 
-    def describe(self) -> str:
-        """Say in one line what is done to an image."""
-        steps = []
-        if isinstance(self.resize, int):
-            steps.append(f"shorter side to {self.resize} ({self.interpolation})")
-        elif self.resize is not None:
-            steps.append(f"resize to {self.resize[0]} x {self.resize[1]} ({self.interpolation})")
-        steps.append(f"{'centre crop' if self.crop else 'size'} {self.size[0]} x {self.size[1]}")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            steps.append(f"{name} {' '.join(f'{value:.4g}' for value in values)}")
-        return ", ".join(steps)
-
     def to_dict(self) -> dict[str, Any]:
-        """Give the values in the types that JSON has."""
+        """Return the values as JSON types."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
 
     @classmethod

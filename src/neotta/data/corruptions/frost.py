@@ -146,7 +146,7 @@ class Textures:
         return len(self.sources)
 
     def digest(self) -> str:
-        """A hash of the files: another for other pictures, the same wherever they lie."""
+        """A hash of the files' content, wherever they are."""
         digest = hashlib.sha256()
         for file in self.sources:
             digest.update(hashlib.sha256(Path(str(file)).read_bytes()).digest())

@@ -1,4 +1,4 @@
-"""What a corrupted folder was made with, so that a second run completes it and mixes nothing in."""
+"""What a corrupted folder was made with, so that a second run can only complete it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FileKind = Literal["jpeg", "png"]
 
 
 @dataclass(frozen=True)
-class Options:
+class FileOptions:
     """All that decides the content of a corrupted file, but its source, corruption and severity.
 
     Attributes:
@@ -55,25 +55,25 @@ class Options:
         return ".JPEG" if self.file_kind == "jpeg" else ".png"
 
 
-def claim(dst: Path, options: Options, src: Path, images: Sequence[str]) -> None:
+def claim(dst: Path, options: FileOptions, src: Path, images: Sequence[str]) -> None:
     """Make `dst` the folder of these options and source images, or check that it is.
 
     Raises:
         DataError: The folder holds something else, or its manifest cannot be read.
-        OptionError: The folder was begun with other options or other images.
+        OptionError: The folder was started with other options or other images.
     """
     manifest = _describe(options, src, images)
     file = dst / NAME
     if file.exists():
         _compare(dst, _read(file), manifest)
     elif dst.exists() and (not dst.is_dir() or any(dst.iterdir())):
-        raise DataError(f"{str(dst)!r} holds something else already (there is no {NAME}): choose a new folder")
+        raise DataError(f"{str(dst)!r} already holds something else (there is no {NAME}): choose a new folder")
     else:
         with atomic(file) as temporary:
             temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
-def _describe(options: Options, src: Path, images: Sequence[str]) -> dict[str, Any]:
+def _describe(options: FileOptions, src: Path, images: Sequence[str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **dataclasses.asdict(options),
@@ -110,7 +110,7 @@ def _listed(versions: object) -> str:
 def _compare(dst: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     if old.get("versions", new["versions"]) != new["versions"]:
         warnings.warn(
-            f"{str(dst)!r} was begun with {_listed(old['versions'])}, now these are {_listed(new['versions'])}: "
+            f"{str(dst)!r} was started with {_listed(old['versions'])}, now these are {_listed(new['versions'])}: "
             "the pictures to come may differ a little from what these would have been",
             stacklevel=4,
         )
@@ -119,8 +119,8 @@ def _compare(dst: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
         return
     if set(differences) <= {"images", "source"}:
         raise OptionError(
-            f"{str(dst)!r} was begun from {old.get('images')} other images (now {new['images']}): "
+            f"{str(dst)!r} was started from {old.get('images')} other images (now {new['images']}): "
             "choose a new folder, or give the same source"
         )
     listed = ", ".join(f"{name} {old.get(name)!r} (now {new[name]!r})" for name in differences if name != "source")
-    raise OptionError(f"{str(dst)!r} was begun with {listed}: choose a new folder, or give the same options")
+    raise OptionError(f"{str(dst)!r} was started with {listed}: choose a new folder, or give the same options")

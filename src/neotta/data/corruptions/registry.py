@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,9 +134,9 @@ def corrupt(
         A new picture, (H, W, 3) uint8.
 
     Raises:
-        InputError: The image is no (H, W, 3) uint8 array.
+        InputError: The image is not an (H, W, 3) uint8 array.
         UnknownNameError: There is no such corruption or preset.
-        OptionError: The severity is not 1 to 5, or the seed no whole number.
+        OptionError: The severity is not 1 to 5, or the seed is not an integer.
         DataError: The folder of textures holds no usable picture.
     """
     check_choice(name, severity, preset)
@@ -159,14 +159,9 @@ def apply(image: Image, name: str, severity: int, preset: str, draws: Draws, tex
     return _STOCHASTIC[name](image, draws, *parameters)
 
 
-@functools.cache
-def _find_added(name: str) -> Corruption:
-    return _added.find(name)  # a file of the user's is executed once
-
-
 def _apply_added(image: Image, name: str, severity: int, random: np.random.Generator) -> Image:
     check_image(image)
-    result = _find_added(name)(image.copy(), severity, random)
+    result = _added.find(name)(image.copy(), severity, random)
     try:
         check_image(result)
     except InputError as error:
@@ -188,18 +183,19 @@ def version(name: str) -> str:
     """Changes when the code of an added corruption does; empty for a published one."""
     if is_published(name):
         return ""
-    function = inspect.unwrap(_find_added(name))
+    function = inspect.unwrap(_added.find(name))
+    kind = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:
-        code = inspect.getsource(inspect.getmodule(function) or function)
-    except (OSError, TypeError):
-        code = repr(function)
-    return hashlib.sha256(code.encode()).hexdigest()[:16]
+        code = Path(inspect.getfile(kind)).read_bytes()
+    except (OSError, TypeError):  # typed in at a prompt
+        code = f"{kind.__module__}.{kind.__qualname__}".encode()
+    return hashlib.sha256(code).hexdigest()[:16]
 
 
 def check_choice(name: str, severity: int, preset: str) -> None:
     """Raise the error that says which corruptions, severities and presets there are."""
     if not is_published(name):
-        _find_added(str(name))
+        _added.find(str(name))
     if preset not in PRESETS:
         raise UnknownNameError("preset", str(preset), PRESETS)
     if isinstance(severity, bool) or not isinstance(severity, (int, np.integer)) or severity not in SEVERITIES:

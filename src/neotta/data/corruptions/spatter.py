@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from neotta.data.base import Image
 from neotta.data.corruptions.draws import Draws
-from neotta.data.corruptions.filters import gaussian, mirrored, to_bytes
+from neotta.data.corruptions.filters import gaussian, to_bytes
 
 Array = NDArray[Any]
 
@@ -53,29 +53,19 @@ def spatter(
 
 def _water(layer: Array) -> NDArray[np.float32]:
     """Brightness of the water, (H, W) float32 up to 1: drops that catch light on one side."""
+    from scipy.ndimage import correlate
+
+    def box(plane: Array) -> Array:
+        return np.asarray(correlate(plane, np.ones((3, 3)), mode="mirror"))
+
     depth = (255 * layer).astype(np.int64).astype(np.uint8)
     distance = np.minimum(chamfer_distance(canny(depth, 50, 150)), 20)
-    inner = equalise((_box(distance) / 9).astype(np.uint8))
-    relief = np.clip(_correlate(inner, EMBOSS), 0, 255)
-    shine = np.rint(_box(relief) / 9)
+    inner = equalise((box(distance) / 9).astype(np.uint8))
+    relief = np.clip(correlate(inner.astype(np.int64), EMBOSS, mode="mirror"), 0, 255)
+    shine = np.rint(box(relief) / 9)
     water = (depth * shine).astype(np.float32)
     peak = water.max()
     return water / peak if peak > 0 else water  # no drop at all: a picture as it was
-
-
-def _box(plane: Array) -> Array:
-    """Sum over 3 x 3 pixels."""
-    return _correlate(plane, np.ones((3, 3), int))
-
-
-def _correlate(plane: Array, kernel: Array) -> Array:
-    """3 x 3 correlation, whole-sample symmetric border."""
-    height, width = plane.shape
-    padded = plane[np.ix_(mirrored(height, 1), mirrored(width, 1))]
-    if padded.dtype == np.uint8:
-        padded = padded.astype(np.int64)
-    windows = ((kernel[i, j], padded[i : i + height, j : j + width]) for i in range(3) for j in range(3))
-    return np.asarray(sum(weight * window for weight, window in windows if weight))
 
 
 STRAIGHT, DIAGONAL, KNIGHT = 1.0, 1.4, 2.1969
@@ -90,26 +80,15 @@ def canny(grey: NDArray[np.uint8], low: int, high: int) -> NDArray[np.bool_]:
         low: Ridges above it count if they touch, step by step, ...
         high: ... a ridge above this.
     """
-    from scipy.ndimage import label
+    from scipy.ndimage import label, sobel
 
-    dx, dy = _sobel(grey)
+    dx, dy = (sobel(grey.astype(np.int32), axis, mode="nearest") for axis in (1, 0))
     strength = np.abs(dx) + np.abs(dy)
     ridge = _ridges(dx, dy, strength) & (strength > low)
     pieces, count = label(ridge, structure=np.ones((3, 3), int))
     strong = np.zeros(count + 1, bool)
     strong[pieces[ridge & (strength > high)]] = True
     return np.asarray(strong[pieces])
-
-
-def _sobel(grey: NDArray[np.uint8]) -> tuple[Array, Array]:
-    """Horizontal and vertical gradient, replicated border, each (H, W) int32."""
-    p = np.pad(grey.astype(np.int32), 1, mode="edge")
-    across = p[:, 2:] - p[:, :-2]
-    down = p[2:] - p[:-2]
-    return (
-        across[:-2] + 2 * across[1:-1] + across[2:],
-        down[:, :-2] + 2 * down[:, 1:-1] + down[:, 2:],
-    )
 
 
 def _ridges(dx: Array, dy: Array, strength: Array) -> NDArray[np.bool_]:

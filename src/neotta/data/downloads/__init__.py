@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from neotta.data.downloads.catalog import Archive, find
 from neotta.data.downloads.fetch import Progress, fetch, verify_file
+from neotta.data.downloads.published import Archive, find
 from neotta.data.downloads.unpack import ArchiveError, install, is_installed
 from neotta.errors import DataError, OptionError
 
@@ -47,7 +47,7 @@ def download(
     Raises:
         DataError: No room on the disk, a server that fails, wrong bytes, or an archive that is refused.
         UnknownNameError: No such dataset or part.
-        OptionError: Parts of a dataset in one piece, or a mirror that is no http address.
+        OptionError: Parts of a dataset in one piece, or a mirror that is not an http address.
     """
     published = find(name)
     archives = published.choose(None if parts is None else list(parts))

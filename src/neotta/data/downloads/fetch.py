@@ -2,7 +2,7 @@
 
 The file grows as `<name>.part`; a note beside it says which version of which file it is a part of. Going on
 asks the server for the missing bytes of that version (`Range` with `If-Range`); if the server has another
-version, or cannot send ranges, the file is begun again.
+version, or cannot send ranges, the download starts over.
 
 A connection that is silent for `TIMEOUT` seconds counts as broken. After `TRIES` attempts in a row without a
 single byte the download is given up; what has arrived stays for the next time.
@@ -37,7 +37,7 @@ _BLOCK = 1 << 20
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}  # statuses that may be better next time
 
 Progress = Callable[[str, int, int | None], None]
-"""Told what is being done, how many bytes of it are done, and of how many if that is known."""
+"""Called with the current step, the bytes done, and the total if it is known."""
 
 
 class _Broken(Exception):
@@ -179,7 +179,7 @@ def _copy(response: Any, part: Path, have: int, total: int | None, progress: Pro
 
 
 def _resume(url: str, part: Path, proven: bool) -> tuple[int, dict[str, str], _Note | None]:
-    """How many bytes there are to go on from, and the headers that ask for the rest.
+    """Number of bytes already here, and the headers that ask for the rest.
 
     Without a validator of this server nothing but the checksum can prove that the pieces fit together.
     """

@@ -6,14 +6,13 @@ with `..`, or is a link or a device makes the whole archive refused.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Generator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, Literal, cast
 
@@ -111,17 +110,18 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
 
     Raises:
         ArchiveError: The archive cannot be read, or a member is refused.
-        DataError: There is no room, or the folder cannot be written to.
+        DataError: There is no room, the folder cannot be written to, or Python is too old to do it safely.
     """
+    if not hasattr(tarfile, "data_filter"):
+        raise DataError("unpacking archives safely needs Python 3.10.12, 3.11.4 or newer: update Python")
     total = archive.stat().st_size
     try:
         with archive.open("rb") as raw:
-            members = _zip_members(raw) if raw.read(4) in _ZIP else _tar_members(raw)
-            with contextlib.closing(members):
-                for name, size, data in members:
-                    _write(folder, name, size, data)
-                    if progress is not None:
-                        progress("unpacking", raw.tell(), total)
+            members = _unzip if raw.read(4) in _ZIP else _untar
+            raw.seek(0)
+            for _ in members(raw, folder):
+                if progress is not None:
+                    progress("unpacking", raw.tell(), total)
     except DataError:
         raise
     except _BROKEN as error:
@@ -132,42 +132,42 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
         raise DataError(f"archive {str(archive)!r} cannot be unpacked: {error}") from error
 
 
-def _write(folder: Path, name: str, size: int, data: IO[bytes] | None) -> None:
-    """Write one member."""
-    path = folder / _inside(name)
-    if data is None:
-        path.mkdir(parents=True, exist_ok=True)
-        return
-    if size > shutil.disk_usage(folder).free:
-        raise DataError(f"no room on the disk for {name!r} of {size:,} bytes")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with data, path.open("wb") as out:
-        shutil.copyfileobj(data, out, 1 << 20)
-
-
-def _inside(name: str) -> PurePosixPath:
-    path = PurePosixPath(name)
-    drive = PureWindowsPath(str(path)).drive
-    if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
-        raise ArchiveError(f"archive is refused: its member {name!r} would be written outside the folder")
-    return path
-
-
-Members = Generator[tuple[str, int, IO[bytes] | None], None, None]
-"""Name, length and content of each member; a folder has no content."""
-
-
-def _tar_members(raw: IO[bytes]) -> Members:
-    raw.seek(0)
+def _untar(raw: IO[bytes], folder: Path) -> Iterator[None]:
     mode: Literal["r:gz", "r:"] = "r:gz" if raw.read(2) == b"\x1f\x8b" else "r:"
     raw.seek(0)
     with tarfile.open(fileobj=raw, mode=mode) as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # a million of them would fill the memory
-            if not (member.isfile() or member.isdir()):
-                raise ArchiveError(f"archive is refused: its member {member.name!r} is a link or a device")
-            yield member.name, member.size, tar.extractfile(member) if member.isfile() else None
+            _check(member.name, member.size, member.isfile() or member.isdir(), folder)
+            tar.extract(member, folder, filter=_as_new)
+            yield
         _check_end(tar)
+
+
+def _as_new(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Python's own filter for data, and the permissions and time of any new file."""
+    return tarfile.data_filter(member, folder).replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
+
+
+def _unzip(raw: IO[bytes], folder: Path) -> Iterator[None]:
+    with zipfile.ZipFile(raw) as archive:
+        for member in archive.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            _check(member.filename, member.file_size, kind in (0, stat.S_IFREG, stat.S_IFDIR), folder)
+            archive.extract(member, folder)
+            yield
+
+
+def _check(name: str, size: int, plain: bool, folder: Path) -> None:
+    """Refuse an archive with a member that Python would only tame."""
+    if not plain:
+        raise ArchiveError(f"archive is refused: its member {name!r} is a link or a device")
+    path = PurePosixPath(name)
+    drive = PureWindowsPath(str(path)).drive
+    if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
+        raise ArchiveError(f"archive is refused: its member {name!r} would be written outside the folder")
+    if size > shutil.disk_usage(folder).free:
+        raise DataError(f"no room on the disk for {name!r} of {size:,} bytes")
 
 
 def _check_end(tar: tarfile.TarFile) -> None:
@@ -181,14 +181,3 @@ def _check_end(tar: tarfile.TarFile) -> None:
         if any(block):
             raise tarfile.ReadError(f"damaged or truncated: no header and no end mark at byte {tar.offset:,}")
         block = file.read(1 << 20)
-
-
-def _zip_members(raw: IO[bytes]) -> Members:
-    raw.seek(0)
-    with zipfile.ZipFile(raw) as archive:
-        for member in archive.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise ArchiveError(f"archive is refused: its member {member.filename!r} is a link or a device")
-            data = None if member.is_dir() else archive.open(member)
-            yield member.filename, member.file_size, data

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from neotta._registry import Registry
-from neotta._warning import warn
 from neotta.data.layouts import arrays, cifar, corrupted, folders, imagenet, parquet
 from neotta.data.source import DataSource
-from neotta.errors import NeottaError, OptionError
+from neotta.errors import OptionError
 
 Opener = Callable[[Path], DataSource]
 Recogniser = Callable[[Path], bool]
@@ -49,15 +48,10 @@ def register_layout(name: str, *, recognises: Recogniser | None = None) -> Calla
 
 def recognise(path: Path) -> Opener | None:
     """What opens a bare path, or None; plug-ins that cannot be loaded are left out with a warning."""
-    for name in [*(name for name in LAYOUTS if name not in GENERIC), *GENERIC]:
-        try:
-            opener = LAYOUTS[name]
-        except NeottaError as error:
-            warn(str(error))
-            continue
-        if name in _recognisers and _recognisers[name](path):
-            return opener
-    return None
+    openers = LAYOUTS.available()
+    asked = sorted(openers, key=lambda name: name in GENERIC)  # in order of registration, these last
+    found = next((name for name in asked if name in _recognisers and _recognisers[name](path)), None)
+    return None if found is None else openers[found]
 
 
 for _name, _opener, _recognises in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,35 +43,28 @@ class ArrayDataset(ImageDataset):
         return rgb(self.images[index])
 
 
-class RowsDataset(ImageDataset):
-    """Rows `start` to `stop` of a `.npy` file, which is mapped into memory and never read whole."""
+class RowsDataset(ArrayDataset):
+    """Rows of a `.npy` file, which is mapped into memory and never read whole.
 
-    in_memory = True
+    Args:
+        path: The file.
+        rows: Which rows.
+        labels: (N,), of these rows.
+        domain: Name of the dataset.
+        classes: Names of the classes.
+    """
 
     def __init__(
-        self,
-        path: Path,
-        start: int,
-        stop: int,
-        *,
-        domain: str,
-        labels: NDArray[np.int64],
-        classes: tuple[str, ...] | None,
+        self, path: Path, rows: slice, labels: NDArray[np.int64], *, domain: str, classes: tuple[str, ...] | None
     ) -> None:
-        self.path, self.start, self.domain, self.labels, self.classes = path, start, domain, labels, classes
-        self.ids = row_ids(stop - start)
-
-    @cached_property
-    def rows(self) -> NDArray[np.uint8]:
-        """The whole file, (N, H, W, 3), mapped."""
-        return load_images(self.path)
-
-    def read(self, index: int) -> Image:
-        """One row as (H, W, 3) uint8 RGB."""
-        return rgb(self.rows[self.start + range(len(self))[index]])
+        self.path, self.rows = path, rows
+        super().__init__(load_images(path)[rows], labels, domain=domain, classes=classes)
 
     def __getstate__(self) -> dict[str, Any]:  # a worker maps the file itself: pickling would copy it
-        return {name: value for name, value in self.__dict__.items() if name != "rows"}
+        return {**self.__dict__, "images": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, images=load_images(state["path"])[state["rows"]])
 
 
 def row_ids(count: int) -> list[str]:
@@ -98,7 +91,7 @@ def load_images(path: Path) -> NDArray[np.uint8]:
 
 
 def check_images(images: NDArray[Any], where: object) -> NDArray[np.uint8]:
-    """Refuse what is no array of images: (N, H, W, 3) or (N, H, W), uint8."""
+    """Check that an array holds images: (N, H, W, 3) or (N, H, W), uint8."""
     if images.dtype != np.uint8 or not (images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 3)):
         raise DataError(
             f"images in {str(where)!r} must be uint8 of shape (N, H, W, 3) or (N, H, W), "
@@ -108,11 +101,11 @@ def check_images(images: NDArray[Any], where: object) -> NDArray[np.uint8]:
 
 
 def check_labels(labels: NDArray[Any], count: int, where: object, classes: int | None = None) -> NDArray[np.int64]:
-    """Refuse labels of another number than the images, or that are no class numbers."""
+    """Check that there are as many labels as images, and that they are class numbers."""
     if labels.ndim != 1 or len(labels) != count:
         raise DataError(f"{str(where)!r} holds labels of shape {labels.shape} for {count:,} images")
     if labels.dtype.kind not in "iu":
-        raise DataError(f"labels in {str(where)!r} must be whole numbers, not {labels.dtype}")
+        raise DataError(f"labels in {str(where)!r} must be integers, not {labels.dtype}")
     low, high = (int(labels.min()), int(labels.max())) if count else (0, 0)
     if low < 0 or (classes is not None and high >= classes):
         top = "" if classes is None else f" to {classes - 1}"
@@ -128,7 +121,7 @@ def looks_like_npz(path: Path) -> bool:
 def open_npz(path: Path, layout: str = "npz", classes: tuple[str, ...] | None = None) -> DataSource:
     """A `.npz` file with `images` and, where they are known, `labels` and `classes` (names)."""
     try:
-        # The file is opened here because np.load leaves it open when it is no archive.
+        # The file is opened here because np.load leaves it open if it is not an archive.
         with path.open("rb") as handle, np.lib.npyio.NpzFile(handle, allow_pickle=False) as file:
             content = {name: file[name] for name in ("images", "labels", "classes") if name in file.files}
             names = ", ".join(file.files)

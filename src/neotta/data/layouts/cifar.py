@@ -29,7 +29,7 @@ _RECORD = 1 + 3 * 32 * 32  # the label, then the red, the green and the blue pla
 
 
 def looks_like_cifar10(root: Path) -> bool:
-    """Binary batches, or the pickled ones, which are then refused with the reason."""
+    """Binary batches, or pickled ones: opening those raises an error that explains why."""
     if not root.is_dir():
         return False
     return any(any(root.glob(pattern)) for pattern in BATCHES.values()) or _pickled(root)
@@ -61,8 +61,8 @@ def _batches(root: Path, split: str) -> ImageDataset:
         content = np.fromfile(path, dtype=np.uint8)
         if content.size == 0 or content.size % _RECORD:
             raise DataError(
-                f"{str(path)!r} has {content.size:,} bytes, no multiple of {_RECORD}: it is truncated, "
-                "or no binary batch of CIFAR-10"
+                f"{str(path)!r} has {content.size:,} bytes, not a multiple of {_RECORD}: it is truncated, "
+                "or not a binary batch of CIFAR-10"
             )
         records = content.reshape(-1, _RECORD)
         labels.append(check_labels(records[:, 0], len(records), path, len(CLASSES)))
@@ -102,15 +102,9 @@ def _rows(root: Path, domain: str) -> ImageDataset:
     path = root / f"{name}.npy"
     count = len(load_images(path))
     if count % len(SEVERITIES):
-        raise DataError(f"{str(path)!r} holds {count:,} images, no multiple of {len(SEVERITIES)} severities")
+        raise DataError(f"{str(path)!r} holds {count:,} images, not a multiple of {len(SEVERITIES)} severities")
     labels = check_labels(load_array(root / "labels.npy"), count, root / "labels.npy", len(CLASSES))
     size = count // len(SEVERITIES)
     start = (int(severity) - 1) * size
-    return RowsDataset(
-        path,
-        start,
-        start + size,
-        domain=full_name("cifar10-c", domain),
-        labels=labels[start : start + size],
-        classes=CLASSES,
-    )
+    rows = slice(start, start + size)
+    return RowsDataset(path, rows, labels[rows], domain=full_name("cifar10-c", domain), classes=CLASSES)

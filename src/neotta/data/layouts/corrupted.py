@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
-from neotta.data.base import ImageDataset
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 from neotta.data.decode import probe
 from neotta.data.layouts.files import (
-    FileDataset,
-    class_folders,
     first_image,
-    from_class_folders,
-    list_images,
+    folder_source,
     read_classes,
     sort_names,
     subfolders,
 )
 from neotta.data.layouts.folders import SPLITS
 from neotta.data.layouts.imagenet import imagenet_wnids, is_wnid, mostly_imagenets
-from neotta.data.source import DataSource, full_name
+from neotta.data.source import DataSource
 from neotta.errors import DataError
 
 PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
@@ -118,11 +113,4 @@ def _open(root: Path, layout: str, classes: tuple[str, ...] | None) -> DataSourc
         raise DataError(f"{str(root)!r} holds no <corruption>/<severity> folders, such as fog/5")
     classes = classes or _all_classes(folders) or None
     domains = {f"{name}/{s}": folder / s for name, folder in folders.items() for s in _severities(folder)}
-    return DataSource(layout, root, tuple(domains), partial(_domain, domains, layout, classes), classes)
-
-
-def _domain(domains: dict[str, Path], layout: str, classes: tuple[str, ...] | None, domain: str) -> ImageDataset:
-    folder, name = domains[domain], full_name(layout, domain)
-    if classes is None:
-        return FileDataset(folder, list_images(folder), domain=name)
-    return from_class_folders(folder, class_folders(folder, classes), domain=name, classes=classes)
+    return folder_source(layout, root, domains, classes)

@@ -6,13 +6,16 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image, ImageDataset
 from neotta.data.decode import SUFFIXES, Encoded, Header, decode, probe
+from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 
@@ -60,17 +63,32 @@ class FileDataset(EncodedDataset):
         return f"{facts.st_size}-{facts.st_mtime_ns}"
 
 
+def folder_source(
+    layout: str, root: Path, folders: Mapping[str, Path], classes: tuple[str, ...] | None, **more: Any
+) -> DataSource:
+    """A source with one folder for each domain: of class folders, or, without classes, of any images.
+
+    Args:
+        layout: The name of the layout.
+        root: Where all of it lies.
+        folders: Domain to folder.
+        classes: Names of the classes in the order of the labels; None if nothing is known of them.
+        **more: What else `DataSource` takes.
+    """
+    return DataSource(layout, root, tuple(folders), partial(_open_folder, layout, folders, classes), classes, **more)
+
+
+def _open_folder(layout: str, folders: Mapping[str, Path], classes: tuple[str, ...] | None, domain: str) -> FileDataset:
+    folder, name = folders[domain], full_name(layout, domain)
+    if classes is None:
+        return FileDataset(folder, list_images(folder), domain=name)
+    return from_class_folders(folder, class_folders(folder, classes), domain=name, classes=classes)
+
+
 def from_class_folders(
     root: Path, label_of: Mapping[str, int], *, domain: str, classes: tuple[str, ...] | None
 ) -> FileDataset:
-    """All images below the class folders of `root`, class by class.
-
-    Args:
-        root: The folder of class folders.
-        label_of: Class folder to label; folders that are not named are left out.
-        domain: Name of the dataset.
-        classes: Names of the classes in the order of the labels.
-    """
+    """All images below the class folders of `root`, class by class; `label_of` has the label of each folder."""
     ids: list[str] = []
     labels: list[int] = []
     for folder, label in sorted(label_of.items(), key=lambda item: item[1]):

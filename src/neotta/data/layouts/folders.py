@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from neotta.data.base import ImageDataset
 from neotta.data.decode import SUFFIXES
-from neotta.data.layouts.files import (
-    FileDataset,
-    class_folders,
-    first_image,
-    from_class_folders,
-    list_images,
-    sort_names,
-    subfolders,
-)
-from neotta.data.source import DataSource, full_name
+from neotta.data.layouts.files import first_image, folder_source, sort_names, subfolders
+from neotta.data.source import DataSource
 from neotta.errors import DataError
 
 SPLITS = ("val", "valid", "validation", "test", "train")
@@ -42,7 +32,7 @@ def open_folder(root: Path) -> DataSource:
     if not classes:
         raise DataError(f"{str(root)!r} holds no class folders; for images without labels say images={root}")
     notes = tuple(filter(None, (_about_strays(folder) for folder in splits.values())))
-    return DataSource("folder", root, tuple(splits), partial(_labelled, splits, classes), classes, notes=notes)
+    return folder_source("folder", root, splits, classes, notes=notes)
 
 
 def _about_strays(folder: Path) -> str:
@@ -69,13 +59,6 @@ def _folders_with_images(folder: Path) -> Iterator[str]:
     return (name for name in subfolders(folder) if first_image(folder / name))
 
 
-def _labelled(splits: dict[str, Path], classes: tuple[str, ...], domain: str) -> ImageDataset:
-    folder = splits[domain]
-    return from_class_folders(
-        folder, class_folders(folder, classes), domain=full_name("folder", domain), classes=classes
-    )
-
-
 def looks_like_images(root: Path) -> bool:
     """Any folder with an image in it."""
     return root.is_dir() and first_image(root) is not None
@@ -83,14 +66,9 @@ def looks_like_images(root: Path) -> bool:
 
 def open_images(root: Path) -> DataSource:
     """All images in the folder and below it; nothing is known of their classes."""
-    domain = root.resolve().name
     inside = next(_folders_with_images(root), None)
     note = (
         f"images of {str(root)!r} have no labels: there are images beside folders of images such as {inside!r}; "
         f"if these are classes say folder={root}, else images={root}"
     )
-    return DataSource("images", root, (domain,), partial(_unlabelled, root), notes=(note,) if inside else ())
-
-
-def _unlabelled(root: Path, domain: str) -> ImageDataset:
-    return FileDataset(root, list_images(root), domain=full_name("images", domain))
+    return folder_source("images", root, {root.resolve().name: root}, None, notes=(note,) if inside else ())

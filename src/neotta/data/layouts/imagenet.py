@@ -15,6 +15,7 @@ from neotta.data.base import ImageDataset
 from neotta.data.layouts.files import (
     FileDataset,
     class_folders,
+    folder_source,
     from_class_folders,
     list_images,
     read_classes,
@@ -71,7 +72,7 @@ def open_imagenet(root: Path) -> DataSource:
     splits = {split: root / split for split in SPLITS if _has_wnids(root / split)} or {"val": root}
     if not any(_has_wnids(folder) for folder in splits.values()):
         class_folders(root, imagenet_wnids())  # says what is wrong with these folders
-    return _open("imagenet", root, splits)
+    return folder_source("imagenet", root, splits, imagenet_wnids())
 
 
 def looks_like_imagenet_r(root: Path) -> bool:
@@ -88,8 +89,7 @@ def open_imagenet_r(root: Path) -> DataSource:
     """
     outputs = tuple(sorted(class_folders(root, imagenet_wnids()).values()))
     classes = tuple(imagenet_wnids()[index] for index in outputs)
-    opener = partial(_read, "imagenet-r", {"imagenet-r": root}, classes)
-    return DataSource("imagenet-r", root, ("imagenet-r",), opener, classes, outputs)
+    return folder_source("imagenet-r", root, {"imagenet-r": root}, classes, class_indices=outputs)
 
 
 def looks_like_imagenet_sketch(root: Path) -> bool:
@@ -102,7 +102,7 @@ def looks_like_imagenet_sketch(root: Path) -> bool:
 
 def open_imagenet_sketch(root: Path) -> DataSource:
     """`<wnid>/*.JPEG`, or `sketch/<wnid>/*.JPEG` as it is packed."""
-    return _open("imagenet-sketch", root, {"imagenet-sketch": _sketch_folder(root)})
+    return folder_source("imagenet-sketch", root, {"imagenet-sketch": _sketch_folder(root)}, imagenet_wnids())
 
 
 def _sketch_folder(root: Path) -> Path:
@@ -140,16 +140,6 @@ def _numbered(sets: dict[str, Path], domain: str) -> ImageDataset:
         raise DataError(f"{str(folder)!r} must hold class folders 0 to {len(classes) - 1}, not {strange[:5] or 'none'}")
     label_of = {name: int(name) for name in names}
     return from_class_folders(folder, label_of, domain=full_name("imagenet-v2", domain), classes=classes)
-
-
-def _open(layout: str, root: Path, folders: dict[str, Path]) -> DataSource:
-    opener = partial(_read, layout, folders, imagenet_wnids())
-    return DataSource(layout, root, tuple(folders), opener, imagenet_wnids())
-
-
-def _read(layout: str, folders: dict[str, Path], classes: tuple[str, ...], domain: str) -> ImageDataset:
-    folder = folders[domain]
-    return from_class_folders(folder, class_folders(folder, classes), domain=full_name(layout, domain), classes=classes)
 
 
 _ANNOTATIONS = "val_annotations.txt"

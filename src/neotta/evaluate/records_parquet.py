@@ -7,11 +7,9 @@ JSON carry are not stored but computed again, since Parquet has its own.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neotta._files import atomic
@@ -54,29 +52,20 @@ def write_parquet(records: Sequence[Mapping[str, Any]], path: str | os.PathLike[
 def read_parquet(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """All records of a file, in order, without checksums.
 
-    Fields may be added and removed; nested values are shared by everyone who reads the file.
-
     Raises:
         DataError: The file is damaged, or does not hold records.
     """
-    file = Path(path).absolute()
-    about = file.stat()
-    return [dict(record) for record in _read(file, about.st_mtime_ns, about.st_size)]
-
-
-@functools.lru_cache(maxsize=2)  # a study reads the same file for each of its plans
-def _read(path: Path, changed: int, size: int) -> list[dict[str, Any]]:
     arrow, parquet = _packages()
     try:
         with parquet.ParquetFile(path) as file:
             table = file.read()
     except (arrow.ArrowInvalid, OSError) as error:
-        raise DataError(f"cannot read records from {str(path)!r}: {error}") from error
+        raise DataError(f"cannot read records from {os.fspath(path)!r}: {error}") from error
     found: list[dict[str, Any]] = [{} for _ in range(table.num_rows)]
     for field, column in zip(table.schema, table.columns, strict=True):
         about = field.metadata or {}
         if b"path" not in about:
-            raise DataError(f"{str(path)!r} does not hold records of runs: it is another kind of Parquet file")
+            raise DataError(f"{os.fspath(path)!r} does not hold records of runs: it is another kind of Parquet file")
         *parents, name = json.loads(about[b"path"])
         encoded = about[b"json"] == b"1"
         for record, value in zip(found, column.to_pylist(), strict=True):

@@ -1,15 +1,15 @@
 """The base of all items: a question, the runs that answer it, and what is drawn for each subject.
 
-An item declares its question, the paper's claim and published values, plans its runs, and shows what was measured on
-one subject. Going through the subjects, reading records, naming parts and collecting answers is done here.
+The file of an item declares its question, the paper's claim and published values, plans its runs, and shows what was
+measured on one subject. Going through the subjects, reading records and collecting what is found is done here.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from neotta.errors import NeottaError
 from neotta.evaluate.metrics import Interval
@@ -34,52 +34,45 @@ class Skip(NeottaError):
     """A subject cannot answer the question; the reason, if one is given, becomes a note."""
 
 
+@dataclass(frozen=True)
 class Item:
     """One table or figure of the paper, or one question beyond it.
 
     Attributes:
+        order: Its place in the report.
         name: One word or two, such as `"corruptions"`: unique among all items.
         title: A heading.
-        place: Where the paper has it; empty for questions beyond the paper.
         question: What it asks.
+        show: Adds tables, figures and an answer for one subject. It returns what `conclude` needs of it, and raises a
+            `NeottaError` if the subject cannot answer the question.
+        place: Where the paper has it; empty for questions beyond the paper.
         claim: What the paper says, in our words; empty for questions beyond the paper.
+        plans: The runs it needs of a subject; records and embeddings are shared with all other items.
+        costs: The methods whose time and memory it needs.
+        conclude: Adds what concerns all subjects together, from what `show` returned for each.
+        once: Ask once for all subjects, with the first of them.
         nothing: The answer if nothing could be measured.
         remarks: Notes that are true of every subject.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    place: ClassVar[str] = ""
-    question: ClassVar[str]
-    claim: ClassVar[str] = ""
-    nothing: ClassVar[str] = "Nothing could be measured."
-    remarks: ClassVar[tuple[str, ...]] = ()
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """The runs it needs of a subject; records and embeddings are shared with all other items."""
-        return []
-
-    def costs(self, setting: Setting) -> list[str]:
-        """The methods whose time and memory it needs."""
-        return []
-
-    def show(self, case: Case) -> Any:
-        """Add tables, figures and an answer for one subject.
-
-        Returns:
-            What `conclude` needs of it, if anything.
-
-        Raises:
-            NeottaError: This subject cannot answer the question.
-        """
-
-    def conclude(self, finding: Finding, shown: dict[str, Any]) -> None:
-        """Add what concerns all subjects together, from what `show` returned for each."""
+    order: int
+    name: str
+    title: str
+    question: str
+    show: Callable[[Case], Any]
+    place: str = ""
+    claim: str = ""
+    plans: Callable[[Setting], list[Plan]] = lambda setting: []
+    costs: Callable[[Setting], list[str]] = lambda setting: []
+    conclude: Callable[[Finding, dict[str, Any]], None] = lambda finding, shown: None
+    once: bool = False
+    nothing: str = "Nothing could be measured."
+    remarks: tuple[str, ...] = ()
 
     def find(self, evidence: Evidence) -> Finding:
         """Answer the question from what was measured."""
         finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing), {}
-        for setting in evidence.settings:
+        for setting in evidence.settings[: 1 if self.once else None]:
             try:
                 shown[setting.title] = self.show(Case(self, evidence, setting, finding))
             except NeottaError as error:
@@ -87,6 +80,11 @@ class Item:
         self.conclude(finding, shown)
         finding.notes = list(dict.fromkeys([*finding.notes, *(self.remarks if finding.said else ())]))
         return finding
+
+
+def item(**declared: Any) -> Callable[[Callable[[Case], Any]], Item]:
+    """Make an item of the function that shows what was found; the arguments are the attributes of `Item`."""
+    return lambda show: Item(show=show, **declared)
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,14 @@ class Case:
     # ---- what was measured
 
     @functools.cached_property
+    def plans(self) -> list[Plan]:
+        """The item's plans for this subject."""
+        return self.item.plans(self.setting)
+
+    @functools.cached_property
     def records(self) -> list[Record]:
-        """The records of the item's plans."""
-        return self.evidence.records(*self.item.plans(self.setting))
+        """The records of these plans."""
+        return self.evidence.records(*self.plans)
 
     def results(self, metric: str = "top1", *, records: Sequence[Record] | None = None) -> Results:
         """The methods compared with no adaptation.

@@ -9,7 +9,7 @@ from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Holds, gained, together
-from neotta.paper.item import SEVERAL, Case, Item, Skip
+from neotta.paper.item import SEVERAL, Case, Skip, item
 from neotta.paper.results import Gaps, Results, with_verdict
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, listed, points
@@ -18,53 +18,53 @@ from neotta.report.charts import Panel, line_chart
 OURS = "neo-continual"
 
 
-class Continual(Item):
-    """Figure 5c, and the figures over the domain index in the appendix."""
+def _plans(setting: Setting) -> list[Plan]:
+    if len(setting.domains) < 2:
+        return []
+    known = {MethodPlan.parse(method).method for method in setting.methods}
+    added = [method for method in ("none", OURS) if method not in known]
+    return setting.online(*setting.methods, *added, protocol="continual")
 
-    name = "continual"
-    title = "Domain after domain, without a reset"
-    place = "Figure 5c; over the domain index in the appendix"
-    question = "Which methods still help when domains follow one another without notice?"
-    claim = "NEO-Continual gains accuracy, more of it than CoTTA, and only Surgeon gains more."
 
-    def plans(self, setting: Setting) -> list[Plan]:
-        """All domains in a row, in an order that depends on the seed."""
-        if len(setting.domains) < 2:
-            return []
-        known = {MethodPlan.parse(method).method for method in setting.methods}
-        added = [method for method in ("none", OURS) if method not in known]
-        return setting.online(*setting.methods, *added, protocol="continual")
-
-    def show(self, case: Case) -> None:
-        """Compare mean gains, and follow them over the index of the domain."""
-        if len(case.setting.domains) < 2:
-            raise Skip(SEVERAL)
-        found = case.results()
-        gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
-        if not gains:
-            raise Skip
-        case.ranking(
-            "continual gain",
-            f"mean gain over {len(found.block.domains)} domains in a row",
-            gains,
-            "gain over no adaptation (points of accuracy)",
-            f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
-            sign="+",
-        )
-        _follow(case, over_index(found, sequences(case.evidence, case.setting, self.plans(case.setting))))
-        case.add(*found.tables(case.title))
-        others = {
-            label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))
-        }  # methods of others
-        sure = found.surest(OURS)
-        if OURS in sure.gains:
-            where = sure.extents(found)
-            ours = sure.gains[OURS]
-            case.say(_answer(len(case.setting.domains), ours, gains, others, where), _holds(ours, others))
-        else:
-            best = next(iter(gains))
-            case.say(f"{best} gains most: {points(gains[best])}", "unclear")
-        case.note(*case.left_out, *found.failures)
+@item(
+    order=11,
+    name="continual",
+    title="Domain after domain, without a reset",
+    place="Figure 5c; over the domain index in the appendix",
+    question="Which methods still help when domains follow one another without notice?",
+    claim="NEO-Continual gains accuracy, more of it than CoTTA, and only Surgeon gains more.",
+    plans=_plans,
+)
+def show(case: Case) -> None:
+    """Compare mean gains, and follow them over the index of the domain."""
+    if len(case.setting.domains) < 2:
+        raise Skip(SEVERAL)
+    found = case.results()
+    gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
+    if not gains:
+        raise Skip
+    case.ranking(
+        "continual gain",
+        f"mean gain over {len(found.block.domains)} domains in a row",
+        gains,
+        "gain over no adaptation (points of accuracy)",
+        f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
+        sign="+",
+    )
+    _follow(case, over_index(found, sequences(case.evidence, case.setting, case.plans)))
+    case.add(*found.tables(case.title))
+    others = {
+        label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))
+    }  # methods of others
+    sure = found.surest(OURS)
+    if OURS in sure.gains:
+        where = sure.extents(found)
+        ours = sure.gains[OURS]
+        case.say(_answer(len(case.setting.domains), ours, gains, others, where), _holds(ours, others))
+    else:
+        best = next(iter(gains))
+        case.say(f"{best} gains most: {points(gains[best])}", "unclear")
+    case.note(*case.left_out, *found.failures)
 
 
 def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> dict[int, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
 from neotta.paper.curves import Point, curve_rows, curve_table, gain_lines, gains_along
-from neotta.paper.item import Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.items.samples import numbers_of_samples
 from neotta.paper.results import Results
 from neotta.paper.study import Setting
@@ -22,39 +22,39 @@ Places = dict[str, dict[str, list[Point]]]
 """Curves in the shifted domains, and on clean images if there are any."""
 
 
-class FewSamples(Item):
-    """Whether the mean of few samples should be trusted as it is."""
+def _plans(setting: Setting) -> list[Plan]:
+    numbers = numbers_of_samples(setting, MOST)
+    if not numbers:
+        return []
+    return [
+        setting.plan(*METHODS, clean=True, protocol="hold-out", samples=numbers),
+        setting.plan(*METHODS, clean=True, batch_sizes=[1]),
+    ]
 
-    name = "few-samples"
-    title = "Few samples, with and without shrinkage"
-    question = "What does NEO do after a few samples, and does it help to scale the mean down while they are few?"
 
-    def plans(self, setting: Setting) -> list[Plan]:
-        """Frozen after 1 to 64 samples, and online with single images; on clean images, too."""
-        numbers = numbers_of_samples(setting, MOST)
-        if not numbers:
-            return []
-        return [
-            setting.plan(*METHODS, clean=True, protocol="hold-out", samples=numbers),
-            setting.plan(*METHODS, clean=True, batch_sizes=[1]),
-        ]
-
-    def show(self, case: Case) -> None:
-        """Follow both rules over the number of samples, in shifted domains and on clean images."""
-        found = [Results.of(case.evidence.records(plan)) for plan in self.plans(case.setting)]
-        frozen, online = found or (None, None)
-        after, along = _places(frozen), _places(online)
-        if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
-            raise Skip
-        _draw(case, after)
-        for where, curves in after.items():
-            heading = f"accuracy after few samples, {_words(case, where)}"
-            case.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.seeds}")
-        _single_images(case, along, online.seeds)
-        case.say(_answer(after, along))
-        case.note(*frozen.failures, *online.failures)
-        if CLEAN not in after:
-            case.note(f"{case.title}: there are no clean images to see what NEO costs on them.")
+@item(
+    order=18,
+    name="few-samples",
+    title="Few samples, with and without shrinkage",
+    question="What does NEO do after a few samples, and does it help to scale the mean down while they are few?",
+    plans=_plans,
+)
+def show(case: Case) -> None:
+    """Follow both rules over the number of samples, in shifted domains and on clean images."""
+    found = [Results.of(case.evidence.records(plan)) for plan in case.plans]
+    frozen, online = found or (None, None)
+    after, along = _places(frozen), _places(online)
+    if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
+        raise Skip
+    _draw(case, after)
+    for where, curves in after.items():
+        heading = f"accuracy after few samples, {_words(case, where)}"
+        case.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.seeds}")
+    _single_images(case, along, online.seeds)
+    case.say(_answer(after, along))
+    case.note(*frozen.failures, *online.failures)
+    if CLEAN not in after:
+        case.note(f"{case.title}: there are no clean images to see what NEO costs on them.")
 
 
 def _places(found: Results | None) -> Places:

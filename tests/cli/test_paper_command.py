@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from neotta.cli.app import app
 from neotta.cli.paper import FLAGS, _command
 from neotta.errors import OptionError
-from neotta.evaluate.records import Records
+from neotta.evaluate.records import Records, write_records
 
 TINY = ["--samples", "48", "--seeds", "2", "--methods", "none,neo", "--corruptions", "fog,contrast"]
 
@@ -78,6 +78,18 @@ def test_what_is_recorded_so_far_makes_a_report(report, tmp_path):
     assert "not carried out: corruptions: digits: 6 of its runs are not recorded" in output
 
 
+def test_old_names_and_parquet_files_make_the_same_report(report, tmp_path):
+    folder, words, _ = report
+    records = Records(folder / "records.jsonl").read()
+    write_records(records, tmp_path / "records.parquet")
+    rest = [*words[: words.index("-o")], *words[words.index("--cache") :], "--only-recorded", "--format", "md,csv"]
+    found = []
+    for name, file in (("corruptions", folder / "records.jsonl"), ("table-corruptions", tmp_path / "records.parquet")):
+        call(name, *rest, "--records", str(file), "-o", str(tmp_path / name))
+        found.append({path.name: path.read_text().split("```")[0] for path in (tmp_path / name).iterdir()})
+    assert found[0] == found[1]
+
+
 def test_several_subjects_from_a_file(tmp_path, report):
     _, words, _ = report
     subjects = [{"name": name, "corruptions": ["fog"], "severity": level} for name, level in (("A", 3), ("B", 5))]
@@ -99,6 +111,7 @@ def test_several_subjects_from_a_file(tmp_path, report):
         (["coruptions"], "did you mean 'corruptions'"),
         (["all", "table-coruptions"], "did you mean 'corruptions'"),
         (["all", "--format", "pdf"], "takes some of html,md"),
+        (["all", "--records", "old.parquet"], "convert it with `neotta records convert old.parquet old.jsonl`"),
         (["all", "--methods", "tnet"], "did you mean 'tent'"),
         (["corruptions", "--data", "nowhere"], "nowhere"),
         (["corruptions", "--merge", "nowhere.jsonl"], "nowhere.jsonl"),

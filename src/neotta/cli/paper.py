@@ -29,7 +29,8 @@ BUDGET = "How much"
 
 def paper(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ITEM]...", help="Names of items (see --list), or all.")
+        list[str] | None,
+        typer.Argument(metavar="[ITEM]...", help="Names of items, such as corruptions (see --list), or all."),
     ] = None,
     list_items: Annotated[bool, typer.Option("--list", help="Name all items and what they ask.")] = False,
     config: Annotated[
@@ -81,7 +82,10 @@ def paper(
     ),
     records: Annotated[
         Path | None,
-        typer.Option(help="The file of results, added to. Default: records.jsonl in the folder.", rich_help_panel=HOW),
+        typer.Option(
+            help="The file of results to append to (.parquet: to read only). Default: records.jsonl in the folder.",
+            rich_help_panel=HOW,
+        ),
     ] = None,
     merge: Annotated[
         list[Path] | None,
@@ -114,13 +118,14 @@ def paper(
     from rich.console import Console
 
     from neotta._processes import usable_cores
+    from neotta.evaluate.records import Records
 
     console = Console(highlight=False)
     if list_items:
         _list(console)
         return
     if not names:
-        raise OptionError("name an item, such as table-corruptions, or all: neotta paper --list names them")
+        raise OptionError("name an item, such as corruptions, or all: neotta paper --list shows them")
     subject = {
         "model": model,
         "data": data,
@@ -139,6 +144,8 @@ def paper(
         "evaluate": evaluate,
     }
     study = _study(config, subject, of_model, budget)
+    if records is not None and not only_recorded:
+        Records(records).check_appendable()
     settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
     settings |= {"jobs": jobs or usable_cores(), "only_recorded": only_recorded}
     page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
@@ -154,11 +161,11 @@ def _list(console: Console) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("item", no_wrap=True)
     table.add_column("in the paper")
-    table.add_column("what it asks")
+    table.add_column("question")
     for name, item in items().items():
-        table.add_row(name, item.place or "beyond it", item.question)
+        table.add_row(name, item.place or "beyond the paper", item.question)
     console.print(table)
-    console.print("\nOne: neotta paper ITEM. Everything: neotta paper all.")
+    console.print("\nOne item: neotta paper ITEM. Everything: neotta paper all.")
 
 
 def _seeds(name: str, text: str | None) -> list[int] | None:

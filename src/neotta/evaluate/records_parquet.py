@@ -12,13 +12,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from neotta._extras import need
 from neotta._files import atomic
-from neotta.errors import DataError, MissingExtraError
+from neotta.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
 
 SUFFIX = ".parquet"
+PURPOSE = "a file of records in Parquet"
 CHECKSUM = "sha256"
 
 Leaf = tuple[str, ...]
@@ -32,7 +34,7 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 
 def write_parquet(records: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Write all records to a new file; one that is there is replaced once the new one is complete."""
-    arrow, parquet = _packages()
+    arrow, parquet = need("pyarrow", PURPOSE), need("pyarrow.parquet", PURPOSE)
     columns: dict[Leaf, list[Any]] = {}
     for place, record in enumerate(records):
         for leaf, value in _leaves({name: value for name, value in record.items() if name != CHECKSUM}):
@@ -55,7 +57,7 @@ def read_parquet(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises:
         DataError: The file is damaged, or does not hold records.
     """
-    arrow, parquet = _packages()
+    arrow, parquet = need("pyarrow", PURPOSE), need("pyarrow.parquet", PURPOSE)
     try:
         with parquet.ParquetFile(path) as file:
             table = file.read()
@@ -112,12 +114,3 @@ def _kind(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return None  # larger than any type of Parquet
     return type(value)
-
-
-def _packages() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "lab", "a file of records in Parquet") from error
-    return pyarrow, pyarrow.parquet

@@ -38,7 +38,7 @@ def test_the_list_names_every_item():
 
 def test_a_report_with_its_files(report):
     folder, _, output = report
-    assert "takes the mean accuracy from" in output
+    assert "changes the mean accuracy from" in output
     assert {"report.html", "records.jsonl", "corruptions.md", "corruptions.tex"} <= {
         path.name for path in folder.iterdir()
     }
@@ -74,7 +74,7 @@ def test_what_is_recorded_so_far_makes_a_report(report, tmp_path):
     rest = [*words[: words.index("-o")], *words[words.index("--cache") :], "--records", str(recorded)]
     output = call("corruptions", *rest, "--seeds", "3", "--only-recorded", "-o", str(tmp_path))
     assert recorded.read_text() == before
-    assert "NEO takes the mean accuracy" in output
+    assert "NEO changes the mean accuracy" in output
     assert "not carried out: corruptions: digits: 6 of its runs are not recorded" in output
 
 

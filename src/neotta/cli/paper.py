@@ -32,7 +32,7 @@ def paper(
         list[str] | None,
         typer.Argument(metavar="[ITEM]...", help="Names of items, such as corruptions (see --list), or all."),
     ] = None,
-    list_items: Annotated[bool, typer.Option("--list", help="Name all items and what they ask.")] = False,
+    list_items: Annotated[bool, typer.Option("--list", help="Show all items and their questions.")] = False,
     config: Annotated[
         Path | None,
         typer.Option(help="A study in a TOML or YAML file, with one or several subjects; options here override it."),
@@ -100,7 +100,7 @@ def paper(
     force: shared.Force = False,
     only_recorded: Annotated[
         bool,
-        typer.Option("--only-recorded", help="Make no runs: report what is recorded so far.", rich_help_panel=HOW),
+        typer.Option("--only-recorded", help="Run nothing: report what is recorded so far.", rich_help_panel=HOW),
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
@@ -110,10 +110,10 @@ def paper(
         bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
     ] = False,
 ) -> None:
-    """Reproduce the paper: its tables and figures, measured on a model and data of yours, beside the published values.
+    """Reproduce the paper's tables and figures on your model and data, beside the published values.
 
-    Without options: on the bundled digits. What is measured is added to a file as it comes; the same command continues
-    what was interrupted, and items share their runs.
+    By default, on the bundled digits. Results are appended to a file as they come: run the same command again to
+    continue after an interruption. Items share their runs.
     """
     from rich.console import Console
 
@@ -194,7 +194,7 @@ def _study(config: Path | None, subject: dict[str, Any], of_model: dict[str, Any
     given = {name: value for name, value in subject.items() if value is not None}
     if given or of_model:
         if len(found.get("subjects", [])) > 1:
-            raise OptionError(f"{str(config)!r} has several subjects: what is said of a model or data belongs there")
+            raise OptionError(f"{str(config)!r} has several subjects: set the model and data of each in the file")
         one = dict((found.get("subjects") or [{}])[0]) | given
         one["model_options"] = {**one.get("model_options", {}), **of_model}
         found["subjects"] = [one]
@@ -227,7 +227,7 @@ def _make(
         evidence.gather(items)
         sections = [Section(item, item.find(evidence), _command(item.name)) for item in items]
     except KeyboardInterrupt:
-        say(console, f"interrupted: what is done is in {records}, and the same command continues")
+        say(console, f"interrupted: results so far are in {records}; run the same command again to continue")
         raise typer.Exit(130) from None
     files = write_files(folder, sections, formats) if set(formats) - {"html"} else []
     page = None

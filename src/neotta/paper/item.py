@@ -27,8 +27,6 @@ from neotta.report.charts import Ranking, ranking_chart
 from neotta.report.figures import Draw, Figure
 from neotta.report.grids import Table, grid
 
-SEVERAL = "has one domain, and this needs several."
-
 
 class Skip(NeottaError):
     """A subject cannot answer the question; the reason, if one is given, becomes a note."""
@@ -47,8 +45,9 @@ class Item:
             `NeottaError` if the subject cannot answer the question.
         place: Where the paper has it; empty for questions beyond the paper.
         claim: What the paper says, in our words; empty for questions beyond the paper.
-        plans: The runs it needs of a subject; records and embeddings are shared with all other items.
+        runs: The runs it needs of a subject; records and embeddings are shared with all other items.
         costs: The methods whose time and memory it needs.
+        domains: How many shifted domains a subject must have.
         conclude: Adds what concerns all subjects together, from what `show` returned for each.
         once: Ask once for all subjects, with the first of them.
         nothing: The answer if nothing could be measured.
@@ -62,18 +61,25 @@ class Item:
     show: Callable[[Case], Any]
     place: str = ""
     claim: str = ""
-    plans: Callable[[Setting], list[Plan]] = lambda setting: []
+    runs: Callable[[Setting], list[Plan]] = lambda setting: []
     costs: Callable[[Setting], list[str]] = lambda setting: []
+    domains: int = 0
     conclude: Callable[[Finding, dict[str, Any]], None] = lambda finding, shown: None
     once: bool = False
     nothing: str = "Nothing could be measured."
     remarks: tuple[str, ...] = ()
+
+    def plans(self, setting: Setting) -> list[Plan]:
+        """The runs it needs of a subject; none if the subject has too few domains."""
+        return self.runs(setting) if len(setting.domains) >= self.domains else []
 
     def find(self, evidence: Evidence) -> Finding:
         """Answer the question from what was measured."""
         finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing), {}
         for setting in evidence.settings[: 1 if self.once else None]:
             try:
+                if len(setting.domains) < self.domains:
+                    raise Skip("has one domain, and this needs several.")
                 shown[setting.title] = self.show(Case(self, evidence, setting, finding))
             except NeottaError as error:
                 finding.notes += [f"{setting.title}: {error}"] if str(error) else []
@@ -120,13 +126,13 @@ class Case:
         """The records of these plans."""
         return self.evidence.records(*self.plans)
 
-    def results(self, metric: str = "top1", *, records: Sequence[Record] | None = None) -> Results:
+    def results(self, metric: str = "top1") -> Results:
         """The methods compared with no adaptation.
 
         Raises:
             Skip: Nothing was measured.
         """
-        found = Results.of(self.records if records is None else records, metric)
+        found = Results.of(self.records, metric)
         if found is None:
             raise Skip
         return found
@@ -205,12 +211,10 @@ class Case:
         caption = f"Points of accuracy, mean over the domains. Published: {what}."
         self.beside("gain over no adaptation", gains, found.gains, sign="+", caption=caption)
 
-    def figure(
-        self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4, width: float = 7.0
-    ) -> None:
+    def figure(self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4) -> None:
         """Add a figure; `name` and the subject make its file name."""
         title = f"{self.title}: {heading}"
-        self.add(Figure(file_name(name, self.title), title, draw, data, caption, (width, height)))
+        self.add(Figure(file_name(name, self.title), title, draw, data, caption, (7.0, height)))
 
     def ranking(
         self, name: str, heading: str, found: Mapping[str, Interval], label: str, caption: str, **how: Any

@@ -138,7 +138,7 @@ class Results:
             differing = grids.differences(block, metric) if gaps else None
             if differing is not None:
                 where = f"{where}: difference to {block.baseline}"
-                caption = f"Difference to {block.baseline} on the same samples, with what it says.{each.seeds}"
+                caption = f"Difference to {block.baseline} on the same samples, with the verdict.{each.seeds}"
                 tables.append(Table(where, differing, gap_rows(block), caption))
         return tables
 

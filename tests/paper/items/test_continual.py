@@ -146,6 +146,6 @@ def test_a_difference_that_may_be_chance_is_no_rank():
     same = Difference(Interval(-0.1, 0.5, 3), "can't tell")
     ours = gains["neo-continual"]
     answer = continual._answer(2, ours, gains, {"cotta": same}, (" (here)", " (there)"))
-    assert "in a row (here); beside it (there), cotta +0.9" in answer
+    assert "in a row (here); for comparison (there), cotta +0.9" in answer
     assert "before" not in answer
     assert answer.endswith("; its difference to cotta may be chance")

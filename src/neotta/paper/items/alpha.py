@@ -28,7 +28,7 @@ HIGHEST = 0.5
 """The largest that the paper has."""
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     if not setting.held_out_samples:
         return []
     varied = f"neo-continual:alpha={'|'.join(str(alpha) for alpha in ALPHAS)}"
@@ -46,7 +46,7 @@ def _plans(setting: Setting) -> list[Plan]:
         "The paper prints alpha = 0.01 in two rows with different values; one of them must be another alpha. "
         "Both stand beside what 0.01 gives here.",
     ),
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Compare the weights on the same samples."""
@@ -71,7 +71,7 @@ def show(case: Case) -> None:
     )
     best = max(gains, key=lambda alpha: gains[alpha].mean)
     others = [f"{points(gains[alpha])} with {alpha:g}" for alpha in (0.01, 0.1, 0.5) if alpha in gains]
-    answer = f"of the weights tried alpha = {best:g} gives most, {doubted(gains[best])}; it is {listed(others)}"
+    answer = f"of the weights tried alpha = {best:g} gives most, {doubted(gains[best])}; the gain is {listed(others)}"
     case.say(answer, _holds(gains, found))
     case.note(*found.failures)
 

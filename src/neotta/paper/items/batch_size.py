@@ -17,7 +17,7 @@ SPREAD = max(PUBLISHED.values()) - min(PUBLISHED.values())
 """What the paper calls no significant difference, in points."""
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     samples = setting.held_out_samples
     sizes = [size for size in PUBLISHED if size <= samples]
     return [setting.plan("neo", protocol="hold-out", samples=[samples], batch_sizes=sizes)] if sizes else []
@@ -30,7 +30,7 @@ def _plans(setting: Setting) -> list[Plan]:
     place="Table 4a",
     question="Does the size of the batches matter to NEO?",
     claim="It does not: after the same samples, accuracy differs by no more than 0.13 points between sizes 1 and 64.",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Compare every size with the largest, on the same samples."""

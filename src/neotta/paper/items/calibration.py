@@ -15,13 +15,13 @@ from neotta.report.grids import number
     name="calibration",
     title="Calibration error of every method",
     place="Figure 4c",
-    question="After which method do the model's probabilities tell best how often it is right?",
+    question="Which method leaves the model best calibrated?",
     claim="On ImageNet-C with ViT-Small, NEO has the lowest calibration error of all methods.",
     remarks=(
-        "The fewer the samples, the larger this error comes out, for all methods alike; the paper takes whole "
-        "datasets, here every method sees the same samples.",
+        "With fewer samples this error comes out larger, for all methods alike. The paper uses whole datasets; here "
+        "every method sees the same samples.",
     ),
-    plans=lambda setting: setting.online(clean=True),
+    runs=lambda setting: setting.online(clean=True),
 )
 def show(case: Case) -> None:
     """Rank the methods by their calibration error."""

@@ -24,7 +24,7 @@ SCORED = 4096
 """How many other samples the published protocol scores."""
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     return [
         setting.plan(
             "none",
@@ -46,7 +46,7 @@ def _plans(setting: Setting) -> list[Plan]:
     place="Figure 5b",
     question="How does accuracy depend on the number of classes among the samples adapted on?",
     claim="50 samples of a single class are enough to gain more than 3 points, and 50 classes hardly gain more.",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Follow the gain over the number of classes, for each number of samples."""
@@ -97,7 +97,7 @@ def numbers(setting: Setting, samples: int) -> list[int]:
 def _reduced(setting: Setting) -> list[str]:
     """What of the published protocol the data does not allow."""
     if not setting.fewest:
-        return [f"{setting.title}: without labels nobody knows which samples are of one class."]
+        return [f"{setting.title}: has no labels, which are needed to choose samples of one class."]
     missing = [str(number) for number in NUMBERS if number not in numbers(setting, SAMPLES)]
     said = (
         f"{setting.title}: {SAMPLES} samples of {listed(missing)} classes are not possible: it has "

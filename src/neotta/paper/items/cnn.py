@@ -15,7 +15,7 @@ OTHERS = ("sar", "tent", "cotta")
 PUBLISHED = ("resnet-50", "imagenet-c")
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     if not setting.can("neo-bn"):
         return []
     others = [method for method in OTHERS if method in setting.methods]
@@ -27,12 +27,12 @@ def _plans(setting: Setting) -> list[Plan]:
     name="cnn",
     title="Models with BatchNorm",
     place="Table 3",
-    question="Does re-centering help a CNN, and does it help besides adapting BatchNorm?",
+    question="Does re-centering help a CNN, and does it add to adapting BatchNorm?",
     claim=(
         "On ResNet-50 NEO gains accuracy, also under the corruptions where every method that adapts BatchNorm loses."
     ),
     nothing="No model here could be compared: this needs one with BatchNorm layers, such as timm:resnet50.",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Compare the methods on each CNN."""

@@ -85,7 +85,7 @@ def show(case: Case) -> list[float]:
 
 def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
     if not setting.clean:
-        raise DataError("neural collapse is a matter of clean images, and there are none: give clean data")
+        raise DataError("neural collapse is measured on clean images, and there are none: use clean data")
     run = same_images(setting, CLEAN)
 
     def compute(bench: Workbench) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
         classes = len(torch.unique(labels))
         if len(labels) < 2 * classes:
             raise DataError(
-                f"several images of each class are needed, and {len(labels)} of {classes} classes were looked at: "
-                "let more samples be scored ('evaluate'), or give more images"
+                f"several images of each class are needed, got {len(labels)} images of {classes} classes: raise "
+                "'evaluate', or use more images"
             )
         rows = slice(None) if bench.data.kept is None else bench.data.kept
         weight = bench.head.weight.detach().cpu()[rows]

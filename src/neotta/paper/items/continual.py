@@ -9,7 +9,7 @@ from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Holds, gained, together
-from neotta.paper.item import SEVERAL, Case, Skip, item
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.results import Gaps, Results, with_verdict
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, listed, points
@@ -18,9 +18,7 @@ from neotta.report.charts import Panel, line_chart
 OURS = "neo-continual"
 
 
-def _plans(setting: Setting) -> list[Plan]:
-    if len(setting.domains) < 2:
-        return []
+def _runs(setting: Setting) -> list[Plan]:
     known = {MethodPlan.parse(method).method for method in setting.methods}
     added = [method for method in ("none", OURS) if method not in known]
     return setting.online(*setting.methods, *added, protocol="continual")
@@ -33,12 +31,11 @@ def _plans(setting: Setting) -> list[Plan]:
     place="Figure 5c; over the domain index in the appendix",
     question="Which methods still help when domains follow one another without notice?",
     claim="NEO-Continual gains accuracy, more of it than CoTTA, and only Surgeon gains more.",
-    plans=_plans,
+    runs=_runs,
+    domains=2,
 )
 def show(case: Case) -> None:
     """Compare mean gains, and follow them over the index of the domain."""
-    if len(case.setting.domains) < 2:
-        raise Skip(SEVERAL)
     found = case.results()
     gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
     if not gains:
@@ -115,7 +112,7 @@ def _follow(case: Case, path: dict[str, list[Point]]) -> None:
         ),
         curve_rows("index", path),
         "Mean over the seeds that all methods have, each with its own order of the domains, so the accuracy of all "
-        "methods goes up and down with the domains met; the gain shows whether a method holds out.",
+        "methods goes up and down with the domains met; the gain shows whether a method keeps helping.",
         height=5.2,
     )
 
@@ -139,7 +136,7 @@ def _answer(domains: int, ours: Interval, gains: Mapping[str, Interval], others:
     ahead, level = (with_verdict(others, said) for said in ("helps", "can't tell"))
     alone = ", before all methods of others" if others and not level else ""
     before = f", after {listed(ahead)}" if ahead else alone
-    beside = f"; beside it{where[1]}, {', '.join(named)}" if named else ""
+    beside = f"; for comparison{where[1]}, {', '.join(named)}" if named else ""
     chance = f"; its difference to {listed(level)} may be chance" if level else ""
     return f"NEO-Continual gains {doubted(ours)} over {domains} domains in a row{where[0]}{before}{beside}{chance}"
 

@@ -16,7 +16,7 @@ PLAIN, DEBIASED = "neo-continual", "neo-continual, debiased"
 NAMES = {"neo-continual debias=False": PLAIN, "neo-continual debias=True": DEBIASED}
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     numbers = [setting.study.batch_size * 2**power for power in range(10)]
     numbers = [*(number for number in numbers if number < setting.samples), setting.samples]
     plans = [setting.plan(*METHODS, samples=numbers)]
@@ -28,7 +28,7 @@ def _plans(setting: Setting) -> list[Plan]:
     name="continual-start",
     title="The start of NEO-Continual",
     question="What does it cost that the moving average starts at zero, and does debias make up for it?",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Compare both averages, and NEO, on the same samples."""

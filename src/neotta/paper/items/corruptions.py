@@ -16,7 +16,7 @@ from neotta.paper.words import doubted, listed
     place="Table 2; for ViT-Small and ViT-Large in the appendix",
     question="Which method wins back most of the accuracy that a shift costs?",
     claim="NEO has the highest mean accuracy over the 15 corruptions of ImageNet-C, and lowers it under none.",
-    plans=lambda setting: setting.online(clean=True),
+    runs=lambda setting: setting.online(clean=True),
 )
 def show(case: Case) -> None:
     """Compare the methods, and their gains with the published ones."""
@@ -41,7 +41,7 @@ def _judge(found: Results, others: Gaps) -> tuple[str, Holds]:
     differences = sure.block.differences
     hurt = [domain for (domain, label), gap in differences.items() if label == "neo" and gap.verdict == "hurts"]
     answer = (
-        f"NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, by "
+        f"NEO changes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, by "
         f"{doubted(gains['neo'])}{where[0]}, and is {rank(others)}{where[1]}"
     ) + (f"; it hurts under {listed(hurt)}" if hurt else "")
     holds, best_of_all = gained(gains["neo"]), len(with_verdict(others, "hurts")) == len(others)

@@ -10,13 +10,11 @@ from typing import Any
 import torch
 
 from neotta.evaluate.latent_shift import centroid_cosines
-from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.finding import Holds, counted
-from neotta.paper.item import SEVERAL, Case, Skip, item
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.latent import same_images
-from neotta.paper.study import Setting
 from neotta.paper.words import family, listed, short_names
 from neotta.report.diagrams import heat_chart
 
@@ -25,12 +23,6 @@ Matrix = dict[tuple[str, str], float]
 
 ALIKE = ("noise", "blur")
 """The families of which the paper says that their members share a centroid."""
-
-
-def _plans(setting: Setting) -> list[Plan]:
-    if len(setting.domains) < 2:
-        return []
-    return [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])]
 
 
 @item(
@@ -43,12 +35,11 @@ def _plans(setting: Setting) -> list[Plan]:
         "It does among corruptions that are alike, such as noises or blurs: there the gain in accuracy and the cosine "
         "between centroids are high."
     ),
-    plans=_plans,
+    runs=lambda setting: [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])],
+    domains=2,
 )
 def show(case: Case) -> None:
     """Fill the two matrices, and compare pairs within a family with others."""
-    if len(case.setting.domains) < 2:
-        raise Skip(SEVERAL)
     gains = changes(case.records)
     if not gains:
         raise Skip
@@ -129,7 +120,8 @@ def _groups(matrix: Matrix) -> dict[str, float]:
 
 def _answer(gains: Matrix, cosines: Matrix) -> str:
     foreign = [value for (source, target), value in gains.items() if source != target]
-    helped = f"a foreign centroid helps in {sum(value > 0 for value in foreign)} of {len(foreign)} pairs of domains"
+    count = sum(value > 0 for value in foreign)
+    helped = f"the centroid of another domain helps in {count} of {len(foreign)} pairs of domains"
     change, cosine = _groups(gains), _groups(cosines)
     kinds = {"own": "their own centroid", "alike": "that of another one", "other": "that of another family"}
     parts = [

@@ -22,7 +22,7 @@ Places = dict[str, dict[str, list[Point]]]
 """Curves in the shifted domains, and on clean images if there are any."""
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     numbers = numbers_of_samples(setting, MOST)
     if not numbers:
         return []
@@ -37,7 +37,7 @@ def _plans(setting: Setting) -> list[Plan]:
     name="few-samples",
     title="Few samples, with and without shrinkage",
     question="What does NEO do after a few samples, and does it help to scale the mean down while they are few?",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Follow both rules over the number of samples, in shifted domains and on clean images."""

@@ -17,7 +17,7 @@ from neotta.report.grids import number
     place="Appendix, results on full datasets",
     question="What is left of the gain when a method sees all images of a domain?",
     claim="NEO raises the accuracy on the whole of every dataset.",
-    plans=lambda setting: [setting.full()],
+    runs=lambda setting: [setting.full()],
 )
 def show(case: Case) -> None:
     """Compare accuracies, then calibration errors."""
@@ -34,8 +34,7 @@ def show(case: Case) -> None:
         case.finding.say(f"On all images of {case.title}, NEO changes {listed(changes)}.", held)
     setting = case.setting
     case.note(
-        "All images are seen with every seed, in another order: the intervals are about the order, not about "
-        "other images."
+        "Every seed sees all images, in a different order: the intervals are about the order, not about other images."
     )
     if setting.reduced and setting.slow:
         slow = [method for method in setting.methods if method in setting.slow]

@@ -44,11 +44,10 @@ def _conclude(finding: Finding, shown: dict[str, Gain]) -> None:
         "NEO raises accuracy on every model and dataset, and lowers or keeps the calibration error in 9 of 12 of them."
     ),
     remarks=(
-        "All images are seen with every seed, in another order: the intervals are about the order, not about other "
-        "images.",
+        "Every seed sees all images, in a different order: the intervals are about the order, not about other images.",
         f"The calibration error counts as kept if it rises by at most {MATCH}.",
     ),
-    plans=lambda setting: [setting.full("none", "neo")],
+    runs=lambda setting: [setting.full("none", "neo")],
     conclude=_conclude,
 )
 def show(case: Case) -> Gain:

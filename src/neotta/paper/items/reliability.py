@@ -25,9 +25,9 @@ Curve = NDArray[np.float64]
     order=21,
     name="reliability",
     title="Reliability diagrams",
-    question="When the model says that it is so sure, how often is it right?",
+    question="When the model states a confidence, how often is it right?",
     remarks=("All domains but the clean one, and all seeds, are put into the same bins.",),
-    plans=lambda setting: setting.online(clean=True),
+    runs=lambda setting: setting.online(clean=True),
 )
 def show(case: Case) -> None:
     """Sum up the bins of all shifted domains and seeds."""

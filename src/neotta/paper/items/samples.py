@@ -18,7 +18,7 @@ PUBLISHED = {"1": 1.5}
 """Gain in points by number of samples, ViT-Base on ImageNet-C; of the others only a figure was printed."""
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     numbers = numbers_of_samples(setting)
     return [setting.plan("none", "neo", protocol="hold-out", samples=numbers)] if numbers else []
 
@@ -30,7 +30,7 @@ def _plans(setting: Setting) -> list[Plan]:
     place="Figure 5a",
     question="How does accuracy on other images depend on the number of samples adapted on?",
     claim="One sample is enough to gain accuracy (1.5 points), and 64 samples gain nearly all there is to gain.",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Follow the gain over the number of samples."""

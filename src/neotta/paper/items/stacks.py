@@ -13,7 +13,7 @@ from neotta.report.grids import number
 STACKS = ("neo+lame", "neo+t3a")
 
 
-def _plans(setting: Setting) -> list[Plan]:
+def _runs(setting: Setting) -> list[Plan]:
     stacks = [stack for stack in STACKS if setting.can(stack)]
     parts = [part for stack in stacks for part in stack.split("+")]
     return [setting.plan(*dict.fromkeys(["none", *parts, *stacks]), clean=True)] if stacks else []
@@ -24,7 +24,7 @@ def _plans(setting: Setting) -> list[Plan]:
     name="stacks",
     title="NEO in front of other methods",
     question="Does a method that reads embeddings gain when NEO re-centers them first?",
-    plans=_plans,
+    runs=_runs,
 )
 def show(case: Case) -> None:
     """Take the differences between each stack and its methods on the same samples."""
@@ -59,7 +59,7 @@ def show(case: Case) -> None:
             {"stack": stack, "part": part, **plain(gap.interval), "verdict": gap.verdict}
             for (stack, part), gap in gaps.items()
         ],
-        "Mean accuracy in % over the domains, and the difference on the same samples, with what it says.",
+        "Mean accuracy in % over the domains, and the difference on the same samples, with the verdict.",
     )
     case.comparison(found, gaps=False)
     said = []

@@ -24,7 +24,7 @@ from neotta.report.scatter import Point, scatter_chart
         "Time and memory are measured with random images, each method with default options in a process of its own. "
         + costing.SAME,
     ),
-    plans=lambda setting: setting.online(clean=True),
+    runs=lambda setting: setting.online(clean=True),
     costs=lambda setting: setting.names,
 )
 def show(case: Case) -> None:
@@ -79,7 +79,7 @@ def _judge(means: dict[str, Interval], costs: dict[str, Record], gaps: Gaps) -> 
     lost = sum(bool(names) for names in ahead.values())
     behind = with_verdict(gaps, "hurts")
     level = [label for label in others if label not in (*behind, *ahead["more accurate"])]
-    chance = f"; whether NEO is more accurate than {listed(level)} cannot be told" if level else ""
+    chance = f"; it is unclear whether NEO is more accurate than {listed(level)}" if level else ""
     answer = (
         f"NEO reaches {means['neo'].mean:.1f} % in {costing.milliseconds(costs)['neo']:.3g} ms per image with "
         f"{costing.memory_words(costs['neo'])} at the peak; of the other {len(others)} methods, {said}{chance}"

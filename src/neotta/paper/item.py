@@ -7,7 +7,7 @@ measured on one subject. Going through the subjects, reading records and collect
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from neotta.paper.tables import Rows, beside, plain
 from neotta.paper.words import file_name
 from neotta.report.charts import Ranking, ranking_chart
 from neotta.report.figures import Draw, Figure
-from neotta.report.grids import Table, grid
+from neotta.report.grids import Grid, Table
 
 
 class Skip(NeottaError):
@@ -166,36 +166,17 @@ class Case:
         self.add(*found.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
         self.note(*found.notes(verdicts=gaps))
 
-    def table(
-        self,
-        heading: str,
-        corner: str,
-        columns: Sequence[str],
-        rows: Mapping[str, Sequence[str]],
-        data: Rows,
-        caption: str,
-    ) -> None:
+    def table(self, heading: str, shown: Grid, data: Rows, caption: str) -> None:
         """Add a table of text."""
-        self.add(Table(f"{self.title}: {heading}", grid(corner, columns, rows), data, caption))
+        self.add(Table(f"{self.title}: {heading}", shown, data, caption))
 
     def curve(self, heading: str, corner: str, curves: Curves, caption: str, digits: int = 1) -> None:
         """Add a table of means and gains along something."""
         self.add(curve_table(f"{self.title}: {heading}", corner, curves, caption, digits))
 
-    def beside(
-        self,
-        heading: str,
-        published: Mapping[str, float],
-        measured: Mapping[str, Interval],
-        *,
-        corner: str = "method",
-        digits: int = 1,
-        sign: str = "",
-        caption: str = "",
-    ) -> None:
-        """Add a table of published and measured numbers."""
-        title = f"{self.title}: {heading}, published and measured"
-        self.add(beside(title, published, measured, corner=corner, digits=digits, sign=sign, caption=caption))
+    def beside(self, heading: str, printed: Mapping[str, float], measured: Mapping[str, Interval], **how: Any) -> None:
+        """Add a table of published and measured numbers; `how` is what `tables.beside` takes."""
+        self.add(beside(f"{self.title}: {heading}, published and measured", printed, measured, **how))
 
     def published_gains(self, printed: tuple[str, str], found: Results, what: str) -> None:
         """Add what each method gains over no adaptation, in the paper and here.
@@ -219,7 +200,7 @@ class Case:
     def ranking(
         self, name: str, heading: str, found: Mapping[str, Interval], label: str, caption: str, **how: Any
     ) -> None:
-        """Add a figure of one bar per method, in the order given."""
+        """Add a figure of one bar per method, in the order given; `how` is what `Ranking` takes."""
         draw = ranking_chart(Ranking({method: each[:2] for method, each in found.items()}, label, **how))
         data: Rows = [{"method": method, **plain(each)} for method, each in found.items()]
         self.figure(name, heading, draw, data, caption, height=0.8 + 0.28 * len(found))

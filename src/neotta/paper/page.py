@@ -22,7 +22,7 @@ from neotta.report.grids import Table
 from neotta.report.html import render
 
 FORMATS = ("html", "md", "latex", "png", "csv")
-HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "unclear"}
+HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "is unclear here"}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from neotta.paper.item import Case, item
 from neotta.paper.latent import VECTORS, shifts
 from neotta.paper.tables import single
 from neotta.paper.words import listed
+from neotta.report.grids import grid
 
 PUBLISHED = {
     "shifted": (-0.44, 4.33),
@@ -63,9 +64,7 @@ def show(case: Case) -> None:
         }
         case.table(
             f"{heading}, per domain",
-            "domain",
-            list(VECTORS.values()),
-            {domain: [f"{value:.2f}" for value in row.values()] for domain, row in rows.items()},
+            grid("domain", list(VECTORS.values()), {d: [f"{v:.2f}" for v in row.values()] for d, row in rows.items()}),
             [{"domain": domain, **row} for domain, row in rows.items()],
             f"Mean {measure} between each vector and the clean embedding of the same image.",
         )

@@ -79,10 +79,7 @@ def _cosines(case: Case) -> Matrix:
     runs = [same_images(case.setting, domain, case.setting.samples) for domain in domains]
 
     def compute(bench: Workbench) -> Any:
-        means = []
-        for run in runs:
-            dataset, index = bench.data.dataset(run.domains[0]), bench.phases(run)[0].stream.index
-            means.append(bench.embeddings.get(dataset, index)[0].double().mean(0))
+        means = [case.evidence.embeddings(bench, run)[0].double().mean(0) for run in runs]
         return centroid_cosines(torch.stack(means)).tolist()
 
     rows = case.evidence.analysis("centroid-cosines", case.setting, runs, compute)

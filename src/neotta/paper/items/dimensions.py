@@ -10,6 +10,7 @@ from neotta.paper.latent import dimensions_for, shifts
 from neotta.paper.words import family, short_names
 from neotta.report.charts import Series
 from neotta.report.diagrams import share_chart
+from neotta.report.grids import grid
 
 Shifts = dict[str, dict[str, Any]]
 
@@ -38,14 +39,13 @@ def show(case: Case) -> None:
     first = next(iter(found.values()))
     _draw(case, found)
     counts = {domain: [dimensions_for(shift, share) for share in (0.8, 0.95)] for domain, shift in found.items()}
+    shown = {
+        domain: [f"{count} ({100 * count / found[domain]['dimensions']:.1f} %)" for count in both]
+        for domain, both in counts.items()
+    }
     case.table(
         "dimensions that have the largest change",
-        "domain",
-        ("of 80 % of samples", "of 95 % of samples"),
-        {
-            domain: [f"{count} ({100 * count / found[domain]['dimensions']:.1f} %)" for count in both]
-            for domain, both in counts.items()
-        },
+        grid("domain", ("of 80 % of samples", "of 95 % of samples"), shown),
         [
             {"domain": domain, "for_80_percent": both[0], "for_95_percent": both[1]}
             | {name: found[domain][name] for name in ("dimensions", "samples")}

@@ -11,6 +11,7 @@ from neotta.paper.results import Results
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, points, some
 from neotta.report.charts import Panel, line_chart
+from neotta.report.grids import grid
 
 MOST = 64
 METHODS = ("none", "neo:shrinkage=none|james-stein")
@@ -96,11 +97,10 @@ def _draw(case: Case, after: Places) -> None:
 def _single_images(case: Case, along: Places, seeds: str) -> None:
     """Single images, predicted and adapted to one after the other."""
     tables = {where: curve_table("", "samples", curves, "") for where, curves in along.items()}
+    shown = {_words(case, where): [text for text, _ in table.grid.rows[0][1]] for where, table in tables.items()}
     case.table(
         "accuracy online, one image at a time",
-        "images",
-        tables[SHIFTED].grid.columns,
-        {_words(case, where): [text for text, _ in table.grid.rows[0][1]] for where, table in tables.items()},
+        grid("images", tables[SHIFTED].grid.columns, shown),
         [{"where": where, **row} for where, table in tables.items() for row in table.data],
         f"Accuracy in % on {along[SHIFTED][PLAIN][0].x:g} images while adapting to them, batch size 1.{seeds}",
     )

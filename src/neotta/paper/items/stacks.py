@@ -8,7 +8,7 @@ from neotta.paper.item import Case, Skip, item
 from neotta.paper.study import Setting
 from neotta.paper.tables import NOTHING, plain
 from neotta.paper.words import listed, points
-from neotta.report.grids import number
+from neotta.report.grids import grid, number
 
 STACKS = ("neo+lame", "neo+t3a")
 
@@ -43,18 +43,17 @@ def show(case: Case) -> None:
         "over seeds.",
         sign="+",
     )
+    shown = {
+        f"{stack} against {part}": [
+            number(means.get(stack, NOTHING), metric),
+            number(means.get(part, NOTHING), metric),
+            f"{number(gap.interval, metric, '+')} {gap.verdict}",
+        ]
+        for (stack, part), gap in gaps.items()
+    }
     case.table(
         "stacks against their methods alone",
-        "pair",
-        ("stack", "alone", "difference"),
-        {
-            f"{stack} against {part}": [
-                number(means.get(stack, NOTHING), metric),
-                number(means.get(part, NOTHING), metric),
-                f"{number(gap.interval, metric, '+')} {gap.verdict}",
-            ]
-            for (stack, part), gap in gaps.items()
-        },
+        grid("pair", ("stack", "alone", "difference"), shown),
         [
             {"stack": stack, "part": part, **plain(gap.interval), "verdict": gap.verdict}
             for (stack, part), gap in gaps.items()

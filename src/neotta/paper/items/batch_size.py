@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neotta.evaluate.metrics import Interval, interval, verdict
+from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
-from neotta.paper.finding import Holds
+from neotta.paper.finding import Holds, gained
 from neotta.paper.item import Case, Skip, item
 from neotta.paper.results import between
 from neotta.paper.study import Setting
@@ -36,8 +36,8 @@ def show(case: Case) -> None:
     """Compare every size with the largest, on the same samples."""
     found, setting = case.results(), case.setting
     case.note(*found.failures)
-    reached = {each.block.conditions.batch_size: each.per_seed("neo") for each in found.each()}
-    reached = {size: values for size, values in sorted(reached.items()) if values}
+    blocks = {each.block.conditions.batch_size: each for each in found.each() if each.per_seed("neo")}
+    reached = {size: blocks[size].per_seed("neo") for size in sorted(blocks)}
     if len(reached) < 2:
         raise Skip
     largest = max(reached)
@@ -46,7 +46,7 @@ def show(case: Case) -> None:
     case.beside(
         "accuracy by batch size",
         {str(size): value for size, value in PUBLISHED.items()},
-        {str(size): interval(list(values.values())) for size, values in reached.items()},
+        {str(size): blocks[size].means["neo"] for size in reached},
         corner="batch size",
         digits=2,
         caption=f"Accuracy in % {how}{found.seeds} Published: ViT-Base on ImageNet-C.",
@@ -77,4 +77,4 @@ def spread(gaps: Mapping[int, Interval]) -> float:
 def _holds(gaps: Mapping[int, Interval]) -> Holds:
     if spread(gaps) <= SPREAD:
         return "yes"
-    return "no" if any(verdict(gap) != "can't tell" for gap in gaps.values()) else "unclear"
+    return "no" if any(gained(gap) != "unclear" for gap in gaps.values()) else "unclear"

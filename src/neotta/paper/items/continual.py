@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Holds, gained, together
 from neotta.paper.item import Case, Skip, item
-from neotta.paper.results import Gaps, Results, with_verdict
+from neotta.paper.results import Gaps, with_verdict
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, listed, points
 from neotta.report.charts import Panel, line_chart
@@ -48,16 +48,14 @@ def show(case: Case) -> None:
         f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
         sign="+",
     )
-    _follow(case, over_index(found, sequences(case.evidence, case.setting, case.plans)))
+    _follow(case, found.over_index(sequences(case.evidence, case.setting, case.plans)))
     case.add(*found.tables(case.title))
-    others = {
-        label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))
-    }  # methods of others
+    of_others = {label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))}
     sure = found.surest(OURS)
     if OURS in sure.gains:
         where = sure.extents(found)
         ours = sure.gains[OURS]
-        case.say(_answer(len(case.setting.domains), ours, gains, others, where), _holds(ours, others))
+        case.say(_answer(len(case.setting.domains), ours, gains, of_others, where), _holds(ours, of_others))
     else:
         best = next(iter(gains))
         case.say(f"{best} gains most: {points(gains[best])}", "unclear")
@@ -69,29 +67,6 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
     bench = evidence.bench(setting)
     runs = {run.seed: run for plan in plans for run in plan.runs(setting.domains)}
     return {seed: bench.phases(run)[0].stream.domains for seed, run in runs.items()}
-
-
-def over_index(found: Results, orders: Mapping[int, Sequence[str]]) -> dict[str, list[Point]]:
-    """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence.
-
-    Only over the seeds that all methods have, because others meet the domains in another order.
-    """
-    block, path = found.block, dict[str, list[Point]]()
-    having = [seeds for label in block.methods if (seeds := found.seeds_of(label))]
-    shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
-    for label in block.methods:
-        for index in range(len(block.domains)):
-            places = [(orders[seed][index], seed) for seed in shared]
-            mine = {place: value for place in places if (value := found.value(label, *place)) is not None}
-            gains = [
-                value - base
-                for place, value in mine.items()
-                if label != block.baseline and (base := found.value(block.baseline, *place)) is not None
-            ]
-            if mine:
-                point = Point(index + 1, interval(list(mine.values())), interval(gains))
-                path.setdefault(label, []).append(point)
-    return path
 
 
 def _follow(case: Case, path: dict[str, list[Point]]) -> None:

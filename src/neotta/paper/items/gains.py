@@ -93,8 +93,7 @@ def _figure(gains: dict[str, Gain]) -> Figure:
 
 
 def _table(gains: dict[str, Gain]) -> Table:
-    heads = [f"{name}, none|{name}, neo|change of {name}" for name in ("accuracy", "ECE")]
-    columns = "|".join(heads).split("|")
+    columns = [head.format(name) for name in ("accuracy", "ECE") for head in ("{}, none", "{}, neo", "change of {}")]
     metrics = [METRICS["top1"]] * 3 + [METRICS["ece"]] * 3
     signs = ("", "", "+") * 2
     values = {title: (*gain.accuracy, *gain.error) for title, gain in gains.items()}

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from neotta.cli.app import app
 from neotta.cli.paper import FLAGS, _command
 from neotta.errors import OptionError
-from neotta.evaluate.records import Records
+from neotta.evaluate.records import Records, write_records
 
 TINY = ["--samples", "48", "--seeds", "2", "--methods", "none,neo", "--corruptions", "fog,contrast"]
 
@@ -38,7 +38,7 @@ def test_the_list_names_every_item():
 
 def test_a_report_with_its_files(report):
     folder, _, output = report
-    assert "takes the mean accuracy from" in output
+    assert "changes the mean accuracy from" in output
     assert {"report.html", "records.jsonl", "corruptions.md", "corruptions.tex"} <= {
         path.name for path in folder.iterdir()
     }
@@ -74,8 +74,20 @@ def test_what_is_recorded_so_far_makes_a_report(report, tmp_path):
     rest = [*words[: words.index("-o")], *words[words.index("--cache") :], "--records", str(recorded)]
     output = call("corruptions", *rest, "--seeds", "3", "--only-recorded", "-o", str(tmp_path))
     assert recorded.read_text() == before
-    assert "NEO takes the mean accuracy" in output
+    assert "NEO changes the mean accuracy" in output
     assert "not carried out: corruptions: digits: 6 of its runs are not recorded" in output
+
+
+def test_old_names_and_parquet_files_make_the_same_report(report, tmp_path):
+    folder, words, _ = report
+    records = Records(folder / "records.jsonl").read()
+    write_records(records, tmp_path / "records.parquet")
+    rest = [*words[: words.index("-o")], *words[words.index("--cache") :], "--only-recorded", "--format", "md,csv"]
+    found = []
+    for name, file in (("corruptions", folder / "records.jsonl"), ("table-corruptions", tmp_path / "records.parquet")):
+        call(name, *rest, "--records", str(file), "-o", str(tmp_path / name))
+        found.append({path.name: path.read_text().split("```")[0] for path in (tmp_path / name).iterdir()})
+    assert found[0] == found[1]
 
 
 def test_several_subjects_from_a_file(tmp_path, report):
@@ -99,6 +111,7 @@ def test_several_subjects_from_a_file(tmp_path, report):
         (["coruptions"], "did you mean 'corruptions'"),
         (["all", "table-coruptions"], "did you mean 'corruptions'"),
         (["all", "--format", "pdf"], "takes some of html,md"),
+        (["all", "--records", "old.parquet"], "convert it with `neotta records convert old.parquet old.jsonl`"),
         (["all", "--methods", "tnet"], "did you mean 'tent'"),
         (["corruptions", "--data", "nowhere"], "nowhere"),
         (["corruptions", "--merge", "nowhere.jsonl"], "nowhere.jsonl"),

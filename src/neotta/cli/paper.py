@@ -29,9 +29,10 @@ BUDGET = "How much"
 
 def paper(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ITEM]...", help="Names of items (see --list), or all.")
+        list[str] | None,
+        typer.Argument(metavar="[ITEM]...", help="Names of items, such as corruptions (see --list), or all."),
     ] = None,
-    list_items: Annotated[bool, typer.Option("--list", help="Name all items and what they ask.")] = False,
+    list_items: Annotated[bool, typer.Option("--list", help="Show all items and their questions.")] = False,
     config: Annotated[
         Path | None,
         typer.Option(help="A study in a TOML or YAML file, with one or several subjects; options here override it."),
@@ -81,7 +82,10 @@ def paper(
     ),
     records: Annotated[
         Path | None,
-        typer.Option(help="The file of results, added to. Default: records.jsonl in the folder.", rich_help_panel=HOW),
+        typer.Option(
+            help="The file of results to append to (.parquet: to read only). Default: records.jsonl in the folder.",
+            rich_help_panel=HOW,
+        ),
     ] = None,
     merge: Annotated[
         list[Path] | None,
@@ -96,7 +100,7 @@ def paper(
     force: shared.Force = False,
     only_recorded: Annotated[
         bool,
-        typer.Option("--only-recorded", help="Make no runs: report what is recorded so far.", rich_help_panel=HOW),
+        typer.Option("--only-recorded", help="Run nothing: report what is recorded so far.", rich_help_panel=HOW),
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
@@ -106,21 +110,22 @@ def paper(
         bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
     ] = False,
 ) -> None:
-    """Reproduce the paper: its tables and figures, measured on a model and data of yours, beside the published values.
+    """Reproduce the paper's tables and figures on your model and data, beside the published values.
 
-    Without options: on the bundled digits. What is measured is added to a file as it comes; the same command continues
-    what was interrupted, and items share their runs.
+    By default, on the bundled digits. Results are appended to a file as they come: run the same command again to
+    continue after an interruption. Items share their runs.
     """
     from rich.console import Console
 
     from neotta._processes import usable_cores
+    from neotta.evaluate.records import Records
 
     console = Console(highlight=False)
     if list_items:
         _list(console)
         return
     if not names:
-        raise OptionError("name an item, such as table-corruptions, or all: neotta paper --list names them")
+        raise OptionError("name an item, such as corruptions, or all: neotta paper --list shows them")
     subject = {
         "model": model,
         "data": data,
@@ -139,6 +144,8 @@ def paper(
         "evaluate": evaluate,
     }
     study = _study(config, subject, of_model, budget)
+    if records is not None and not only_recorded:
+        Records(records).check_appendable()
     settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
     settings |= {"jobs": jobs or usable_cores(), "only_recorded": only_recorded}
     page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
@@ -154,11 +161,11 @@ def _list(console: Console) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("item", no_wrap=True)
     table.add_column("in the paper")
-    table.add_column("what it asks")
+    table.add_column("question")
     for name, item in items().items():
-        table.add_row(name, item.place or "beyond it", item.question)
+        table.add_row(name, item.place or "beyond the paper", item.question)
     console.print(table)
-    console.print("\nOne: neotta paper ITEM. Everything: neotta paper all.")
+    console.print("\nOne item: neotta paper ITEM. Everything: neotta paper all.")
 
 
 def _seeds(name: str, text: str | None) -> list[int] | None:
@@ -187,7 +194,7 @@ def _study(config: Path | None, subject: dict[str, Any], of_model: dict[str, Any
     given = {name: value for name, value in subject.items() if value is not None}
     if given or of_model:
         if len(found.get("subjects", [])) > 1:
-            raise OptionError(f"{str(config)!r} has several subjects: what is said of a model or data belongs there")
+            raise OptionError(f"{str(config)!r} has several subjects: set the model and data of each in the file")
         one = dict((found.get("subjects") or [{}])[0]) | given
         one["model_options"] = {**one.get("model_options", {}), **of_model}
         found["subjects"] = [one]
@@ -220,7 +227,7 @@ def _make(
         evidence.gather(items)
         sections = [Section(item, item.find(evidence), _command(item.name)) for item in items]
     except KeyboardInterrupt:
-        say(console, f"interrupted: what is done is in {records}, and the same command continues")
+        say(console, f"interrupted: results so far are in {records}; run the same command again to continue")
         raise typer.Exit(130) from None
     files = write_files(folder, sections, formats) if set(formats) - {"html"} else []
     page = None

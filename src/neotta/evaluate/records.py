@@ -44,6 +44,10 @@ def _known(path: Path, content: bytes) -> tuple[dict[str, Record], int]:
     return {}, 0
 
 
+def _remember(path: Path, content: bytes, good: Mapping[str, Record]) -> None:
+    _LAST_READ[:] = [(path.absolute(), content, {key: dict(record) for key, record in good.items()})]
+
+
 class Records:
     """The records in a file.
 
@@ -73,10 +77,12 @@ class Records:
         """
         if not self.path.exists():
             return []
-        if is_parquet(self.path):
-            return [_with_checksum(record) for record in read_parquet(self.path)]
         content = self.path.read_bytes()
         good, start = _known(self.path, content)
+        if is_parquet(self.path):
+            good = good or {record["key"]: _with_checksum(record) for record in read_parquet(self.path)}
+            _remember(self.path, content, good)
+            return list(good.values())
         bad = 0
         lines = [line for line in content[start:].split(b"\n") if line.strip()]
         if not start and lines and not any(line.startswith((b'{"', b"\0")) for line in lines):
@@ -90,7 +96,7 @@ class Records:
                 good.pop(record["key"], None)
                 good[record["key"]] = record
         if not bad and content.endswith(b"\n"):
-            _LAST_READ[:] = [(self.path.absolute(), content, {key: dict(record) for key, record in good.items()})]
+            _remember(self.path, content, good)
         if bad and repair:
             self._repair(list(good.values()), bad)
         elif bad:

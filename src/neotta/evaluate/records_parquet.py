@@ -7,20 +7,20 @@ JSON carry are not stored but computed again, since Parquet has its own.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neotta._extras import need
 from neotta._files import atomic
-from neotta.errors import DataError, MissingExtraError
+from neotta.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
 
 SUFFIX = ".parquet"
+PURPOSE = "a file of records in Parquet"
 CHECKSUM = "sha256"
 
 Leaf = tuple[str, ...]
@@ -34,7 +34,7 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 
 def write_parquet(records: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
     """Write all records to a new file; one that is there is replaced once the new one is complete."""
-    arrow, parquet = _packages()
+    arrow, parquet = need("pyarrow", PURPOSE), need("pyarrow.parquet", PURPOSE)
     columns: dict[Leaf, list[Any]] = {}
     for place, record in enumerate(records):
         for leaf, value in _leaves({name: value for name, value in record.items() if name != CHECKSUM}):
@@ -54,29 +54,20 @@ def write_parquet(records: Sequence[Mapping[str, Any]], path: str | os.PathLike[
 def read_parquet(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """All records of a file, in order, without checksums.
 
-    Fields may be added and removed; nested values are shared by everyone who reads the file.
-
     Raises:
         DataError: The file is damaged, or does not hold records.
     """
-    file = Path(path).absolute()
-    about = file.stat()
-    return [dict(record) for record in _read(file, about.st_mtime_ns, about.st_size)]
-
-
-@functools.lru_cache(maxsize=2)  # a study reads the same file for each of its plans
-def _read(path: Path, changed: int, size: int) -> list[dict[str, Any]]:
-    arrow, parquet = _packages()
+    arrow, parquet = need("pyarrow", PURPOSE), need("pyarrow.parquet", PURPOSE)
     try:
         with parquet.ParquetFile(path) as file:
             table = file.read()
     except (arrow.ArrowInvalid, OSError) as error:
-        raise DataError(f"cannot read records from {str(path)!r}: {error}") from error
+        raise DataError(f"cannot read records from {os.fspath(path)!r}: {error}") from error
     found: list[dict[str, Any]] = [{} for _ in range(table.num_rows)]
     for field, column in zip(table.schema, table.columns, strict=True):
         about = field.metadata or {}
         if b"path" not in about:
-            raise DataError(f"{str(path)!r} does not hold records of runs: it is another kind of Parquet file")
+            raise DataError(f"{os.fspath(path)!r} does not hold records of runs: it is another kind of Parquet file")
         *parents, name = json.loads(about[b"path"])
         encoded = about[b"json"] == b"1"
         for record, value in zip(found, column.to_pylist(), strict=True):
@@ -123,12 +114,3 @@ def _kind(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return None  # larger than any type of Parquet
     return type(value)
-
-
-def _packages() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "lab", "a file of records in Parquet") from error
-    return pyarrow, pyarrow.parquet

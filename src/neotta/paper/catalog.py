@@ -4,50 +4,22 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 from functools import cache
 
+import neotta.paper.items
 from neotta.errors import OptionError
 from neotta.paper.item import Item
-
-NAMES = (
-    "methods",
-    "tradeoff",
-    "dimensions",
-    "alignment",
-    "corruptions",
-    "gains",
-    "calibration",
-    "full",
-    "samples",
-    "classes",
-    "continual",
-    "cross-domain",
-    "resources",
-    "cnn",
-    "batch-size",
-    "alpha",
-    "collapse",
-    "few-samples",
-    "continual-start",
-    "stacks",
-    "reliability",
-)
-"""The names of items, which are also those of their files."""
 
 
 @cache
 def items() -> dict[str, Item]:
-    """Every item by its name."""
-    found: dict[str, Item] = {}
-    for name in NAMES:
-        module = importlib.import_module(f"neotta.paper.items.{name.replace('-', '_')}")
-        (kind,) = [
-            kind
-            for kind in vars(module).values()
-            if isinstance(kind, type) and issubclass(kind, Item) and kind.__module__ == module.__name__
-        ]
-        found[kind.name] = kind()
-    return found
+    """Every item by its name, found in the files beside this one."""
+    found: list[Item] = []
+    for _, name, _ in pkgutil.iter_modules(neotta.paper.items.__path__):
+        module = importlib.import_module(f"{neotta.paper.items.__name__}.{name}")
+        found += [item for item in vars(module).values() if isinstance(item, Item)]
+    return {item.name: item for item in sorted(found, key=lambda item: item.order)}
 
 
 def chosen(names: list[str]) -> list[Item]:

@@ -1,15 +1,15 @@
 """The base of all items: a question, the runs that answer it, and what is drawn for each subject.
 
-An item declares its question, the paper's claim and published values, plans its runs, and shows what was measured on
-one subject. Going through the subjects, reading records, naming parts and collecting answers is done here.
+The file of an item declares its question, the paper's claim and published values, plans its runs, and shows what was
+measured on one subject. Going through the subjects, reading records and collecting what is found is done here.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from neotta.errors import NeottaError
 from neotta.evaluate.metrics import Interval
@@ -25,68 +25,72 @@ from neotta.paper.tables import Rows, beside, plain
 from neotta.paper.words import file_name
 from neotta.report.charts import Ranking, ranking_chart
 from neotta.report.figures import Draw, Figure
-from neotta.report.grids import Table, grid
-
-SEVERAL = "has one domain, and this needs several."
+from neotta.report.grids import Grid, Table
 
 
 class Skip(NeottaError):
     """A subject cannot answer the question; the reason, if one is given, becomes a note."""
 
 
+@dataclass(frozen=True)
 class Item:
     """One table or figure of the paper, or one question beyond it.
 
     Attributes:
+        order: Its place in the report.
         name: One word or two, such as `"corruptions"`: unique among all items.
         title: A heading.
-        place: Where the paper has it; empty for questions beyond the paper.
         question: What it asks.
+        show: Adds tables, figures and an answer for one subject. It returns what `conclude` needs of it, and raises a
+            `NeottaError` if the subject cannot answer the question.
+        place: Where the paper has it; empty for questions beyond the paper.
         claim: What the paper says, in our words; empty for questions beyond the paper.
+        runs: The runs it needs of a subject; records and embeddings are shared with all other items.
+        costs: The methods whose time and memory it needs.
+        domains: How many shifted domains a subject must have.
+        conclude: Adds what concerns all subjects together, from what `show` returned for each.
+        once: Ask once for all subjects, with the first of them.
         nothing: The answer if nothing could be measured.
         remarks: Notes that are true of every subject.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    place: ClassVar[str] = ""
-    question: ClassVar[str]
-    claim: ClassVar[str] = ""
-    nothing: ClassVar[str] = "Nothing could be measured."
-    remarks: ClassVar[tuple[str, ...]] = ()
+    order: int
+    name: str
+    title: str
+    question: str
+    show: Callable[[Case], Any]
+    place: str = ""
+    claim: str = ""
+    runs: Callable[[Setting], list[Plan]] = lambda setting: []
+    costs: Callable[[Setting], list[str]] = lambda setting: []
+    domains: int = 0
+    conclude: Callable[[Finding, dict[str, Any]], None] = lambda finding, shown: None
+    once: bool = False
+    nothing: str = "Nothing could be measured."
+    remarks: tuple[str, ...] = ()
 
     def plans(self, setting: Setting) -> list[Plan]:
-        """The runs it needs of a subject; records and embeddings are shared with all other items."""
-        return []
-
-    def costs(self, setting: Setting) -> list[str]:
-        """The methods whose time and memory it needs."""
-        return []
-
-    def show(self, case: Case) -> Any:
-        """Add tables, figures and an answer for one subject.
-
-        Returns:
-            What `conclude` needs of it, if anything.
-
-        Raises:
-            NeottaError: This subject cannot answer the question.
-        """
-
-    def conclude(self, finding: Finding, shown: dict[str, Any]) -> None:
-        """Add what concerns all subjects together, from what `show` returned for each."""
+        """The runs it needs of a subject; none if the subject has too few domains."""
+        return self.runs(setting) if len(setting.domains) >= self.domains else []
 
     def find(self, evidence: Evidence) -> Finding:
         """Answer the question from what was measured."""
         finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing), {}
-        for setting in evidence.settings:
+        for setting in evidence.settings[: 1 if self.once else None]:
             try:
+                if len(setting.domains) < self.domains:
+                    raise Skip("has one domain, and this needs several.")
                 shown[setting.title] = self.show(Case(self, evidence, setting, finding))
             except NeottaError as error:
                 finding.notes += [f"{setting.title}: {error}"] if str(error) else []
         self.conclude(finding, shown)
         finding.notes = list(dict.fromkeys([*finding.notes, *(self.remarks if finding.said else ())]))
         return finding
+
+
+def item(**declared: Any) -> Callable[[Callable[[Case], Any]], Item]:
+    """Make an item of the function that shows what was found; the arguments are the attributes of `Item`."""
+    return lambda show: Item(show=show, **declared)
 
 
 @dataclass(frozen=True)
@@ -113,17 +117,22 @@ class Case:
     # ---- what was measured
 
     @functools.cached_property
-    def records(self) -> list[Record]:
-        """The records of the item's plans."""
-        return self.evidence.records(*self.item.plans(self.setting))
+    def plans(self) -> list[Plan]:
+        """The item's plans for this subject."""
+        return self.item.plans(self.setting)
 
-    def results(self, metric: str = "top1", *, records: Sequence[Record] | None = None) -> Results:
+    @functools.cached_property
+    def records(self) -> list[Record]:
+        """The records of these plans."""
+        return self.evidence.records(*self.plans)
+
+    def results(self, metric: str = "top1") -> Results:
         """The methods compared with no adaptation.
 
         Raises:
             Skip: Nothing was measured.
         """
-        found = Results.of(self.records if records is None else records, metric)
+        found = Results.of(self.records, metric)
         if found is None:
             raise Skip
         return found
@@ -157,36 +166,17 @@ class Case:
         self.add(*found.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
         self.note(*found.notes(verdicts=gaps))
 
-    def table(
-        self,
-        heading: str,
-        corner: str,
-        columns: Sequence[str],
-        rows: Mapping[str, Sequence[str]],
-        data: Rows,
-        caption: str,
-    ) -> None:
+    def table(self, heading: str, shown: Grid, data: Rows, caption: str) -> None:
         """Add a table of text."""
-        self.add(Table(f"{self.title}: {heading}", grid(corner, columns, rows), data, caption))
+        self.add(Table(f"{self.title}: {heading}", shown, data, caption))
 
     def curve(self, heading: str, corner: str, curves: Curves, caption: str, digits: int = 1) -> None:
         """Add a table of means and gains along something."""
         self.add(curve_table(f"{self.title}: {heading}", corner, curves, caption, digits))
 
-    def beside(
-        self,
-        heading: str,
-        published: Mapping[str, float],
-        measured: Mapping[str, Interval],
-        *,
-        corner: str = "method",
-        digits: int = 1,
-        sign: str = "",
-        caption: str = "",
-    ) -> None:
-        """Add a table of published and measured numbers."""
-        title = f"{self.title}: {heading}, published and measured"
-        self.add(beside(title, published, measured, corner=corner, digits=digits, sign=sign, caption=caption))
+    def beside(self, heading: str, printed: Mapping[str, float], measured: Mapping[str, Interval], **how: Any) -> None:
+        """Add a table of published and measured numbers; `how` is what `tables.beside` takes."""
+        self.add(beside(f"{self.title}: {heading}, published and measured", printed, measured, **how))
 
     def published_gains(self, printed: tuple[str, str], found: Results, what: str) -> None:
         """Add what each method gains over no adaptation, in the paper and here.
@@ -202,17 +192,15 @@ class Case:
         caption = f"Points of accuracy, mean over the domains. Published: {what}."
         self.beside("gain over no adaptation", gains, found.gains, sign="+", caption=caption)
 
-    def figure(
-        self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4, width: float = 7.0
-    ) -> None:
+    def figure(self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4) -> None:
         """Add a figure; `name` and the subject make its file name."""
         title = f"{self.title}: {heading}"
-        self.add(Figure(file_name(name, self.title), title, draw, data, caption, (width, height)))
+        self.add(Figure(file_name(name, self.title), title, draw, data, caption, (7.0, height)))
 
     def ranking(
         self, name: str, heading: str, found: Mapping[str, Interval], label: str, caption: str, **how: Any
     ) -> None:
-        """Add a figure of one bar per method, in the order given."""
+        """Add a figure of one bar per method, in the order given; `how` is what `Ranking` takes."""
         draw = ranking_chart(Ranking({method: each[:2] for method, each in found.items()}, label, **how))
         data: Rows = [{"method": method, **plain(each)} for method, each in found.items()]
         self.figure(name, heading, draw, data, caption, height=0.8 + 0.28 * len(found))

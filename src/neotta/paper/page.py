@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,14 @@ from neotta.evaluate.machine import surroundings
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Finding
 from neotta.paper.item import Item
+from neotta.paper.words import file_name
 from neotta.report.figures import Figure
 from neotta.report.formats import latex_table, markdown_table
 from neotta.report.grids import Table
 from neotta.report.html import render
 
 FORMATS = ("html", "md", "latex", "png", "csv")
-HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "cannot be told"}
+HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "is unclear here"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def write_files(folder: Path, sections: Sequence[Section], formats: Sequence[str
             written.append(_write(folder / f"{name}.tex", latex(section).encode()))
         if "csv" in formats:
             for number, part in enumerate(section.finding.parts, start=1):
-                label = part.name if isinstance(part, Figure) else f"{name}-{number}-{_slug(part.title)}"
+                slug = file_name(part.title)[:48].strip("-")
+                label = part.name if isinstance(part, Figure) else f"{name}-{number}-{slug}"
                 written.append(_write(folder / f"{label}.csv", comma_separated(part.data).encode()))
     return written
 
@@ -144,10 +145,6 @@ def comma_separated(rows: Sequence[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48].strip("-")
 
 
 def _write(path: Path, content: bytes) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -119,6 +120,27 @@ class Results:
                 found.setdefault((names or {}).get(label, label), []).append(point)
         return {label: sorted(points) for label, points in found.items()}
 
+    def over_index(self, orders: Mapping[int, Sequence[str]]) -> dict[str, list[Point]]:
+        """The points of each method over the first, second, ... domain of a sequence, averaged over seeds.
+
+        Only over the seeds that all methods have, because others meet the domains in another order.
+
+        Args:
+            orders: The domains in the order of each seed.
+        """
+        block, found = self.block, dict[str, list[Point]]()
+        having = [seeds for label in block.methods if (seeds := self.seeds_of(label))]
+        shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
+        for label, index in itertools.product(block.methods, range(len(block.domains))):
+            places = [(orders[seed][index], seed) for seed in shared]
+            mine = {place: value for place in places if (value := self.value(label, *place)) is not None}
+            base = {place: self.value(block.baseline, *place) for place in mine if label != block.baseline}
+            gains = [mine[place] - value for place, value in base.items() if value is not None]
+            if mine:
+                point = Point(index + 1, interval(list(mine.values())), interval(gains))
+                found.setdefault(label, []).append(point)
+        return found
+
     @property
     def _alone(self) -> tuple[str, ...]:
         """The domain of a block with one shifted domain, or only the clean one; empty if domains are incomplete."""
@@ -138,7 +160,7 @@ class Results:
             differing = grids.differences(block, metric) if gaps else None
             if differing is not None:
                 where = f"{where}: difference to {block.baseline}"
-                caption = f"Difference to {block.baseline} on the same samples, with what it says.{each.seeds}"
+                caption = f"Difference to {block.baseline} on the same samples, with the verdict.{each.seeds}"
                 tables.append(Table(where, differing, gap_rows(block), caption))
         return tables
 

@@ -20,7 +20,6 @@ Draw = Callable[["Canvas"], None]
 INK, FAINT = "#1c2024", "#c9ccd2"
 """Colours of text and of grid lines; SVG uses those of the page instead."""
 _PAGE = {INK: "var(--ink, #1c2024)", FAINT: "var(--line, #c9ccd2)"}
-_FONT = ["DejaVu Sans"]
 
 
 class Style(NamedTuple):
@@ -89,8 +88,8 @@ class Figure:
         self._save(buffer, "svg", metadata={"Date": None, "Creator": None})
         text = buffer.getvalue()
         text = text[text.index("<svg") :]
-        text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-        text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+        for extent in ("width", "height"):
+            text = re.sub(rf'(<svg[^>]*?) {extent}="[^"]*"', r"\1", text, count=1)
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         for ours, theirs in _PAGE.items():
             text = text.replace(ours, theirs)
@@ -103,40 +102,10 @@ class Figure:
         return buffer.getvalue()
 
     def _save(self, buffer: Any, format: str, **options: Any) -> None:
-        import matplotlib as mpl
+        from matplotlib import style
         from matplotlib.figure import Figure as Canvas
 
-        with mpl.rc_context(_settings(self.name)):
+        with style.context(["neotta.report.figures", {"svg.hashsalt": self.name}]):  # figures.mplstyle
             canvas = Canvas(figsize=self.size, layout="constrained")
             self.draw(canvas)
             canvas.savefig(buffer, format=format, **{"transparent": format == "svg", **options})
-
-
-def _settings(salt: str) -> Any:
-    return {
-        "font.family": "sans-serif",
-        "font.sans-serif": _FONT,
-        "font.size": 9.0,
-        "axes.edgecolor": FAINT,
-        "axes.labelcolor": INK,
-        "axes.titlesize": 9.5,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.titlecolor": INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": False,
-        "axes.axisbelow": True,
-        "grid.color": FAINT,
-        "grid.linewidth": 0.6,
-        "text.color": INK,
-        "xtick.color": FAINT,
-        "ytick.color": FAINT,
-        "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK,
-        "legend.frameon": False,
-        "lines.linewidth": 1.8,
-        "lines.markersize": 5.0,
-        "svg.fonttype": "none",
-        "svg.hashsalt": salt,
-    }

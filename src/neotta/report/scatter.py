@@ -1,9 +1,9 @@
-"""Points whose area says something, with their names beside them."""
+"""Points whose area has a meaning, with their names beside them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,12 +12,15 @@ from neotta.report.figures import INK, Draw, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
-    from matplotlib.text import Annotation
+    from matplotlib.transforms import BboxBase
 
 LARGEST, SMALLEST = 450.0, 12.0
 """Areas in square points: of the largest value, and what no point falls below."""
 WIDE = 8.0
 """From this ratio of the largest to the smallest x on, the axis is logarithmic."""
+GAPS = (2.0, 12.0, 24.0, 38.0, 54.0)
+ANGLES = (0, 180, 90, 270, 30, 150, 330, 210, 60, 120, 300, 240)
+"""Where a name is tried: how far from its point, in points, and in which direction, in degrees."""
 
 
 class Point(NamedTuple):
@@ -42,29 +45,33 @@ def scatter_chart(points: Sequence[Point], *, x: str = "", y: str = "", sizes: s
     """
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots()
+        axes, names = canvas.subplots(), [point.name for point in points]
+        largest = max((point.size for point in points if not math.isnan(point.size)), default=math.nan)
+        for point in points:
+            color = style(point.name, names).color
+            if not math.isnan(point.half_width):
+                axes.errorbar(point.x, point.y, yerr=point.half_width, color=color, capsize=2, linewidth=0.9)
+            fill = "none" if math.isnan(point.size) else color
+            axes.scatter(point.x, point.y, s=area(point.size, largest), c=fill, edgecolors=color, alpha=0.65)
+        _set_x(axes, [point.x for point in points])
         axes.set(xlabel=x, ylabel=y)
-        _draw(canvas, axes, points, sizes, unit)
+        axes.margins(0.14)
+        axes.grid(axis="both")
+        if not math.isnan(largest):
+            shown = dict.fromkeys(float(f"{largest * share:.0e}") for share in (0.1, 0.4, 1.0))
+            look: dict[str, Any] = {"c": "none", "edgecolors": INK, "linewidths": 0.9}
+            handles = [axes.scatter([], [], s=area(value, largest), **look) for value in shown if value > 0]
+            labels = [f"{value:g} {unit}" for value in shown if value > 0]
+            how: dict[str, Any] = {
+                "loc": "outside right upper",
+                "fontsize": 8,
+                "title_fontsize": 8,
+                "labelspacing": 2.0,
+            }
+            canvas.legend(handles, labels, title=sizes, **how)
+        _write_names(canvas, axes, points, largest)
 
     return draw
-
-
-def _draw(canvas: Canvas, axes: Axes, points: Sequence[Point], sizes: str, unit: str) -> None:
-    largest = max((point.size for point in points if not math.isnan(point.size)), default=math.nan)
-    areas = [area(point.size, largest) for point in points]
-    names = [point.name for point in points]
-    for point, extent in zip(points, areas, strict=True):
-        color = style(point.name, names).color
-        if not math.isnan(point.half_width):
-            axes.errorbar(point.x, point.y, yerr=point.half_width, color=color, capsize=2, linewidth=0.9)
-        known = not math.isnan(point.size)
-        axes.scatter(point.x, point.y, s=extent, c=color if known else "none", edgecolors=color, alpha=0.65)
-    _set_x(axes, [point.x for point in points])
-    axes.margins(0.14)
-    axes.grid(axis="both")
-    if not math.isnan(largest):
-        _legend_of_sizes(canvas, axes, largest, sizes, unit)
-    _write_names(canvas, axes, points, areas)
 
 
 def area(size: float, largest: float) -> float:
@@ -82,91 +89,57 @@ def _set_x(axes: Axes, values: Sequence[float]) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend_of_sizes(canvas: Canvas, axes: Axes, largest: float, title: str, unit: str) -> None:
-    shown = [value for value in dict.fromkeys(_round(largest * share) for share in (0.1, 0.4, 1.0)) if value > 0]
-    handles = [
-        axes.scatter([], [], s=area(value, largest), c="none", edgecolors=INK, linewidths=0.9) for value in shown
-    ]
-    labels = [f"{value:g} {unit}" for value in shown]
-    canvas.legend(
-        handles, labels, title=title, loc="outside right upper", fontsize=8, title_fontsize=8, labelspacing=2.0
-    )
+def _write_names(canvas: Canvas, axes: Axes, points: Sequence[Point], largest: float) -> None:
+    """Put each name where it covers least of points, intervals and other names."""
+    from matplotlib.transforms import Bbox
 
-
-def _round(value: float) -> float:
-    """To one digit."""
-    return float(f"{value:.0e}")
-
-
-# ---- where names go
-
-
-class Box(NamedTuple):
-    """A rectangle on the canvas, in points."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def overlap(self, other: Box) -> float:
-        """The area that two of them share."""
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.top, other.top) - max(self.bottom, other.bottom)
-        return max(0.0, width) * max(0.0, height)
-
-
-def _write_names(canvas: Canvas, axes: Axes, points: Sequence[Point], areas: Sequence[float]) -> None:
     canvas.draw_without_rendering()  # lays out the axes, so that places are known
-    scale = 72 / canvas.dpi
-
-    def place(x: float, y: float) -> Any:
-        return axes.transData.transform((x, y)) * scale
-
-    centres = [place(point.x, point.y) for point in points]
-    radii = [math.sqrt(extent / math.pi) for extent in areas]
-    taken = [Box(x - r, y - r, x + r, y + r) for (x, y), r in zip(centres, radii, strict=True)]
-    for point, (x, y) in zip(points, centres, strict=True):
-        reach = 0.0 if math.isnan(point.half_width) else place(point.x, point.y + point.half_width)[1] - y
-        taken.append(Box(x - 3, y - reach, x + 3, y + reach))
+    unit = canvas.dpi / 72  # pixels in a point
+    discs: dict[Point, tuple[float, float, float]] = {}
+    taken: list[BboxBase] = []
+    for point in points:
+        x, y = axes.transData.transform((point.x, point.y))
+        radius = unit * math.sqrt(area(point.size, largest) / math.pi)
+        reach = axes.transData.transform((point.x, point.y + point.half_width))[1] - y
+        discs[point] = (x, y, radius)
+        taken.append(Bbox.from_extents(x - radius, y - radius, x + radius, y + radius))
+        if not math.isnan(reach):
+            taken.append(Bbox.from_extents(x - 3 * unit, y - reach, x + 3 * unit, y + reach))
     frame = axes.get_window_extent()
-    inside = Box(frame.x0 * scale, frame.y0 * scale, frame.x1 * scale, frame.y1 * scale)
-    order = sorted(range(len(points)), key=lambda index: -points[index].y)
-    for index in order:
-        text = axes.annotate(points[index].name, (points[index].x, points[index].y), fontsize=8, annotation_clip=False)
-        extent = text.get_window_extent()
-        size = (extent.width * scale + 3, extent.height * scale + 1)
-        box, far = _free_place(centres[index], radii[index], size, taken, inside)
+
+    def covered(place: tuple[BboxBase, bool]) -> float:
+        box = place[0]
+        outside = box.width * box.height - _overlap(box, frame)
+        return round(outside + sum(_overlap(box, other) for other in taken), 3)
+
+    for point in sorted(points, key=lambda point: -point.y):
+        how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "annotation_clip": False}
+        text = axes.annotate(point.name, (point.x, point.y), (0, 0), textcoords="offset points", **how)
+        size = text.get_window_extent()
+        box, far = min(_places(discs[point], size.width + 3 * unit, size.height + unit, unit), key=covered)
         taken.append(box)
-        _move(axes, text, box, centres[index], far)
+        x, y, _ = discs[point]
+        text.xyann = ((box.x0 + box.x1) / 2 - x) / unit, ((box.y0 + box.y1) / 2 - y) / unit
+        if far:
+            line: dict[str, Any] = {"arrowstyle": "-", "color": INK, "linewidth": 0.7, "shrinkA": 5, "shrinkB": 0}
+            axes.annotate("", text.xy, text.xyann, "data", "offset points", line, annotation_clip=False)
 
 
-def _free_place(
-    centre: Any, radius: float, size: tuple[float, float], taken: Sequence[Box], inside: Box
-) -> tuple[Box, bool]:
-    """A place for a name near its point that covers as little as possible, and whether it is some way off."""
-    width, height = size
-    best: tuple[float, Box, bool] | None = None
-    for gap, angle in product((2.0, 12.0, 24.0, 38.0, 54.0), (0, 180, 90, 270, 30, 150, 330, 210, 60, 120, 300, 240)):
+def _places(
+    disc: tuple[float, float, float], width: float, height: float, unit: float
+) -> Iterator[tuple[BboxBase, bool]]:
+    """Boxes for a name around its point, the nearest first, and whether a line has to lead to the point."""
+    from matplotlib.transforms import Bbox
+
+    for gap, angle in product(GAPS, ANGLES):
         across, up = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-        x = centre[0] + across * (radius + gap + width / 2)
-        y = centre[1] + up * (radius + gap + height / 2)
-        box = Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        covered = sum(box.overlap(other) for other in taken) + width * height - box.overlap(inside)
-        if best is None or covered < best[0] - 1e-6:
-            best = (covered, box, gap > 2.0)
-        if covered < 1e-6:
-            break
-    assert best is not None
-    return best[1], best[2]
+        x = disc[0] + across * (disc[2] + gap * unit + width / 2)
+        y = disc[1] + up * (disc[2] + gap * unit + height / 2)
+        yield Bbox.from_bounds(x - width / 2, y - height / 2, width, height), gap > GAPS[0]
 
 
-def _move(axes: Axes, text: Annotation, box: Box, centre: Any, far: bool) -> None:
-    """Put a name into its box; from far off, a line leads to the middle of the point."""
-    x, y = (box.left + box.right) / 2 - centre[0], (box.bottom + box.top) / 2 - centre[1]
-    text.set(ha="center", va="center")
-    text.xyann = (x, y)
-    text.anncoords = "offset points"
-    if far:
-        line = {"arrowstyle": "-", "color": INK, "linewidth": 0.7, "shrinkA": 5, "shrinkB": 0}
-        axes.annotate("", text.xy, (x, y), "data", "offset points", line, annotation_clip=False)
+def _overlap(one: BboxBase, other: BboxBase) -> float:
+    """The area that two boxes share."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return float(max(0.0, width) * max(0.0, height))

@@ -58,7 +58,7 @@ def test_a_place_holds_another_domain_for_every_seed():
         for label, more in (("none", 0.0), ("neo", 4.0))
     }
     block = Block(conditions=None, title="", methods=("none", "neo"), baseline="none", domains=("a", "b"), cells=cells)
-    path = continual.over_index(Results(None, block), {1: ("a", "b"), 2: ("b", "a")})
+    path = Results(None, block).over_index({1: ("a", "b"), 2: ("b", "a")})
     assert [point.mean.mean for point in path["none"]] == [(10 + 0) / 2, (20 + 30) / 2]
     assert [(point.x, point.gain.mean, point.gain.runs) for point in path["neo"]] == [(1, 4.0, 2), (2, 4.0, 2)]
     assert [point.gain.runs for point in path["none"]] == [0, 0]
@@ -72,7 +72,7 @@ def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
     }
     methods = ("none", "neo", "tent")
     block = Block(conditions=None, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
-    path = continual.over_index(Results(None, block), {1: ("a", "b"), 2: ("b", "a")})
+    path = Results(None, block).over_index({1: ("a", "b"), 2: ("b", "a")})
     assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
         label: [10.0, 10.0] for label in methods
     }
@@ -146,6 +146,6 @@ def test_a_difference_that_may_be_chance_is_no_rank():
     same = Difference(Interval(-0.1, 0.5, 3), "can't tell")
     ours = gains["neo-continual"]
     answer = continual._answer(2, ours, gains, {"cotta": same}, (" (here)", " (there)"))
-    assert "in a row (here); beside it (there), cotta +0.9" in answer
+    assert "in a row (here); for comparison (there), cotta +0.9" in answer
     assert "before" not in answer
     assert answer.endswith("; its difference to cotta may be chance")

@@ -47,7 +47,7 @@ def test_one_seed_and_all_pairs_are_run(evidence, found):
 def test_fog_and_contrast_say_nothing_of_noises_and_blurs(found):
     assert found.holds == "unclear"
     helped = sum(row["gain"] > 0 for row in found.parts[0].data if row["source"] != row["target"])
-    assert found.answer == f"On digits, a foreign centroid helps in {helped} of 2 pairs of domains."
+    assert found.answer == f"On digits, the centroid of another domain helps in {helped} of 2 pairs of domains."
 
 
 def test_names_of_axes_fit_a_figure_of_two_domains(found):

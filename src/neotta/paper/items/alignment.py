@@ -7,10 +7,11 @@ import statistics
 from typing import Any
 
 from neotta.paper.finding import counted
-from neotta.paper.item import Case, Item
+from neotta.paper.item import Case, item
 from neotta.paper.latent import VECTORS, shifts
 from neotta.paper.tables import single
 from neotta.paper.words import listed
+from neotta.report.grids import grid
 
 PUBLISHED = {
     "shifted": (-0.44, 4.33),
@@ -27,61 +28,56 @@ FEW = 10
 """Images per class below which the class shift cannot be told from that of single samples."""
 
 
-class Alignment(Item):
-    """Figure 3, right."""
-
-    name = "alignment"
-    title = "Removing the mean is nearly as good as knowing the shift"
-    place = "Figure 3, right"
-    question = "Which part of a shift has to be removed to get the clean embeddings back?"
-    claim = (
+@item(
+    order=4,
+    name="alignment",
+    title="Removing the mean is nearly as good as knowing the shift",
+    place="Figure 3, right",
+    question="Which part of a shift has to be removed to get the clean embeddings back?",
+    claim=(
         "The global shift accounts for the largest part of the lost cosine; removing the mean, which needs no clean "
         "data, does nearly as much and brings the norms closest to the clean ones, while the class shift drives them "
         "apart."
-    )
-
-    def show(self, case: Case) -> None:
-        """Compare with the clean embeddings of the same images."""
-        found = shifts(case.evidence, case.setting)
-        average: dict[str, Any] = {
-            name: [statistics.fmean(shift[name][place] for shift in found.values()) for place in (0, 1)]
-            for name in VECTORS
+    ),
+)
+def show(case: Case) -> None:
+    """Compare with the clean embeddings of the same images."""
+    found = shifts(case.evidence, case.setting)
+    average: dict[str, Any] = {
+        name: [statistics.fmean(shift[name][place] for shift in found.values()) for place in (0, 1)] for name in VECTORS
+    }
+    noise = next((domain for domain in found if domain.split("/")[0] == "gaussian_noise"), None)
+    measured, what = (average, "mean over the domains") if noise is None else (found[noise], noise)
+    for place, measure in enumerate(MEASURES):
+        heading = f"{measure} to the clean embeddings"
+        case.beside(
+            heading,
+            {VECTORS[name]: values[place] for name, values in PUBLISHED.items()},
+            {VECTORS[name]: single(measured[name][place]) for name in VECTORS},
+            corner="vector",
+            digits=2,
+            caption=f"Published: Gaussian noise, ViT-Base, ImageNet-C. Measured: {what}. Norms depend on the model.",
+        )
+        rows = {
+            domain: {name: shift[name][place] for name in VECTORS}
+            for domain, shift in {**found, "average": average}.items()
         }
-        noise = next((domain for domain in found if domain.split("/")[0] == "gaussian_noise"), None)
-        measured, what = (average, "mean over the domains") if noise is None else (found[noise], noise)
-        for place, measure in enumerate(MEASURES):
-            heading = f"{measure} to the clean embeddings"
-            case.beside(
-                heading,
-                {VECTORS[name]: values[place] for name, values in PUBLISHED.items()},
-                {VECTORS[name]: single(measured[name][place]) for name in VECTORS},
-                corner="vector",
-                digits=2,
-                caption="Published: Gaussian noise, ViT-Base, ImageNet-C. "
-                f"Measured: {what}. Norms depend on the model.",
-            )
-            rows = {
-                domain: {name: shift[name][place] for name in VECTORS}
-                for domain, shift in {**found, "average": average}.items()
-            }
-            case.table(
-                f"{heading}, per domain",
-                "domain",
-                list(VECTORS.values()),
-                {domain: [f"{value:.2f}" for value in row.values()] for domain, row in rows.items()},
-                [{"domain": domain, **row} for domain, row in rows.items()],
-                f"Mean {measure} between each vector and the clean embedding of the same image.",
-            )
-        facts = _facts(average)
-        case.say(_answer(average, facts), counted(facts.values()))
-        count = min(shift["samples"] for shift in found.values())
-        per_class = count / max(1, case.setting.classes)
-        case.note(f"{case.title}: {count} images, {per_class:.1f} per class (the paper: 50 000, 50 per class).")
-        if per_class < FEW:
-            case.note(
-                f"{case.title}: with so few images per class, the class shift takes up much of what belongs to the "
-                "single samples, and the cosine without it comes out too high."
-            )
+        case.table(
+            f"{heading}, per domain",
+            grid("domain", list(VECTORS.values()), {d: [f"{v:.2f}" for v in row.values()] for d, row in rows.items()}),
+            [{"domain": domain, **row} for domain, row in rows.items()],
+            f"Mean {measure} between each vector and the clean embedding of the same image.",
+        )
+    facts = _facts(average)
+    case.say(_answer(average, facts), counted(facts.values()))
+    count = min(shift["samples"] for shift in found.values())
+    per_class = count / max(1, case.setting.classes)
+    case.note(f"{case.title}: {count} images, {per_class:.1f} per class (the paper: 50 000, 50 per class).")
+    if per_class < FEW:
+        case.note(
+            f"{case.title}: with so few images per class, the class shift takes up much of what belongs to the "
+            "single samples, and the cosine without it comes out too high."
+        )
 
 
 def _facts(average: dict[str, list[float]]) -> dict[str, bool]:

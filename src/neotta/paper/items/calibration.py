@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 from neotta.evaluate.comparison import METRICS
-from neotta.evaluate.plan import Plan
 from neotta.paper.finding import Holds
-from neotta.paper.item import Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.results import Gaps, Results, with_verdict
-from neotta.paper.study import Setting
 from neotta.paper.words import doubt, listed
 from neotta.report.grids import number
 
 
-class Calibration(Item):
-    """Figure 4c."""
-
-    name = "calibration"
-    title = "Calibration error of every method"
-    place = "Figure 4c"
-    question = "After which method do the model's probabilities tell best how often it is right?"
-    claim = "On ImageNet-C with ViT-Small, NEO has the lowest calibration error of all methods."
-    remarks = (
-        "The fewer the samples, the larger this error comes out, for all methods alike; the paper takes whole "
-        "datasets, here every method sees the same samples.",
+@item(
+    order=7,
+    name="calibration",
+    title="Calibration error of every method",
+    place="Figure 4c",
+    question="Which method leaves the model best calibrated?",
+    claim="On ImageNet-C with ViT-Small, NEO has the lowest calibration error of all methods.",
+    remarks=(
+        "With fewer samples this error comes out larger, for all methods alike. The paper uses whole datasets; here "
+        "every method sees the same samples.",
+    ),
+    runs=lambda setting: setting.online(clean=True),
+)
+def show(case: Case) -> None:
+    """Rank the methods by their calibration error."""
+    found = case.results("ece")
+    if not found.means:
+        raise Skip
+    case.ranking(
+        "calibration",
+        "calibration error of every method",
+        dict(sorted(found.means.items(), key=lambda entry: entry[1].mean)),
+        "expected calibration error",
+        f"Expected calibration error over 15 bins, mean over the domains, {found.block.conditions.samples} samples "
+        f"each, with its 95 % interval over seeds. To the left is better.{found.uneven}",
+        digits=3,
     )
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """The runs of the main table."""
-        return setting.online(clean=True)
-
-    def show(self, case: Case) -> None:
-        """Rank the methods by their calibration error."""
-        found = case.results("ece")
-        if not found.means:
-            raise Skip
-        case.ranking(
-            "calibration",
-            "calibration error of every method",
-            dict(sorted(found.means.items(), key=lambda entry: entry[1].mean)),
-            "expected calibration error",
-            f"Expected calibration error over 15 bins, mean over the domains, {found.block.conditions.samples} samples "
-            f"each, with its 95 % interval over seeds. To the left is better.{found.uneven}",
-            digits=3,
-        )
-        case.comparison(found, gaps=False)
-        case.say(*_judge(found, case.against("neo", "ece")))
+    case.comparison(found, gaps=False)
+    case.say(*_judge(found, case.against("neo", "ece")))
 
 
 def _judge(found: Results, others: Gaps) -> tuple[str, Holds]:

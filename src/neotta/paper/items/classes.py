@@ -9,7 +9,7 @@ from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.paper.curves import curve_rows, gains_along, mean_lines
 from neotta.paper.finding import Holds, gained, nearly, together
-from neotta.paper.item import Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.study import Setting
 from neotta.paper.words import doubt, listed, points, some
 from neotta.report.charts import Panel, line_chart
@@ -24,60 +24,60 @@ SCORED = 4096
 """How many other samples the published protocol scores."""
 
 
-class Classes(Item):
-    """Figure 5b."""
-
-    name = "classes"
-    title = "How many classes NEO needs to see"
-    place = "Figure 5b"
-    question = "How does accuracy depend on the number of classes among the samples adapted on?"
-    claim = "50 samples of a single class are enough to gain more than 3 points, and 50 classes hardly gain more."
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """The same number of samples, from more and more classes."""
-        return [
-            setting.plan(
-                "none",
-                "neo",
-                protocol="hold-out",
-                stream="few-classes",
-                stream_options={"classes": classes, "validate": SCORED if setting.images - samples >= SCORED else -1},
-                samples=[samples],
-            )
-            for samples in budgets(setting)
-            for classes in numbers(setting, samples)
-        ]
-
-    def show(self, case: Case) -> None:
-        """Follow the gain over the number of classes, for each number of samples."""
-        case.note(*_reduced(case.setting))
-        results = case.results()
-        curves = {}
-        for count in sorted({each.block.conditions.samples for each in results.each()}):
-            curves[count] = results.only("samples", count).curves(_classes)
-        found = {count: curve for count, curve in curves.items() if gains_along(curve.get("neo", []))}
-        if not found:
-            raise Skip
-        panels = [
-            Panel(mean_lines(curve), f"classes among the {count} samples adapted on", ticks=[p.x for p in curve["neo"]])
-            for count, curve in found.items()
-        ]
-        panels[0] = panels[0]._replace(y="accuracy (%)")
-        case.figure(
-            "classes",
-            "accuracy by the number of classes adapted on",
-            line_chart(*panels),
-            [{"samples": count, **row} for count, curve in found.items() for row in curve_rows("classes", curve)],
-            "Mean over the domains, band: 95 % interval over seeds.",
-            height=3.2,
+def _runs(setting: Setting) -> list[Plan]:
+    return [
+        setting.plan(
+            "none",
+            "neo",
+            protocol="hold-out",
+            stream="few-classes",
+            stream_options={"classes": classes, "validate": SCORED if setting.images - samples >= SCORED else -1},
+            samples=[samples],
         )
-        caption = f"Accuracy in % on other images of all classes, mean over {len(case.setting.domains)} domains."
-        for count, curve in found.items():
-            heading = f"accuracy after {count} samples, by their classes"
-            case.curve(heading, "classes", curve, caption + results.seeds)
-        gains = {count: gains_along(curve["neo"]) for count, curve in found.items()}
-        case.say("; ".join(_answer(count, gain) for count, gain in gains.items()), _holds(gains))
-        case.note(*results.failures)
+        for samples in budgets(setting)
+        for classes in numbers(setting, samples)
+    ]
+
+
+@item(
+    order=10,
+    name="classes",
+    title="How many classes NEO needs to see",
+    place="Figure 5b",
+    question="How does accuracy depend on the number of classes among the samples adapted on?",
+    claim="50 samples of a single class are enough to gain more than 3 points, and 50 classes hardly gain more.",
+    runs=_runs,
+)
+def show(case: Case) -> None:
+    """Follow the gain over the number of classes, for each number of samples."""
+    case.note(*_reduced(case.setting))
+    results = case.results()
+    curves = {}
+    for count in sorted({each.block.conditions.samples for each in results.each()}):
+        curves[count] = results.only("samples", count).curves(_classes)
+    found = {count: curve for count, curve in curves.items() if gains_along(curve.get("neo", []))}
+    if not found:
+        raise Skip
+    panels = [
+        Panel(mean_lines(curve), f"classes among the {count} samples adapted on", ticks=[p.x for p in curve["neo"]])
+        for count, curve in found.items()
+    ]
+    panels[0] = panels[0]._replace(y="accuracy (%)")
+    case.figure(
+        "classes",
+        "accuracy by the number of classes adapted on",
+        line_chart(*panels),
+        [{"samples": count, **row} for count, curve in found.items() for row in curve_rows("classes", curve)],
+        "Mean over the domains, band: 95 % interval over seeds.",
+        height=3.2,
+    )
+    caption = f"Accuracy in % on other images of all classes, mean over {len(case.setting.domains)} domains."
+    for count, curve in found.items():
+        heading = f"accuracy after {count} samples, by their classes"
+        case.curve(heading, "classes", curve, caption + results.seeds)
+    gains = {count: gains_along(curve["neo"]) for count, curve in found.items()}
+    case.say("; ".join(_answer(count, gain) for count, gain in gains.items()), _holds(gains))
+    case.note(*results.failures)
 
 
 def budgets(setting: Setting) -> list[int]:
@@ -97,7 +97,7 @@ def numbers(setting: Setting, samples: int) -> list[int]:
 def _reduced(setting: Setting) -> list[str]:
     """What of the published protocol the data does not allow."""
     if not setting.fewest:
-        return [f"{setting.title}: without labels nobody knows which samples are of one class."]
+        return [f"{setting.title}: has no labels, which are needed to choose samples of one class."]
     missing = [str(number) for number in NUMBERS if number not in numbers(setting, SAMPLES)]
     said = (
         f"{setting.title}: {SAMPLES} samples of {listed(missing)} classes are not possible: it has "

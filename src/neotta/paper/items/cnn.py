@@ -5,7 +5,7 @@ from __future__ import annotations
 from neotta.evaluate.plan import Plan
 from neotta.paper import published
 from neotta.paper.finding import Holds, gained
-from neotta.paper.item import Case, Item
+from neotta.paper.item import Case, item
 from neotta.paper.results import Results
 from neotta.paper.study import Setting
 from neotta.paper.words import listed, points
@@ -15,36 +15,36 @@ OTHERS = ("sar", "tent", "cotta")
 PUBLISHED = ("resnet-50", "imagenet-c")
 
 
-class CNN(Item):
-    """The table for ResNet-50 in the appendix."""
+def _runs(setting: Setting) -> list[Plan]:
+    if not setting.can("neo-bn"):
+        return []
+    others = [method for method in OTHERS if method in setting.methods]
+    return setting.online("none", *others, "neo", "neo-bn", clean=True)
 
-    name = "cnn"
-    title = "Models with BatchNorm"
-    place = "Table 3"
-    question = "Does re-centering help a CNN, and does it help besides adapting BatchNorm?"
-    claim = (
+
+@item(
+    order=14,
+    name="cnn",
+    title="Models with BatchNorm",
+    place="Table 3",
+    question="Does re-centering help a CNN, and does it add to adapting BatchNorm?",
+    claim=(
         "On ResNet-50 NEO gains accuracy, also under the corruptions where every method that adapts BatchNorm loses."
+    ),
+    nothing="No model here could be compared: this needs one with BatchNorm layers, such as timm:resnet50.",
+    runs=_runs,
+)
+def show(case: Case) -> None:
+    """Compare the methods on each CNN."""
+    if not case.setting.can("neo-bn"):
+        case.note(f"{case.title} is left out: {case.setting.why_not('neo-bn')}.")
+    found = case.results()
+    case.comparison(found)
+    same = published.match(case.setting.subject.model, case.setting.subject.data) == PUBLISHED
+    case.published_gains(
+        PUBLISHED, found, "the same model and data" if same else "ResNet-50 on ImageNet-C, the paper's only CNN"
     )
-    nothing = "No model here could be compared: this needs one with BatchNorm layers, such as timm:resnet50."
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """The methods for CNNs; nothing on a model without BatchNorm."""
-        if not setting.can("neo-bn"):
-            return []
-        others = [method for method in OTHERS if method in setting.methods]
-        return setting.online("none", *others, "neo", "neo-bn", clean=True)
-
-    def show(self, case: Case) -> None:
-        """Compare the methods on each CNN."""
-        if not case.setting.can("neo-bn"):
-            case.note(f"{case.title} is left out: {case.setting.why_not('neo-bn')}.")
-        found = case.results()
-        case.comparison(found)
-        same = published.match(case.setting.subject.model, case.setting.subject.data) == PUBLISHED
-        case.published_gains(
-            PUBLISHED, found, "the same model and data" if same else "ResNet-50 on ImageNet-C, the paper's only CNN"
-        )
-        case.say(*_judge(found))
+    case.say(*_judge(found))
 
 
 def _judge(found: Results) -> tuple[str, Holds]:

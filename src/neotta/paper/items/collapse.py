@@ -13,7 +13,7 @@ from neotta.evaluate.workbench import Workbench
 from neotta.paper import published
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Finding, counted
-from neotta.paper.item import Case, Item
+from neotta.paper.item import Case, item
 from neotta.paper.latent import same_images
 from neotta.paper.study import Setting
 from neotta.paper.tables import Rows, single
@@ -31,63 +31,61 @@ FEW = 20
 """Images per class below which the estimates flatter the model noticeably."""
 
 
-class Collapse(Item):
-    """Table 5."""
+def _conclude(finding: Finding, shown: dict[str, list[float]]) -> None:
+    every = {f"{name} (published)": list(values) for name, values in PUBLISHED.items()} | shown
+    data: Rows = [
+        {"model": name, **dict(zip(MEASURES, values, strict=True)), "published": name not in shown}
+        for name, values in every.items()
+    ]
+    rows = {name: [f"{value:.4f}" for value in values] for name, values in every.items()}
+    caption = (
+        "NC1: variance within classes over the distance between their means. NC2: distance of the class means "
+        "from a simplex. NC3: distance of the head from the class means. NC4: how often the head chooses the "
+        "class with the nearest mean. Lower is better for the first three, higher for NC4."
+    )
+    if shown:
+        finding.parts.insert(0, Table("Neural collapse on clean images", grid("model", MEASURES, rows), data, caption))
 
-    name = "collapse"
-    title = "Neural collapse"
-    place = "Table 5"
-    question = "How far has the model come to neural collapse, on which the explanation of NEO rests?"
-    claim = (
+
+@item(
+    order=17,
+    name="collapse",
+    title="Neural collapse",
+    place="Table 5",
+    question="How far has the model come to neural collapse, on which the explanation of NEO rests?",
+    claim=(
         "ViTs trained on ImageNet show it to a degree: NC1 of 0.46 to 0.61, NC2 of 1.01 to 1.25, NC3 of 0.95 to 1.21, "
         "and the head chooses the class with the nearest mean for 85 to 92 % of the images."
+    ),
+    conclude=_conclude,
+)
+def show(case: Case) -> list[float]:
+    """Measure NC1 to NC4 on the clean embeddings."""
+    found = _measure(case.evidence, case.setting)
+    values: list[float] = found["values"]
+    same = published.match(case.setting.subject.model, "imagenet-c")
+    model = same[0] if same and same[0] in PUBLISHED else published.REFERENCE
+    case.beside(
+        "neural collapse",
+        dict(zip(MEASURES, PUBLISHED[model], strict=True)),
+        {name: single(value) for name, value in zip(MEASURES, values, strict=True)},
+        corner="measure",
+        digits=4,
+        caption=f"Published: {model} on ImageNet.",
     )
-
-    def show(self, case: Case) -> list[float]:
-        """Measure NC1 to NC4 on the clean embeddings."""
-        found = _measure(case.evidence, case.setting)
-        values: list[float] = found["values"]
-        same = published.match(case.setting.subject.model, "imagenet-c")
-        model = same[0] if same and same[0] in PUBLISHED else published.REFERENCE
-        case.beside(
-            "neural collapse",
-            dict(zip(MEASURES, PUBLISHED[model], strict=True)),
-            {name: single(value) for name, value in zip(MEASURES, values, strict=True)},
-            corner="measure",
-            digits=4,
-            caption=f"Published: {model} on ImageNet.",
-        )
-        numbers = ", ".join(f"{name} {value:.2f}" for name, value in zip(MEASURES, values, strict=True))
-        better = [name for name, good in zip(MEASURES, collapsed(values), strict=True) if good]
-        some = f"{listed(better)} {'is' if len(better) == 1 else 'are'}"
-        what = {4: "all four are", 0: "none of them is"}.get(len(better), some)
-        answer = f"{numbers}: {what} at least as good as in the least collapsed ViT of the paper"
-        case.say(answer, counted(collapsed(values)))
-        case.note(*_about(case.setting, found))
-        return values
-
-    def conclude(self, finding: Finding, shown: dict[str, list[float]]) -> None:
-        """Put all models into one table."""
-        every = {f"{name} (published)": list(values) for name, values in PUBLISHED.items()} | shown
-        data: Rows = [
-            {"model": name, **dict(zip(MEASURES, values, strict=True)), "published": name not in shown}
-            for name, values in every.items()
-        ]
-        rows = {name: [f"{value:.4f}" for value in values] for name, values in every.items()}
-        caption = (
-            "NC1: variance within classes over the distance between their means. NC2: distance of the class means "
-            "from a simplex. NC3: distance of the head from the class means. NC4: how often the head chooses the "
-            "class with the nearest mean. Lower is better for the first three, higher for NC4."
-        )
-        if shown:
-            finding.parts.insert(
-                0, Table("Neural collapse on clean images", grid("model", MEASURES, rows), data, caption)
-            )
+    numbers = ", ".join(f"{name} {value:.2f}" for name, value in zip(MEASURES, values, strict=True))
+    better = [name for name, good in zip(MEASURES, collapsed(values), strict=True) if good]
+    some = f"{listed(better)} {'is' if len(better) == 1 else 'are'}"
+    what = {4: "all four are", 0: "none of them is"}.get(len(better), some)
+    answer = f"{numbers}: {what} at least as good as in the least collapsed ViT of the paper"
+    case.say(answer, counted(collapsed(values)))
+    case.note(*_about(case.setting, found))
+    return values
 
 
 def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
     if not setting.clean:
-        raise DataError("neural collapse is a matter of clean images, and there are none: give clean data")
+        raise DataError("neural collapse is measured on clean images, and there are none: use clean data")
     run = same_images(setting, CLEAN)
 
     def compute(bench: Workbench) -> dict[str, Any]:
@@ -95,8 +93,8 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
         classes = len(torch.unique(labels))
         if len(labels) < 2 * classes:
             raise DataError(
-                f"several images of each class are needed, and {len(labels)} of {classes} classes were looked at: "
-                "let more samples be scored ('evaluate'), or give more images"
+                f"several images of each class are needed, got {len(labels)} images of {classes} classes: raise "
+                "'evaluate', or use more images"
             )
         rows = slice(None) if bench.data.kept is None else bench.data.kept
         weight = bench.head.weight.detach().cpu()[rows]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Holds, gained, together
-from neotta.paper.item import SEVERAL, Case, Item, Skip
-from neotta.paper.results import Gaps, Results, with_verdict
+from neotta.paper.item import Case, Skip, item
+from neotta.paper.results import Gaps, with_verdict
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, listed, points
 from neotta.report.charts import Panel, line_chart
@@ -18,53 +18,48 @@ from neotta.report.charts import Panel, line_chart
 OURS = "neo-continual"
 
 
-class Continual(Item):
-    """Figure 5c, and the figures over the domain index in the appendix."""
+def _runs(setting: Setting) -> list[Plan]:
+    known = {MethodPlan.parse(method).method for method in setting.methods}
+    added = [method for method in ("none", OURS) if method not in known]
+    return setting.online(*setting.methods, *added, protocol="continual")
 
-    name = "continual"
-    title = "Domain after domain, without a reset"
-    place = "Figure 5c; over the domain index in the appendix"
-    question = "Which methods still help when domains follow one another without notice?"
-    claim = "NEO-Continual gains accuracy, more of it than CoTTA, and only Surgeon gains more."
 
-    def plans(self, setting: Setting) -> list[Plan]:
-        """All domains in a row, in an order that depends on the seed."""
-        if len(setting.domains) < 2:
-            return []
-        known = {MethodPlan.parse(method).method for method in setting.methods}
-        added = [method for method in ("none", OURS) if method not in known]
-        return setting.online(*setting.methods, *added, protocol="continual")
-
-    def show(self, case: Case) -> None:
-        """Compare mean gains, and follow them over the index of the domain."""
-        if len(case.setting.domains) < 2:
-            raise Skip(SEVERAL)
-        found = case.results()
-        gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
-        if not gains:
-            raise Skip
-        case.ranking(
-            "continual gain",
-            f"mean gain over {len(found.block.domains)} domains in a row",
-            gains,
-            "gain over no adaptation (points of accuracy)",
-            f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
-            sign="+",
-        )
-        _follow(case, over_index(found, sequences(case.evidence, case.setting, self.plans(case.setting))))
-        case.add(*found.tables(case.title))
-        others = {
-            label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))
-        }  # methods of others
-        sure = found.surest(OURS)
-        if OURS in sure.gains:
-            where = sure.extents(found)
-            ours = sure.gains[OURS]
-            case.say(_answer(len(case.setting.domains), ours, gains, others, where), _holds(ours, others))
-        else:
-            best = next(iter(gains))
-            case.say(f"{best} gains most: {points(gains[best])}", "unclear")
-        case.note(*case.left_out, *found.failures)
+@item(
+    order=11,
+    name="continual",
+    title="Domain after domain, without a reset",
+    place="Figure 5c; over the domain index in the appendix",
+    question="Which methods still help when domains follow one another without notice?",
+    claim="NEO-Continual gains accuracy, more of it than CoTTA, and only Surgeon gains more.",
+    runs=_runs,
+    domains=2,
+)
+def show(case: Case) -> None:
+    """Compare mean gains, and follow them over the index of the domain."""
+    found = case.results()
+    gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
+    if not gains:
+        raise Skip
+    case.ranking(
+        "continual gain",
+        f"mean gain over {len(found.block.domains)} domains in a row",
+        gains,
+        "gain over no adaptation (points of accuracy)",
+        f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
+        sign="+",
+    )
+    _follow(case, found.over_index(sequences(case.evidence, case.setting, case.plans)))
+    case.add(*found.tables(case.title))
+    of_others = {label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))}
+    sure = found.surest(OURS)
+    if OURS in sure.gains:
+        where = sure.extents(found)
+        ours = sure.gains[OURS]
+        case.say(_answer(len(case.setting.domains), ours, gains, of_others, where), _holds(ours, of_others))
+    else:
+        best = next(iter(gains))
+        case.say(f"{best} gains most: {points(gains[best])}", "unclear")
+    case.note(*case.left_out, *found.failures)
 
 
 def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> dict[int, tuple[str, ...]]:
@@ -72,29 +67,6 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
     bench = evidence.bench(setting)
     runs = {run.seed: run for plan in plans for run in plan.runs(setting.domains)}
     return {seed: bench.phases(run)[0].stream.domains for seed, run in runs.items()}
-
-
-def over_index(found: Results, orders: Mapping[int, Sequence[str]]) -> dict[str, list[Point]]:
-    """Mean over seeds of what each method reaches in the first, second, ... domain of the sequence.
-
-    Only over the seeds that all methods have, because others meet the domains in another order.
-    """
-    block, path = found.block, dict[str, list[Point]]()
-    having = [seeds for label in block.methods if (seeds := found.seeds_of(label))]
-    shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
-    for label in block.methods:
-        for index in range(len(block.domains)):
-            places = [(orders[seed][index], seed) for seed in shared]
-            mine = {place: value for place in places if (value := found.value(label, *place)) is not None}
-            gains = [
-                value - base
-                for place, value in mine.items()
-                if label != block.baseline and (base := found.value(block.baseline, *place)) is not None
-            ]
-            if mine:
-                point = Point(index + 1, interval(list(mine.values())), interval(gains))
-                path.setdefault(label, []).append(point)
-    return path
 
 
 def _follow(case: Case, path: dict[str, list[Point]]) -> None:
@@ -115,7 +87,7 @@ def _follow(case: Case, path: dict[str, list[Point]]) -> None:
         ),
         curve_rows("index", path),
         "Mean over the seeds that all methods have, each with its own order of the domains, so the accuracy of all "
-        "methods goes up and down with the domains met; the gain shows whether a method holds out.",
+        "methods goes up and down with the domains met; the gain shows whether a method keeps helping.",
         height=5.2,
     )
 
@@ -139,7 +111,7 @@ def _answer(domains: int, ours: Interval, gains: Mapping[str, Interval], others:
     ahead, level = (with_verdict(others, said) for said in ("helps", "can't tell"))
     alone = ", before all methods of others" if others and not level else ""
     before = f", after {listed(ahead)}" if ahead else alone
-    beside = f"; beside it{where[1]}, {', '.join(named)}" if named else ""
+    beside = f"; for comparison{where[1]}, {', '.join(named)}" if named else ""
     chance = f"; its difference to {listed(level)} may be chance" if level else ""
     return f"NEO-Continual gains {doubted(ours)} over {domains} domains in a row{where[0]}{before}{beside}{chance}"
 

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from neotta.evaluate.plan import Plan
 from neotta.paper import published
 from neotta.paper.finding import Holds, gained
-from neotta.paper.item import Case, Item
+from neotta.paper.item import Case, item
 from neotta.paper.results import Gaps, Results, rank, with_verdict
-from neotta.paper.study import Setting
 from neotta.paper.words import doubted, listed
 
 
-class Corruptions(Item):
-    """Table 2 and its versions for ViT-Small and ViT-Large in the appendix."""
-
-    name = "corruptions"
-    title = "Accuracy under every corruption, with every method"
-    place = "Table 2; for ViT-Small and ViT-Large in the appendix"
-    question = "Which method wins back most of the accuracy that a shift costs?"
-    claim = "NEO has the highest mean accuracy over the 15 corruptions of ImageNet-C, and lowers it under none."
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """Every method on every domain, online."""
-        return setting.online(clean=True)
-
-    def show(self, case: Case) -> None:
-        """Compare the methods, and their gains with the published ones."""
-        found, others = case.results(), case.against("neo")
-        case.note(*case.left_out)
-        case.comparison(found)
-        (model, data), same = published.reference(case.setting.subject.model, case.setting.subject.data)
-        what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"
-        case.published_gains((model, data), found, what)
-        case.say(*_judge(found, others))
+@item(
+    order=5,
+    name="corruptions",
+    title="Accuracy under every corruption, with every method",
+    place="Table 2; for ViT-Small and ViT-Large in the appendix",
+    question="Which method wins back most of the accuracy that a shift costs?",
+    claim="NEO has the highest mean accuracy over the 15 corruptions of ImageNet-C, and lowers it under none.",
+    runs=lambda setting: setting.online(clean=True),
+)
+def show(case: Case) -> None:
+    """Compare the methods, and their gains with the published ones."""
+    found, others = case.results(), case.against("neo")
+    case.note(*case.left_out)
+    case.comparison(found)
+    (model, data), same = published.reference(case.setting.subject.model, case.setting.subject.data)
+    what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"
+    case.published_gains((model, data), found, what)
+    case.say(*_judge(found, others))
 
 
 def _judge(found: Results, others: Gaps) -> tuple[str, Holds]:
@@ -47,7 +41,7 @@ def _judge(found: Results, others: Gaps) -> tuple[str, Holds]:
     differences = sure.block.differences
     hurt = [domain for (domain, label), gap in differences.items() if label == "neo" and gap.verdict == "hurts"]
     answer = (
-        f"NEO takes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, by "
+        f"NEO changes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, by "
         f"{doubted(gains['neo'])}{where[0]}, and is {rank(others)}{where[1]}"
     ) + (f"; it hurts under {listed(hurt)}" if hurt else "")
     holds, best_of_all = gained(gains["neo"]), len(with_verdict(others, "hurts")) == len(others)

@@ -10,13 +10,11 @@ from typing import Any
 import torch
 
 from neotta.evaluate.latent_shift import centroid_cosines
-from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
 from neotta.evaluate.workbench import Workbench
 from neotta.paper.finding import Holds, counted
-from neotta.paper.item import SEVERAL, Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.latent import same_images
-from neotta.paper.study import Setting
 from neotta.paper.words import family, listed, short_names
 from neotta.report.diagrams import heat_chart
 
@@ -27,49 +25,42 @@ ALIKE = ("noise", "blur")
 """The families of which the paper says that their members share a centroid."""
 
 
-class CrossDomain(Item):
-    """Figure 6."""
-
-    name = "cross-domain"
-    title = "One domain's centroid on another"
-    place = "Figure 6"
-    question = "Does the centroid of one corruption serve another?"
-    claim = (
+@item(
+    order=12,
+    name="cross-domain",
+    title="One domain's centroid on another",
+    place="Figure 6",
+    question="Does the centroid of one corruption serve another?",
+    claim=(
         "It does among corruptions that are alike, such as noises or blurs: there the gain in accuracy and the cosine "
         "between centroids are high."
+    ),
+    runs=lambda setting: [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])],
+    domains=2,
+)
+def show(case: Case) -> None:
+    """Fill the two matrices, and compare pairs within a family with others."""
+    gains = changes(case.records)
+    if not gains:
+        raise Skip
+    cosines, samples = _cosines(case), case.setting.samples
+    _draw(
+        case,
+        gains,
+        ("accuracy", "change in accuracy with the centroid of another domain", "change in accuracy (points)"),
+        f"Points over no adaptation on the target's images, with the centroid of {samples} images of the source. "
+        f"Seed {case.setting.study.seeds[0]}.",
+        digits=1,
+        centre=0.0,
     )
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """Every domain's centroid, frozen, on every domain; one seed."""
-        if len(setting.domains) < 2:
-            return []
-        return [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])]
-
-    def show(self, case: Case) -> None:
-        """Fill the two matrices, and compare pairs within a family with others."""
-        if len(case.setting.domains) < 2:
-            raise Skip(SEVERAL)
-        gains = changes(case.records)
-        if not gains:
-            raise Skip
-        cosines, samples = _cosines(case), case.setting.samples
-        _draw(
-            case,
-            gains,
-            ("accuracy", "change in accuracy with the centroid of another domain", "change in accuracy (points)"),
-            f"Points over no adaptation on the target's images, with the centroid of {samples} images of the source. "
-            f"Seed {case.setting.study.seeds[0]}.",
-            digits=1,
-            centre=0.0,
-        )
-        _draw(
-            case,
-            cosines,
-            ("cosine", "cosine between the centroids of two domains", "cosine"),
-            f"Centroids of the same {samples} images in each domain.",
-            digits=2,
-        )
-        case.say(_answer(gains, cosines), _holds(gains, cosines))
+    _draw(
+        case,
+        cosines,
+        ("cosine", "cosine between the centroids of two domains", "cosine"),
+        f"Centroids of the same {samples} images in each domain.",
+        digits=2,
+    )
+    case.say(_answer(gains, cosines), _holds(gains, cosines))
 
 
 def changes(records: Iterable[Record]) -> Matrix:
@@ -88,10 +79,7 @@ def _cosines(case: Case) -> Matrix:
     runs = [same_images(case.setting, domain, case.setting.samples) for domain in domains]
 
     def compute(bench: Workbench) -> Any:
-        means = []
-        for run in runs:
-            dataset, index = bench.data.dataset(run.domains[0]), bench.phases(run)[0].stream.index
-            means.append(bench.embeddings.get(dataset, index)[0].double().mean(0))
+        means = [case.evidence.embeddings(bench, run)[0].double().mean(0) for run in runs]
         return centroid_cosines(torch.stack(means)).tolist()
 
     rows = case.evidence.analysis("centroid-cosines", case.setting, runs, compute)
@@ -129,7 +117,8 @@ def _groups(matrix: Matrix) -> dict[str, float]:
 
 def _answer(gains: Matrix, cosines: Matrix) -> str:
     foreign = [value for (source, target), value in gains.items() if source != target]
-    helped = f"a foreign centroid helps in {sum(value > 0 for value in foreign)} of {len(foreign)} pairs of domains"
+    count = sum(value > 0 for value in foreign)
+    helped = f"the centroid of another domain helps in {count} of {len(foreign)} pairs of domains"
     change, cosine = _groups(gains), _groups(cosines)
     kinds = {"own": "their own centroid", "alike": "that of another one", "other": "that of another family"}
     parts = [

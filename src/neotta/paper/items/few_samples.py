@@ -5,12 +5,13 @@ from __future__ import annotations
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
 from neotta.paper.curves import Point, curve_rows, curve_table, gain_lines, gains_along
-from neotta.paper.item import Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.items.samples import numbers_of_samples
 from neotta.paper.results import Results
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, points, some
 from neotta.report.charts import Panel, line_chart
+from neotta.report.grids import grid
 
 MOST = 64
 METHODS = ("none", "neo:shrinkage=none|james-stein")
@@ -22,39 +23,39 @@ Places = dict[str, dict[str, list[Point]]]
 """Curves in the shifted domains, and on clean images if there are any."""
 
 
-class FewSamples(Item):
-    """Whether the mean of few samples should be trusted as it is."""
+def _runs(setting: Setting) -> list[Plan]:
+    numbers = numbers_of_samples(setting, MOST)
+    if not numbers:
+        return []
+    return [
+        setting.plan(*METHODS, clean=True, protocol="hold-out", samples=numbers),
+        setting.plan(*METHODS, clean=True, batch_sizes=[1]),
+    ]
 
-    name = "few-samples"
-    title = "Few samples, with and without shrinkage"
-    question = "What does NEO do after a few samples, and does it help to scale the mean down while they are few?"
 
-    def plans(self, setting: Setting) -> list[Plan]:
-        """Frozen after 1 to 64 samples, and online with single images; on clean images, too."""
-        numbers = numbers_of_samples(setting, MOST)
-        if not numbers:
-            return []
-        return [
-            setting.plan(*METHODS, clean=True, protocol="hold-out", samples=numbers),
-            setting.plan(*METHODS, clean=True, batch_sizes=[1]),
-        ]
-
-    def show(self, case: Case) -> None:
-        """Follow both rules over the number of samples, in shifted domains and on clean images."""
-        found = [Results.of(case.evidence.records(plan)) for plan in self.plans(case.setting)]
-        frozen, online = found or (None, None)
-        after, along = _places(frozen), _places(online)
-        if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
-            raise Skip
-        _draw(case, after)
-        for where, curves in after.items():
-            heading = f"accuracy after few samples, {_words(case, where)}"
-            case.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.seeds}")
-        _single_images(case, along, online.seeds)
-        case.say(_answer(after, along))
-        case.note(*frozen.failures, *online.failures)
-        if CLEAN not in after:
-            case.note(f"{case.title}: there are no clean images to see what NEO costs on them.")
+@item(
+    order=18,
+    name="few-samples",
+    title="Few samples, with and without shrinkage",
+    question="What does NEO do after a few samples, and does it help to scale the mean down while they are few?",
+    runs=_runs,
+)
+def show(case: Case) -> None:
+    """Follow both rules over the number of samples, in shifted domains and on clean images."""
+    found = [Results.of(case.evidence.records(plan)) for plan in case.plans]
+    frozen, online = found or (None, None)
+    after, along = _places(frozen), _places(online)
+    if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
+        raise Skip
+    _draw(case, after)
+    for where, curves in after.items():
+        heading = f"accuracy after few samples, {_words(case, where)}"
+        case.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.seeds}")
+    _single_images(case, along, online.seeds)
+    case.say(_answer(after, along))
+    case.note(*frozen.failures, *online.failures)
+    if CLEAN not in after:
+        case.note(f"{case.title}: there are no clean images to see what NEO costs on them.")
 
 
 def _places(found: Results | None) -> Places:
@@ -96,11 +97,10 @@ def _draw(case: Case, after: Places) -> None:
 def _single_images(case: Case, along: Places, seeds: str) -> None:
     """Single images, predicted and adapted to one after the other."""
     tables = {where: curve_table("", "samples", curves, "") for where, curves in along.items()}
+    shown = {_words(case, where): [text for text, _ in table.grid.rows[0][1]] for where, table in tables.items()}
     case.table(
         "accuracy online, one image at a time",
-        "images",
-        tables[SHIFTED].grid.columns,
-        {_words(case, where): [text for text, _ in table.grid.rows[0][1]] for where, table in tables.items()},
+        grid("images", tables[SHIFTED].grid.columns, shown),
         [{"where": where, **row} for where, table in tables.items() for row in table.data],
         f"Accuracy in % on {along[SHIFTED][PLAIN][0].x:g} images while adapting to them, batch size 1.{seeds}",
     )

@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from neotta.evaluate.comparison import METRICS
-from neotta.evaluate.plan import Plan
 from neotta.paper.finding import gained
-from neotta.paper.item import Case, Item
+from neotta.paper.item import Case, item
 from neotta.paper.results import Results
-from neotta.paper.study import Setting
 from neotta.paper.words import listed
 from neotta.report.grids import number
 
 
-class Full(Item):
-    """The figures of accuracy and ECE on full datasets in the appendix."""
-
-    name = "full"
-    title = "Accuracy and calibration error on all images"
-    place = "Appendix, results on full datasets"
-    question = "What is left of the gain when a method sees all images of a domain?"
-    claim = "NEO raises the accuracy on the whole of every dataset."
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """All methods that the study gives all it has."""
-        return [setting.full()]
-
-    def show(self, case: Case) -> None:
-        """Compare accuracies, then calibration errors."""
-        changes, held = [], None
-        for metric, words, unit in (("top1", "accuracy", " points"), ("ece", "calibration error", "")):
-            found = Results.of(case.records, metric)
-            if found is None:
-                continue
-            case.comparison(found, heading=words, gaps=False)
-            if "neo" in found.gains:
-                changes.append(f"{words} by {number(found.gains['neo'], METRICS[metric], '+')}{unit}")
-                held = gained(found.gains["neo"]) if metric == "top1" else held
-        if changes:
-            case.finding.say(f"On all images of {case.title}, NEO changes {listed(changes)}.", held)
-        setting = case.setting
+@item(
+    order=8,
+    name="full",
+    title="Accuracy and calibration error on all images",
+    place="Appendix, results on full datasets",
+    question="What is left of the gain when a method sees all images of a domain?",
+    claim="NEO raises the accuracy on the whole of every dataset.",
+    runs=lambda setting: [setting.full()],
+)
+def show(case: Case) -> None:
+    """Compare accuracies, then calibration errors."""
+    changes, held = [], None
+    for metric, words, unit in (("top1", "accuracy", " points"), ("ece", "calibration error", "")):
+        found = Results.of(case.records, metric)
+        if found is None:
+            continue
+        case.comparison(found, heading=words, gaps=False)
+        if "neo" in found.gains:
+            changes.append(f"{words} by {number(found.gains['neo'], METRICS[metric], '+')}{unit}")
+            held = gained(found.gains["neo"]) if metric == "top1" else held
+    if changes:
+        case.finding.say(f"On all images of {case.title}, NEO changes {listed(changes)}.", held)
+    setting = case.setting
+    case.note(
+        "Every seed sees all images, in a different order: the intervals are about the order, not about other images."
+    )
+    if setting.reduced and setting.slow:
+        slow = [method for method in setting.methods if method in setting.slow]
         case.note(
-            "All images are seen with every seed, in another order: the intervals are about the order, not about "
-            "other images."
+            f"{case.title}: left out, because the study gives slow methods only {setting.slow_samples} samples of "
+            f"each domain and {len(setting.slow_seeds)} of {len(setting.study.seeds)} seeds: {listed(slow)}."
         )
-        if setting.reduced and setting.slow:
-            slow = [method for method in setting.methods if method in setting.slow]
-            case.note(
-                f"{case.title}: left out, because the study gives slow methods only {setting.slow_samples} samples of "
-                f"each domain and {len(setting.slow_seeds)} of {len(setting.study.seeds)} seeds: {listed(slow)}."
-            )

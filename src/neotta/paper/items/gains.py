@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from neotta.evaluate.comparison import METRICS
 from neotta.evaluate.metrics import Interval
-from neotta.evaluate.plan import Plan
 from neotta.paper.finding import Finding, Holds, all_hold, gained
-from neotta.paper.item import Case, Item, Skip
-from neotta.paper.study import Setting
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.tables import Rows, plain
 from neotta.paper.words import points
 from neotta.report.charts import Ranking, ranking_chart
@@ -30,43 +28,39 @@ class Gain(NamedTuple):
     error: tuple[Interval, Interval, Interval]
 
 
-class Gains(Item):
-    """Figure 4a and 4b."""
+def _conclude(finding: Finding, shown: dict[str, Gain]) -> None:
+    if shown:
+        finding.verdicts = [_holds(list(shown.values()))]
+        finding.parts = [_figure(shown), _table(shown)]
 
-    name = "gains"
-    title = "Gain in accuracy and change of calibration error"
-    place = "Figure 4a and 4b"
-    question = "Does NEO raise accuracy and keep predictions calibrated, whatever the model and the data?"
-    claim = (
+
+@item(
+    order=6,
+    name="gains",
+    title="Gain in accuracy and change of calibration error",
+    place="Figure 4a and 4b",
+    question="Does NEO raise accuracy and keep predictions calibrated, whatever the model and the data?",
+    claim=(
         "NEO raises accuracy on every model and dataset, and lowers or keeps the calibration error in 9 of 12 of them."
-    )
-    remarks = (
-        "All images are seen with every seed, in another order: the intervals are about the order, not about other "
-        "images.",
+    ),
+    remarks=(
+        "Every seed sees all images, in a different order: the intervals are about the order, not about other images.",
         f"The calibration error counts as kept if it rises by at most {MATCH}.",
+    ),
+    runs=lambda setting: [setting.full("none", "neo")],
+    conclude=_conclude,
+)
+def show(case: Case) -> Gain:
+    """Take the differences on the same samples, averaged over domains."""
+    both = [case.results(metric) for metric in ("top1", "ece")]
+    if not all("neo" in found.gains for found in both):
+        raise Skip
+    gain = Gain(*((found.means["none"], found.means["neo"], found.gains["neo"]) for found in both))
+    case.finding.say(
+        f"On all images of {case.title}, NEO changes accuracy by {points(gain.accuracy[2])} and the calibration "
+        f"error by {number(gain.error[2], METRICS['ece'], '+')}."
     )
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """NEO and the unadapted model on all images."""
-        return [setting.full("none", "neo")]
-
-    def show(self, case: Case) -> Gain:
-        """Take the differences on the same samples, averaged over domains."""
-        both = [case.results(metric) for metric in ("top1", "ece")]
-        if not all("neo" in found.gains for found in both):
-            raise Skip
-        gain = Gain(*((found.means["none"], found.means["neo"], found.gains["neo"]) for found in both))
-        case.finding.say(
-            f"On all images of {case.title}, NEO changes accuracy by {points(gain.accuracy[2])} and the calibration "
-            f"error by {number(gain.error[2], METRICS['ece'], '+')}."
-        )
-        return gain
-
-    def conclude(self, finding: Finding, shown: dict[str, Gain]) -> None:
-        """Put all subjects into one figure and one table."""
-        if shown:
-            finding.verdicts = [_holds(list(shown.values()))]
-            finding.parts = [_figure(shown), _table(shown)]
+    return gain
 
 
 def _holds(gains: Sequence[Gain]) -> Holds:
@@ -99,8 +93,7 @@ def _figure(gains: dict[str, Gain]) -> Figure:
 
 
 def _table(gains: dict[str, Gain]) -> Table:
-    heads = [f"{name}, none|{name}, neo|change of {name}" for name in ("accuracy", "ECE")]
-    columns = "|".join(heads).split("|")
+    columns = [head.format(name) for name in ("accuracy", "ECE") for head in ("{}, none", "{}, neo", "change of {}")]
     metrics = [METRICS["top1"]] * 3 + [METRICS["ece"]] * 3
     signs = ("", "", "+") * 2
     values = {title: (*gain.accuracy, *gain.error) for title, gain in gains.items()}

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.metrics import BINS
 from neotta.evaluate.naming import Variant, labels
-from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
-from neotta.paper.item import Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.results import Results
-from neotta.paper.study import Setting
 from neotta.paper.tables import Rows
 from neotta.paper.words import listed
 from neotta.report.diagrams import reliability_chart
@@ -23,44 +21,40 @@ Curve = NDArray[np.float64]
 """Samples, sum of confidences and right answers of each bin, (3, 15)."""
 
 
-class Reliability(Item):
-    """Diagrams of the unadapted model, of NEO, and of the best calibrated other method."""
-
-    name = "reliability"
-    title = "Reliability diagrams"
-    question = "When the model says that it is so sure, how often is it right?"
-    remarks = ("All domains but the clean one, and all seeds, are put into the same bins.",)
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """The runs of the main table."""
-        return setting.online(clean=True)
-
-    def show(self, case: Case) -> None:
-        """Sum up the bins of all shifted domains and seeds."""
-        found = case.results("ece")
-        curves = _curves(found, case.records)
-        if not curves:
-            raise Skip
-        data: Rows = []
-        for label, curve in curves.items():
-            for number, (samples, confidence, right) in enumerate(curve.T):
-                row = {"method": label, "from": number / BINS, "to": (number + 1) / BINS, "samples": int(samples)}
-                known = {"confidence": confidence / samples, "accuracy": right / samples} if samples else {}
-                data.append({**row, "confidence": None, "accuracy": None, **known})
-        case.figure(
-            "reliability",
-            "reliability",
-            reliability_chart(curves, {label: f"{label}: ECE {error(curve):.3f}" for label, curve in curves.items()}),
-            data,
-            "Above: how often answers of a confidence are right; on the dashed line, as often as the model says. Below "
-            "it, the model is too sure. Below: how many answers have that confidence. ECE: expected calibration error "
-            f"of all samples together ({found.block.conditions.samples} of each domain and seed).",
-        )
-        said = []
-        for label, curve in curves.items():
-            count, confidence, right = curve.sum(axis=1)
-            said.append(f"{100 * confidence / count:.1f} and {100 * right / count:.1f} % with {label}")
-        case.say(f"mean confidence and share of right answers are {listed(said)}")
+@item(
+    order=21,
+    name="reliability",
+    title="Reliability diagrams",
+    question="When the model states a confidence, how often is it right?",
+    remarks=("All domains but the clean one, and all seeds, are put into the same bins.",),
+    runs=lambda setting: setting.online(clean=True),
+)
+def show(case: Case) -> None:
+    """Sum up the bins of all shifted domains and seeds."""
+    found = case.results("ece")
+    curves = _curves(found, case.records)
+    if not curves:
+        raise Skip
+    data: Rows = []
+    for label, curve in curves.items():
+        for number, (samples, confidence, right) in enumerate(curve.T):
+            row = {"method": label, "from": number / BINS, "to": (number + 1) / BINS, "samples": int(samples)}
+            known = {"confidence": confidence / samples, "accuracy": right / samples} if samples else {}
+            data.append({**row, "confidence": None, "accuracy": None, **known})
+    case.figure(
+        "reliability",
+        "reliability",
+        reliability_chart(curves, {label: f"{label}: ECE {error(curve):.3f}" for label, curve in curves.items()}),
+        data,
+        "Above: how often answers of a confidence are right; on the dashed line, as often as the model says. Below "
+        "it, the model is too sure. Below: how many answers have that confidence. ECE: expected calibration error "
+        f"of all samples together ({found.block.conditions.samples} of each domain and seed).",
+    )
+    said = []
+    for label, curve in curves.items():
+        count, confidence, right = curve.sum(axis=1)
+        said.append(f"{100 * confidence / count:.1f} and {100 * right / count:.1f} % with {label}")
+    case.say(f"mean confidence and share of right answers are {listed(said)}")
 
 
 def error(curve: Curve) -> float:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from neotta.evaluate.records import Record
 from neotta.paper import costing
 from neotta.paper.evidence import Evidence
-from neotta.paper.finding import Finding, Holds
-from neotta.paper.item import Item
-from neotta.paper.study import METHODS, Setting
+from neotta.paper.finding import Holds
+from neotta.paper.item import Case, item
+from neotta.paper.study import METHODS
 from neotta.paper.tables import NOTHING, Rows, beside, single
 from neotta.paper.words import file_name, listed, some
 from neotta.report.charts import Ranking, ranking_chart
@@ -32,32 +32,27 @@ class Measured(NamedTuple):
     costs: dict[str, Record]
 
 
-class Resources(Item):
-    """Figure 7, and its version for the Raspberry Pi in the appendix."""
-
-    name = "resources"
-    title = "Time and memory of every method"
-    place = "Figure 7; for the Raspberry Pi in the appendix"
-    question = "What does each method cost in time and memory?"
-    claim = "NEO alone adds neither time nor memory to the unadapted model."
-
-    def costs(self, setting: Setting) -> list[str]:
-        """Those of all methods."""
-        return setting.names
-
-    def find(self, evidence: Evidence) -> Finding:
-        """Draw the costs on each device, and put NEO beside the others."""
-        finding, first = Finding(), evidence.settings[0]
-        for measured in _all_measured(evidence):
-            finding.say(*_judge(measured))
-            finding.parts += [_figure(measured), *_beside(measured)]
-        finding.notes = [
-            costing.SAME,
-            "For another device, such as a Raspberry Pi or a Jetson, run there: neotta bench --model "
-            f"{first.subject.model} --methods {','.join(first.names)} --batch-size 8 -o pi.jsonl; then, with that file "
-            f"here: neotta paper {self.name} --merge pi.jsonl",
-        ]
-        return finding
+@item(
+    order=13,
+    name="resources",
+    title="Time and memory of every method",
+    place="Figure 7; for the Raspberry Pi in the appendix",
+    question="What does each method cost in time and memory?",
+    claim="NEO alone adds neither time nor memory to the unadapted model.",
+    costs=lambda setting: setting.names,
+    once=True,
+)
+def show(case: Case) -> None:
+    """Draw the costs on each device, and put NEO beside the others."""
+    for measured in _all_measured(case.evidence):
+        case.finding.say(*_judge(measured))
+        case.add(_figure(measured), *_beside(measured))
+    case.note(
+        costing.SAME,
+        "For another device, such as a Raspberry Pi or a Jetson, run there: neotta bench --model "
+        f"{case.setting.subject.model} --methods {','.join(case.setting.names)} --batch-size 8 -o pi.jsonl; then, with "
+        f"that file here: neotta paper {case.item.name} --merge pi.jsonl",
+    )
 
 
 def _all_measured(evidence: Evidence) -> Iterator[Measured]:

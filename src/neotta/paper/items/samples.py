@@ -6,7 +6,7 @@ from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.paper.curves import curve_rows, gains_along, mean_lines
 from neotta.paper.finding import Holds, gained, nearly, together
-from neotta.paper.item import Case, Item, Skip
+from neotta.paper.item import Case, Skip, item
 from neotta.paper.study import Setting
 from neotta.paper.words import doubted, points, some
 from neotta.report.charts import Panel, line_chart
@@ -18,54 +18,54 @@ PUBLISHED = {"1": 1.5}
 """Gain in points by number of samples, ViT-Base on ImageNet-C; of the others only a figure was printed."""
 
 
-class Samples(Item):
-    """Figure 5a."""
+def _runs(setting: Setting) -> list[Plan]:
+    numbers = numbers_of_samples(setting)
+    return [setting.plan("none", "neo", protocol="hold-out", samples=numbers)] if numbers else []
 
-    name = "samples"
-    title = "How many samples NEO needs"
-    place = "Figure 5a"
-    question = "How does accuracy on other images depend on the number of samples adapted on?"
-    claim = "One sample is enough to gain accuracy (1.5 points), and 64 samples gain nearly all there is to gain."
 
-    def plans(self, setting: Setting) -> list[Plan]:
-        """NEO frozen after a few samples, scored on the rest."""
-        numbers = numbers_of_samples(setting)
-        return [setting.plan("none", "neo", protocol="hold-out", samples=numbers)] if numbers else []
-
-    def show(self, case: Case) -> None:
-        """Follow the gain over the number of samples."""
-        results = case.results()
-        found = results.curves(lambda run: run.samples)
-        gains = gains_along(found.get("neo", []))
-        if not gains:
-            raise Skip
-        ticks = [point.x for point in found["neo"]]
-        case.figure(
-            "samples",
-            "accuracy by the number of samples adapted on",
-            line_chart(Panel(mean_lines(found), "samples adapted on", "accuracy on the rest (%)", ticks=ticks)),
-            curve_rows("samples", found),
-            "Mean over the domains, band: 95 % interval over seeds.",
-            height=3.2,
-        )
-        what = f"Accuracy in % on the images that were not adapted on, mean over {len(case.setting.domains)} domains."
-        case.curve("accuracy by samples", "samples", found, what + results.seeds)
-        case.beside(
-            "gain by samples",
-            PUBLISHED,
-            {f"{number:g}": gain for number, gain in gains.items()},
-            corner="samples",
-            sign="+",
-            caption="Points of accuracy over no adaptation. Published: ViT-Base on ImageNet-C.",
-        )
-        first, last = min(gains), max(gains)
-        middle = f", with {ENOUGH} {points(gains[ENOUGH])}" if ENOUGH in gains and first < ENOUGH < last else ""
-        case.say(
-            f"adapting on {some(first, 'sample')} gives {doubted(gains[first])}{middle} and with {last:g}, the most "
-            f"tried, {doubted(gains[last])}",
-            _holds(gains),
-        )
-        case.note(*results.failures)
+@item(
+    order=9,
+    name="samples",
+    title="How many samples NEO needs",
+    place="Figure 5a",
+    question="How does accuracy on other images depend on the number of samples adapted on?",
+    claim="One sample is enough to gain accuracy (1.5 points), and 64 samples gain nearly all there is to gain.",
+    runs=_runs,
+)
+def show(case: Case) -> None:
+    """Follow the gain over the number of samples."""
+    results = case.results()
+    found = results.curves(lambda run: run.samples)
+    gains = gains_along(found.get("neo", []))
+    if not gains:
+        raise Skip
+    ticks = [point.x for point in found["neo"]]
+    case.figure(
+        "samples",
+        "accuracy by the number of samples adapted on",
+        line_chart(Panel(mean_lines(found), "samples adapted on", "accuracy on the rest (%)", ticks=ticks)),
+        curve_rows("samples", found),
+        "Mean over the domains, band: 95 % interval over seeds.",
+        height=3.2,
+    )
+    what = f"Accuracy in % on the images that were not adapted on, mean over {len(case.setting.domains)} domains."
+    case.curve("accuracy by samples", "samples", found, what + results.seeds)
+    case.beside(
+        "gain by samples",
+        PUBLISHED,
+        {f"{number:g}": gain for number, gain in gains.items()},
+        corner="samples",
+        sign="+",
+        caption="Points of accuracy over no adaptation. Published: ViT-Base on ImageNet-C.",
+    )
+    first, last = min(gains), max(gains)
+    middle = f", with {ENOUGH} {points(gains[ENOUGH])}" if ENOUGH in gains and first < ENOUGH < last else ""
+    case.say(
+        f"adapting on {some(first, 'sample')} gives {doubted(gains[first])}{middle} and with {last:g}, the most "
+        f"tried, {doubted(gains[last])}",
+        _holds(gains),
+    )
+    case.note(*results.failures)
 
 
 def numbers_of_samples(setting: Setting, most: int = MOST) -> list[int]:

@@ -25,8 +25,8 @@ def test_the_published_entries_are_those_of_the_paper(shared):
     assert printed_table((shared / "paper" / "neo.tex").read_text()) == PUBLISHED
 
 
-def test_every_method_is_listed_with_what_it_declares():
-    (table,) = ITEM.find(None).parts
+def test_every_method_is_listed_with_what_it_declares(evidence):
+    (table,) = ITEM.find(evidence).parts
     kinds = neotta.methods()
     assert [row["method"] for row in table.data] == list(kinds)
     for row, (title, entries) in zip(table.data, table.grid.rows, strict=True):
@@ -38,8 +38,8 @@ def test_every_method_is_listed_with_what_it_declares():
             assert entries[place].text == (str(value) if column == "FP" else "✓" if value else "✗")
 
 
-def test_differences_to_the_paper_are_named_and_no_others():
-    finding = ITEM.find(None)
+def test_differences_to_the_paper_are_named_and_no_others(evidence):
+    finding = ITEM.find(evidence)
     (table,) = finding.parts
     paper = {row["method"]: entries[-1].text for row, (_, entries) in zip(table.data, table.grid.rows, strict=True)}
     assert {name: text for name, text in paper.items() if text not in ("the same", "–")} == {
@@ -53,8 +53,8 @@ def test_differences_to_the_paper_are_named_and_no_others():
         assert passes is None or passes == PUBLISHED[name][-1]
 
 
-def test_only_neo_does_without_everything():
-    finding = ITEM.find(None)
+def test_only_neo_does_without_everything(evidence):
+    finding = ITEM.find(evidence)
     free = [name for name, entries in PUBLISHED.items() if entries == (True, True, True, True, True, 1)]
     assert free == ["neo"]
     assert finding.holds == "yes"

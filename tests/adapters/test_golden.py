@@ -10,8 +10,10 @@ import torch
 from golden_replay.replay import DTYPES, METHODS, golden, replay
 
 import neotta
-from neotta.evaluate import collapse, metrics
+from neotta.evaluate import collapse
 from neotta.evaluate import latent_shift as shift
+from neotta.evaluate.metrics import Reliability, metrics
+from neotta.evaluate.predictions import PredictionStats
 
 TRACES = golden().index["traces"]
 RUNS = [(trace, kind) for trace in TRACES for kind in trace["dtypes"]]
@@ -79,14 +81,17 @@ def test_metrics(trace, kind):
     tensors = golden().tensors(trace["id"], kind)
     logits, labels = tensors["logits"], tensors["labels"]
     edge, edge_labels = tensors["edge_probabilities"], tensors["edge_labels"]
+    stats = PredictionStats.of(logits, labels)
+    found = metrics(stats)
+    top, predicted = edge.max(dim=1)
     got = {
-        "ece_15_bins_from_logits": metrics.calibration_error(logits, labels),
-        "ece_10_bins_from_logits": metrics.calibration_error(logits, labels, bins=10),
-        "ece_15_bins_from_edge_probabilities": metrics.reliability_of_probabilities(edge, edge_labels).error(),
-        "top1_percent": metrics.top_k(logits, labels),
-        "top5_percent": metrics.top_k(logits, labels, k=5),
-        "mean_entropy_from_logits": metrics.entropy(logits),
-        "mean_entropy_from_edge_probabilities": metrics.entropy_of_probabilities(edge),
+        "ece_15_bins_from_logits": found["ece"],
+        "ece_10_bins_from_logits": Reliability.of(stats.confidence, stats.predicted == labels, bins=10).error(),
+        "ece_15_bins_from_edge_probabilities": Reliability.of(top, predicted == edge_labels).error(),
+        "top1_percent": found["top1"],
+        "top5_percent": found["top5"],
+        "mean_entropy_from_logits": found["entropy"],
+        "mean_entropy_from_edge_probabilities": metrics(PredictionStats.of(edge.log(), edge_labels))["entropy"],
     }
     check(trace, kind, got)
 

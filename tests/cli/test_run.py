@@ -201,7 +201,7 @@ def test_mistakes_in_a_configuration_are_one_line(run, tmp_path, name, text, mes
         (["--stream", "correlated", "--stream-option", "delt=1"], "has no option 'delt': did you mean 'delta'?"),
         (["--stream-option", "ratio=2"], "the stream 'iid' of the protocol 'online' has no option 'ratio'"),
         (["--cache", "x", "--no-cache"], "--cache and --no-cache contradict each other"),
-        (["--predictions", "a.txt"], "--predictions takes a .csv or .parquet file"),
+        (["--predictions", "a.txt"], "predictions go to a .csv or .parquet file, got 'a.txt'"),
         (["--methods", "tnet"], "unknown method 'tnet': did you mean 'tent'?"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +47,7 @@ def model_options(checkpoint: str | None, num_classes: int | None, given: list[s
 
 
 def user_cache() -> Path:
-    """Where this system keeps what can be made again."""
-    home = Path.home()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "neotta" / "embeddings"
+    """The folder for embeddings in the user's cache."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("neotta", appauthor=False) / "embeddings"

@@ -16,7 +16,6 @@ from rich.table import Table
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 from neotta.evaluate.sweep import Watcher
-from neotta.evaluate.workbench import Workbench
 
 EVERY = 2.0
 """Seconds between two lines of the log."""
@@ -55,15 +54,10 @@ class Count(Watcher):
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self.bench: Workbench | None = None
         self.rows: dict[str, Row] = {}
         self.skipped = self.images = self.seen = 0
         self.measured = ""
         self._started = time.monotonic()
-
-    def opened(self, bench: Workbench) -> None:
-        """Keep the workbench for what is to be shown in the end."""
-        self.bench = bench
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """Begin to count."""

@@ -11,8 +11,8 @@ from typing import Any
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Difference, Failure, Metric, Value
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, differing, labels, natural
 from neotta.evaluate.metrics import Interval, interval, verdict
-from neotta.evaluate.naming import UNKNOWN, Conditions, Variant, differing, labels, natural
 from neotta.evaluate.records import Record
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.labels import Conditions
 from neotta.evaluate.metrics import Interval, interval
-from neotta.evaluate.naming import Conditions
 
 
 class Metric(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.compare import compare
+from neotta.evaluate.comparison import compare
 from neotta.evaluate.comparison import Block, Comparison, Difference
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.records import Record

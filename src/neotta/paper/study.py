@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from neotta.adapters.registry import find
+from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.source import DataSource
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
@@ -49,12 +51,8 @@ class Subject(BaseModel):
     name: str = ""
     slow_continual_samples: int | None = Field(default=None, ge=1)
 
-    def complete(self) -> Subject:
-        """The same with domains and corruptions filled in, by a look at the data."""
-        from neotta.data.corruptions import CORRUPTIONS
-        from neotta.data.opening import open_data
-
-        source = open_data(self.data)
+    def complete(self, source: DataSource) -> Subject:
+        """Fill in domains and corruptions, by what the data has."""
         chosen, corruptions = self.domains, self.corruptions
         if corruptions is None:
             corruptions = [] if source.layout in SHIFTED or len(source.domains) > 1 else ["all"]

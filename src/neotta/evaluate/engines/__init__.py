@@ -6,70 +6,15 @@ the records are the same whatever the engine. Closing the generator ends the wor
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Generator, Sequence
 
 from neotta.errors import OptionError
-from neotta.evaluate.plan import Plan, Run
-from neotta.evaluate.records import Record
+from neotta.evaluate.engines.common import Engine, Outcome, chains, outcome
+from neotta.evaluate.plan import Run
+from neotta.evaluate.running import OnBatch
 from neotta.evaluate.workbench import Workbench
 
-Engine = Callable[["Job"], Generator[Record, None, None]]
 ENGINES = ("local", "ray")
-LIVES = 2
-"""How many workers may die of one run before it counts as failed."""
-KILLED = "the process that carried it out was killed twice (out of memory?)"
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What another process needs to open the same workbench; it finds the embeddings in the cache.
-
-    Attributes:
-        plan: What to measure.
-        cache: A folder for embeddings.
-        workers: Of the loaders; None chooses.
-        device: Where the model runs; None chooses.
-    """
-
-    plan: Plan
-    cache: Path | None
-    workers: int | None
-    device: str | None
-
-    def open(self) -> Workbench:
-        """Load the model and open the data."""
-        return Workbench(self.plan, cache=self.cache, workers=self.workers, device=self.device)
-
-
-@dataclass(frozen=True)
-class Job:
-    """What an engine is given.
-
-    Attributes:
-        bench: The workbench of this process.
-        setup: How to open another one elsewhere.
-        runs: What to do.
-        jobs: How many at a time.
-        progress: Is told the method and the number of samples after each batch, where the engine can.
-    """
-
-    bench: Workbench
-    setup: Setup
-    runs: Sequence[Run]
-    jobs: int = 1
-    progress: Callable[[str, int], None] | None = None
-
-
-def chains(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs in a row that differ only in their number of samples.
-
-    They belong on one workbench, one after the other: a longer one goes on there where a shorter one stopped.
-    """
-    alike = itertools.groupby(runs, lambda run: run.model_dump(exclude={"samples"}))
-    return [list(chain) for _, chain in alike]
 
 
 def choose(engine: str, jobs: int) -> Engine:
@@ -89,9 +34,16 @@ def choose(engine: str, jobs: int) -> Engine:
         ray.package()
         return ray.execute
     if jobs > 1:
-        from neotta.evaluate.engines.processes import execute
+        from neotta.evaluate.engines import processes
 
-        return execute
-    from neotta.evaluate.engines.local import execute
-
+        return processes.execute
     return execute
+
+
+def execute(
+    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], on_batch: OnBatch | None
+) -> Generator[Outcome, None, None]:
+    """Carry out one run after the other, in this process."""
+    for chain in chains(runs):
+        for run in chain:
+            yield outcome(bench, run, len(chain) > 1, keep, on_batch)

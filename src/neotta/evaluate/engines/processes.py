@@ -6,94 +6,100 @@ and its run is repeated.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import multiprocessing
+import tempfile
 from collections import Counter, deque
-from collections.abc import Generator
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import torch
 
 from neotta._processes import begin_worker, interrupts_held, usable_cores
 from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.engines import KILLED, LIVES, Job, Setup, chains
+from neotta.evaluate.engines.common import KILLED, LIVES, Outcome, chains, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.records import Record
+from neotta.evaluate.running import OnBatch
+from neotta.evaluate.workbench import Workbench
+
+Opener = Callable[[], Workbench]
 
 
-def execute(job: Job) -> Generator[Record, None, None]:
-    """Carry runs out in several processes and yield their records.
+def execute(
+    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], on_batch: OnBatch | None = None
+) -> Generator[Outcome, None, None]:
+    """Carry out runs in several processes; `on_batch` is not called.
 
     Raises:
         NeottaError: No process lives long enough to begin.
-        StorageError: The cache cannot be written to.
+        StorageError: The cache cannot be written.
     """
-    crew = _Crew(job)
-    try:
-        yield from crew.records()
-    finally:
-        crew.dismiss()
+    with tempfile.TemporaryDirectory(prefix="neotta-") as folder:
+        cache = bench.embeddings.saved_in(folder)
+        crew = _Crew(bench, runs, jobs, keep, bench.opener(cache=cache, workers=_loaders(bench, jobs)))
+        try:
+            yield from crew.outcomes()
+        finally:
+            crew.dismiss()
+
+
+def _loaders(bench: Workbench, jobs: int) -> int:
+    return usable_cores() // (2 * jobs) if bench.workers is None else bench.workers
 
 
 class _Crew:
     """The processes, and the chains of runs that are left for them to do."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._todo = deque(deque(chain) for chain in chains(job.runs))
-        self._deaths: Counter[int] = Counter()  # by the identity of a run: it holds what cannot be hashed
+    def __init__(self, bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], opener: Opener) -> None:
+        self._bench, self._jobs, self._keep, self._opener = bench, jobs, keep, opener
+        self._todo = deque(deque(chain) for chain in chains(runs))
+        self._deaths: Counter[str] = Counter()
         self._stillborn = 0
-        workers = usable_cores() // (2 * job.jobs) if job.setup.workers is None else job.setup.workers
-        self._setup = dataclasses.replace(job.setup, workers=workers)
-        self._threads = max(1, torch.get_num_threads() // job.jobs)
-        self._workers: list[_Worker] = []
+        self._workers: dict[Future[Any], _Worker] = {}
 
-    def records(self) -> Generator[Record, None, None]:
+    def outcomes(self) -> Generator[Outcome, None, None]:
         """Keep everybody busy until all is done."""
         self._hire()
         while self._workers:
-            by_line: dict[Any, _Worker] = {worker.line: worker for worker in self._workers}
-            for line in wait(list(by_line)):
-                worker = by_line[line]
+            done, _ = wait(self._workers, return_when=FIRST_COMPLETED)
+            for future in done:
+                worker = self._workers.pop(future)
                 try:
-                    kind, content = worker.line.recv()
-                except (EOFError, OSError):
-                    record = self._lost(worker)
+                    found: Outcome | None = future.result()
+                except BrokenProcessPool:
+                    found = self._lost(worker)
                 else:
-                    if kind in _ERRORS:
-                        raise _ERRORS[kind](content)
-                    record = content
                     self._occupy(worker)
-                if record is not None:
-                    yield record
+                if found is not None:
+                    yield found
             self._hire()
 
     def dismiss(self) -> None:
         """End all processes at once."""
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.end()
 
     def _hire(self) -> None:
         """Start as many processes as can be of use."""
-        beginning = sum(worker.run is None for worker in self._workers)
-        while len(self._workers) < self._job.jobs and beginning < len(self._todo):
-            self._workers.append(_Worker(self._setup, self._threads))
+        beginning = sum(worker.run is None for worker in self._workers.values())
+        while len(self._workers) < self._jobs and beginning < len(self._todo):
+            worker = _Worker(max(1, torch.get_num_threads() // self._jobs))
+            self._workers[worker.submit(_open, self._opener)] = worker
             beginning += 1
 
     def _occupy(self, worker: _Worker) -> None:
         if not worker.chain and self._todo:
             worker.chain = self._todo.popleft()
+            worker.resumable = len(worker.chain) > 1
         if worker.chain:
-            worker.give(worker.chain.popleft())
+            worker.run = worker.chain.popleft()
+            self._workers[worker.submit(_execute, worker.run, worker.resumable, self._keep)] = worker
         else:
-            self._workers.remove(worker)
             worker.end()
 
-    def _lost(self, worker: _Worker) -> Record | None:
+    def _lost(self, worker: _Worker) -> Outcome | None:
         """A process died: its run is tried again, or was its second victim and gets a record that says so."""
-        self._workers.remove(worker)
         worker.end()
         run = worker.run
         if run is None:
@@ -101,62 +107,58 @@ class _Crew:
             if self._stillborn > LIVES:
                 raise NeottaError("processes die before they can begin (out of memory?): try fewer jobs")
             return None
-        self._deaths[id(run)] += 1
-        failed = self._deaths[id(run)] >= LIVES
+        self._deaths[run.model_dump_json()] += 1
+        failed = self._deaths[run.model_dump_json()] >= LIVES
         if not failed:
             worker.chain.appendleft(run)
         if worker.chain:
             self._todo.appendleft(worker.chain)
-        return self._job.bench.failure(run, KILLED) if failed else None
+        return (self._bench.failure(run, KILLED), None) if failed else None
 
 
 class _Worker:
-    """A process and the line to it, on which it says that it is ready, then gives a record for every run.
+    """One process. A pool for each, so that it is known which run was the death of one.
 
     Attributes:
-        line: Our end of the connection.
-        run: What it is busy with; None before it is ready.
+        run: What it is busy with; None while it opens the workbench.
         chain: What it will be given next.
+        resumable: Whether it has to keep checkpoints for the runs of the chain.
     """
 
-    def __init__(self, setup: Setup, threads: int) -> None:
-        # Fresh processes: a fork of a process that has threads may hang. Not daemons: loaders start processes too.
+    def __init__(self, threads: int) -> None:
+        # Fresh processes: a fork of a process that has threads may hang.
         context = multiprocessing.get_context("spawn")
-        self.line, theirs = context.Pipe()
+        self._pool = ProcessPoolExecutor(1, context, _begin, (threads,))
         self.run: Run | None = None
         self.chain: deque[Run] = deque()
-        self._process = context.Process(target=_serve, args=(theirs, setup, threads))
-        with interrupts_held():
-            self._process.start()
-        theirs.close()
+        self.resumable = False
 
-    def give(self, run: Run) -> None:
-        """Give it something to do. If it is dead, that shows when its answer is waited for."""
-        self.run = run
-        with contextlib.suppress(OSError):
-            self.line.send(run)
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        with interrupts_held():  # it may start the process
+            return self._pool.submit(work, *arguments)
 
     def end(self) -> None:
         """End it at once."""
-        self.line.close()
-        self._process.terminate()
-        self._process.join()
+        for process in list((self._pool._processes or {}).values()):  # Python 3.14 has terminate_workers()
+            process.terminate()
+        self._pool.shutdown(cancel_futures=True)
 
 
-_ERRORS = {"error": NeottaError, "storage": StorageError}
+_BENCH: list[Workbench] = []
+"""The workbench of a worker process."""
 
 
-def _serve(line: Connection, setup: Setup, threads: int) -> None:
-    """What a worker does: open the workbench, and carry out runs until the line is closed."""
+def _begin(threads: int) -> None:
     begin_worker()
     torch.set_num_threads(threads)
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        try:
-            bench = setup.open()
-            line.send(("ready", None))
-            while True:
-                line.send(("record", bench.execute(line.recv())))
-        except StorageError as error:
-            line.send(("storage", str(error)))
-        except NeottaError as error:
-            line.send(("error", str(error)))
+
+
+def _open(opener: Opener) -> None:
+    try:
+        _BENCH[:] = [opener()]
+    except NeottaError as error:  # its own type may not survive pickling
+        raise (StorageError if isinstance(error, StorageError) else NeottaError)(str(error)) from None
+
+
+def _execute(run: Run, resumable: bool, keep: set[str]) -> Outcome:
+    return outcome(_BENCH[0], run, resumable, keep)

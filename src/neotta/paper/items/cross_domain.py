@@ -90,7 +90,7 @@ def _cosines(case: Case) -> Matrix:
     def compute(bench: Workbench) -> Any:
         means = []
         for run in runs:
-            dataset, index = bench.data.dataset(run.domains[0]), bench.phases(run)[0].stream.index
+            dataset, index = bench.data.dataset(run.domains[0]), bench.orders(run)[0].index
             means.append(bench.embeddings.get(dataset, index)[0].double().mean(0))
         return centroid_cosines(torch.stack(means)).tolist()
 

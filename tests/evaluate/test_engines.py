@@ -94,7 +94,8 @@ def expected():
 def cluster():
     ray = pytest.importorskip("ray")
     before = os.environ["PYTHONPATH"]
-    os.environ["PYTHONPATH"] = os.pathsep.join([before, *map(str, Path(__file__).parents[:2])])  # workers import this file
+    folders = map(str, Path(__file__).parents[:2])  # workers import this file, and what it imports
+    os.environ["PYTHONPATH"] = os.pathsep.join([before, *folders])
     try:
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # no room, no right to: this says nothing about the engine

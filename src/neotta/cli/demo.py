@@ -38,7 +38,7 @@ def demo(
     with _progress(Console(stderr=True)) as on_domain:
         import torch
 
-        from neotta.demo import run
+        from neotta.evaluate.demo import run
 
         torch.set_num_threads(1)  # on a model this small more threads only wait for each other
         results = run(severity, seed, samples, on_domain)

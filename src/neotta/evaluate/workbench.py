@@ -85,7 +85,7 @@ class Workbench:
         preprocess = self.data.preprocess
         self.embeddings = EmbeddingCache(opened.encoder, preprocess, opened.weights, cache, workers=workers)
         self._orders = ProtocolOrders(self.data)
-        self._runner = Runner(Batches(self.data, self.embeddings, preprocess, self.head.weight, workers))
+        self.runner = Runner(Batches(self.data, self.embeddings, preprocess, self.head.weight, workers))
         self._adapters: dict[str, AnyAdapter] = {}
         self._filled: set[str] = set()
 
@@ -240,7 +240,7 @@ class Workbench:
     def predict(self, run: Run, on_batch: OnBatch | None = None, *, resumable: bool = False) -> RunResult:
         """Carry a run out and return its predictions."""
         self.fill([run])
-        return self._runner.predict(
+        return self.runner.predict(
             content_key(run.model_dump(mode="json", exclude={"samples"})),
             self.orders(run),
             functools.partial(self.adapter, run),

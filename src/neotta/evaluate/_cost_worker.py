@@ -25,7 +25,7 @@ from neotta.adapters.declaration import DataFacts
 from neotta.adapters.gradient import entropy
 from neotta.adapters.registry import create, data_options
 from neotta.errors import InputError
-from neotta.evaluate._process import serve
+from neotta.evaluate.fresh_process import serve
 from neotta.models.load import load_model
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import split
@@ -37,7 +37,7 @@ LEAST_SECONDS = 0.5
 SURENESS = 0.25
 """Entropy of the predictions of a trained model, as a share of that of a guess (ln C)."""
 
-Run = Callable[[Tensor], object]
+Forward = Callable[[Tensor], object]
 
 
 def measure(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(IMAGES_TO_SHARPEN))
 
-    def warm_up(run: Run) -> None:
+    def warm_up(run: Forward) -> None:
         for _ in range(task["warmup"]):
             run(images())
 
@@ -126,7 +126,7 @@ def sharpen(model: nn.Module, images: Tensor) -> None:
             parameter.mul_(scale)
 
 
-def timed(run: Run, images: Tensor, device: torch.device) -> float:
+def timed(run: Forward, images: Tensor, device: torch.device) -> float:
     """Seconds that a batch takes."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -157,7 +157,7 @@ def counted_passes(model: nn.Module, passes: Counter[str]) -> Iterator[None]:
         hook.remove()
 
 
-def count_flops(run: Run, images: Tensor) -> int | None:
+def count_flops(run: Forward, images: Tensor) -> int | None:
     """Floating point operations for a batch; None where torch cannot count them."""
     counter = FlopCounterMode(display=False)
     try:

@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neotta.errors import NeottaError, OptionError
-from neotta.evaluate._process import Answer, ask
+from neotta.evaluate.fresh_process import Answer, ask
+from neotta.evaluate.machine import surroundings
+from neotta.evaluate.records import Record, content_key
 
 Options = Mapping[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -26,7 +28,7 @@ WORKER = "neotta.evaluate._cost_worker"
 
 
 @dataclasses.dataclass(frozen=True)
-class Conditions:
+class CostConditions:
     """Under which conditions costs are measured.
 
     Attributes:
@@ -98,7 +100,7 @@ class Cost:
     method: str
     preset: str
     options: Options
-    conditions: Conditions
+    conditions: CostConditions
     threads: int
     image_size: tuple[int, int]
     seconds_per_image: float
@@ -126,7 +128,7 @@ def measure_cost(
         model: What `neotta.load_model` takes.
         options: The method's options. Random images stand for the source images of a method that needs some.
         preset: The method's preset.
-        **conditions: See `Conditions`.
+        **conditions: See `CostConditions`.
 
     Raises:
         OptionError: An option or condition is wrong.
@@ -155,7 +157,7 @@ def measure_costs(
         progress: Told the name of each method before it is measured, how many measurements are done, and of how many.
         on_measured: Given the cost of each method as soon as it is known, to keep it: all together may take long.
         on_failure: Told of a method that fails, which is then left out; without it, the error is raised.
-        **conditions: See `Conditions`.
+        **conditions: See `CostConditions`.
 
     Returns:
         The cost of each method, by name.
@@ -187,15 +189,15 @@ def measure_costs(
     return costs
 
 
-def _conditions(model: str, given: Mapping[str, Any]) -> Conditions:
-    known = {field.name for field in dataclasses.fields(Conditions)}
+def _conditions(model: str, given: Mapping[str, Any]) -> CostConditions:
+    known = {field.name for field in dataclasses.fields(CostConditions)}
     for name in given:
         if name not in known:
             raise OptionError(f"a measurement of costs has no condition {name!r}: it takes {', '.join(sorted(known))}")
-    return Conditions(model, **given)
+    return CostConditions(model, **given)
 
 
-def _task(method: str | None, options: Options, preset: str, conditions: Conditions) -> str:
+def _task(method: str | None, options: Options, preset: str, conditions: CostConditions) -> str:
     """What the other process is told; the method and its options are checked here, before it starts."""
     task = {**dataclasses.asdict(conditions), "method": method, "options": dict(options), "preset": preset}
     task["modules"] = [] if method is None else _modules(method, options, preset)
@@ -223,7 +225,7 @@ def _modules(method: str, options: Options, preset: str) -> list[str]:
 
 
 def _cost(
-    method: str, preset: str, options: Options, conditions: Conditions, mine: list[Answer], plain: list[Answer]
+    method: str, preset: str, options: Options, conditions: CostConditions, mine: list[Answer], plain: list[Answer]
 ) -> Cost:
     """Sum up the answers of all rounds, about the method and about the plain model."""
     first, images = mine[0], conditions.batch_size
@@ -254,3 +256,15 @@ def _seconds(answers: list[Answer], which: str) -> float:
 def _peak(answers: list[Answer]) -> int | None:
     peaks = [answer["peak_memory"] for answer in answers]
     return None if None in peaks else int(statistics.median(peaks))
+
+
+def cost_record(cost: Cost) -> Record:
+    """A cost as a record of the kind `"cost"`, with the machine that it was measured on, which is this one.
+
+    Measured again under the same conditions on the same machine, it has the same key: the later record counts.
+    """
+    about, figures = surroundings(), dataclasses.asdict(cost)
+    fixed = {name: figures[name] for name in ("method", "preset", "options", "conditions", "threads", "image_size")}
+    key = content_key({"cost": fixed, "machine": about["machine"]})
+    named = {"key": key, "kind": "cost", "status": "ok", "model": cost.conditions.model}
+    return {**named, **figures, "slowdown": cost.slowdown, **about}

@@ -18,8 +18,7 @@ from neotta.data.base import ImageDataset
 from neotta.data.opening import open_data
 from neotta.data.source import DataSource
 from neotta.errors import DataError, ModelError, NeottaError
-from neotta.evaluate.cost_records import cost_record
-from neotta.evaluate.costs import Cost, measure_costs
+from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
 from neotta.evaluate.plan import MethodPlan, Plan, Run

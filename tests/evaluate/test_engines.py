@@ -51,12 +51,12 @@ class FragileWorker:
     def embeddings(self):
         return self._bench.embeddings
 
-    def execute(self, run, on_batch, *, resumable):
+    def execute(self, run, *, resumable):
         deaths = len(list(self._marks.glob(f"{run.method}-*")))
         if run.seed == 2020 and deaths < {"neo": 2, "t3a": 1}.get(run.method, 0):
             (self._marks / f"{run.method}-{deaths}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._bench.execute(run, on_batch, resumable=resumable)
+        return self._bench.execute(run, resumable=resumable)
 
 
 class StillbornBench(PlanBench):
@@ -131,7 +131,7 @@ def test_runs_that_kill_their_process(tmp_path, expected):
 def test_processes_that_cannot_begin_are_an_error(tmp_path):
     bench = open_bench(PLAN, kind=StillbornBench)
     with pytest.raises(NeottaError, match="die before they can begin"):
-        list(choose("local", 2)(bench, bench.runs(), 2, set(), None))
+        list(choose("local", 2)(bench, bench.runs(), 2, set()))
     assert multiprocessing.active_children() == []
 
 

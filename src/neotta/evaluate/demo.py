@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.adapters.registry import create
-from neotta.data._stream import Stream as Order
 from neotta.data.base import Image, ImageDataset
 from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.order import Order
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.predictions import RunResult

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,9 +17,6 @@ from neotta.data.order import Order
 from neotta.evaluate.batches import TOGETHER, Batches
 from neotta.evaluate.checkpoint import Checkpoint, full_batches
 from neotta.evaluate.predictions import RunResult
-
-OnBatch = Callable[[str, int], None]
-"""Called with the method and the number of samples after each batch."""
 
 
 class Runner:
@@ -41,7 +37,6 @@ class Runner:
         start: Callable[[], AnyAdapter],
         *,
         from_cache: bool,
-        on_batch: OnBatch | None = None,
         resumable: bool = False,
     ) -> RunResult:
         """Carry a run out.
@@ -51,7 +46,6 @@ class Runner:
             orders: A single order is adapted to and scored; of two, the second is scored with the state frozen.
             start: Makes the adapter, at its start.
             from_cache: Whether the adapter gets embeddings instead of images.
-            on_batch: Called with the method and the number of samples after each batch.
             resumable: Whether to keep a checkpoint for a longer run.
         """
         first, *rest = orders
@@ -60,62 +54,58 @@ class Runner:
             (adapter, result), done = before.resume(), before.stop
         else:
             adapter, result, done = start(), RunResult(), 0
-        walk = _Walk(self._batches, adapter, result, from_cache, on_batch)
+        batches = self._batches.embeddings if from_cache else self._batches.images
+
+        def advance(order: Order, start: int, stop: int, *, adapt: bool, scored: bool) -> None:
+            began = time.perf_counter()
+            waiting = _Waiting(self._batches, order, result)
+            for inputs, entries, unreadable in batches(order, start, stop):
+                result.unreadable += unreadable
+                if len(entries):
+                    logits = _logits(adapter, inputs, adapt, from_cache)
+                    if scored:
+                        waiting.add(entries, logits)
+            result.seconds += time.perf_counter() - began
+            waiting.flush()
+
         with one_thread() if from_cache else contextlib.nullcontext():
             if resumable:
                 stop = full_batches(first)
-                walk.advance(first, done, stop, adapt=True, scored=not rest)
+                advance(first, done, stop, adapt=True, scored=not rest)
                 self._checkpoint, done = Checkpoint.take(key, first, stop, result, adapter), stop
-            walk.advance(first, done, len(first), adapt=True, scored=not rest)
+            advance(first, done, len(first), adapt=True, scored=not rest)
             for order in rest:
-                walk.advance(order, 0, len(order), adapt=False, scored=True)
+                advance(order, 0, len(order), adapt=False, scored=True)
         result.not_adapted = adapter.skipped
         return result
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """An adapter on its way through orders, and the result that grows."""
+class _Waiting:
+    """Predictions that are added to a result many batches at a time: that is much faster than one by one."""
 
-    batches: Batches
-    adapter: AnyAdapter
-    result: RunResult
-    from_cache: bool
-    on_batch: OnBatch | None
+    def __init__(self, batches: Batches, order: Order, result: RunResult) -> None:
+        self._batches, self._order, self._result = batches, order, result
+        self._parts: list[tuple[Indices, Tensor]] = []
+        self._samples = 0
 
-    def advance(self, order: Order, start: int, stop: int, *, adapt: bool, scored: bool) -> None:
-        """Go through the entries of an order from `start` to `stop`, both batch boundaries."""
-        began = time.perf_counter()
-        batches = self.batches.embeddings if self.from_cache else self.batches.images
-        waiting: list[tuple[Indices, Tensor]] = []
-        samples = 0
-        for inputs, entries, unreadable in batches(order, start, stop):
-            self.result.unreadable += unreadable
-            if len(entries) == 0:
-                continue
-            logits = self._logits(inputs, adapt)
-            if scored:
-                waiting.append((entries, logits.cpu()))
-                samples += len(entries)
-                if samples >= TOGETHER:
-                    self._add(order, waiting)
-                    waiting, samples = [], 0
-            if self.on_batch is not None:
-                self.on_batch(self.adapter.name, len(entries))
-        self.result.seconds += time.perf_counter() - began
-        if waiting:
-            self._add(order, waiting)
+    def add(self, entries: Indices, logits: Tensor) -> None:
+        self._parts.append((entries, logits.cpu()))
+        self._samples += len(entries)
+        if self._samples >= TOGETHER:
+            self.flush()
 
-    def _logits(self, inputs: Tensor, adapt: bool) -> Tensor:
-        if self.from_cache and isinstance(self.adapter, EmbeddingAdapter):
-            return self.adapter.predict_embeddings(inputs, adapt=adapt)
-        return self.adapter(inputs, adapt=adapt)
+    def flush(self) -> None:
+        if self._parts:
+            entries = np.concatenate([entries for entries, _ in self._parts])
+            logits = torch.cat([logits for _, logits in self._parts])
+            self._result.add(self._order, entries, logits, self._batches.labels(self._order, entries))
+            self._parts, self._samples = [], 0
 
-    def _add(self, order: Order, waiting: list[tuple[Indices, Tensor]]) -> None:
-        """Add the predictions of many batches at once: that is much faster than one by one."""
-        entries = np.concatenate([entries for entries, _ in waiting])
-        logits = torch.cat([logits for _, logits in waiting])
-        self.result.add(order, entries, logits, self.batches.labels(order, entries))
+
+def _logits(adapter: AnyAdapter, inputs: Tensor, adapt: bool, from_cache: bool) -> Tensor:
+    if from_cache and isinstance(adapter, EmbeddingAdapter):
+        return adapter.predict_embeddings(inputs, adapt=adapt)
+    return adapter(inputs, adapt=adapt)
 
 
 @contextlib.contextmanager

@@ -56,9 +56,6 @@ class Watcher:
     def encoded(self, count: int) -> None:
         """Some more images were encoded."""
 
-    def advanced(self, method: str, count: int) -> None:
-        """A method saw some more samples; only some engines report this."""
-
     def recorded(self, record: Record) -> None:
         """A run is done and recorded."""
 
@@ -101,7 +98,7 @@ def sweep(
     _encode(bench, todo, skipped, watcher)
     summary = Summary(keys, skipped)
     synced = time.monotonic()
-    with contextlib.closing(execute(bench, todo, jobs, set(keep), watcher.advanced)) as outcomes:
+    with contextlib.closing(execute(bench, todo, jobs, set(keep))) as outcomes:
         for record, result in outcomes:
             due = time.monotonic() - synced > SYNC_EVERY
             records.append(record, sync=due)

@@ -29,7 +29,7 @@ from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.protocols import ProtocolOrders, order_key
 from neotta.evaluate.records import Record, content_key
-from neotta.evaluate.running import OnBatch, Runner
+from neotta.evaluate.running import Runner
 
 
 class Workbench:
@@ -195,14 +195,11 @@ class Workbench:
         preprocess, source = self.data.preprocess, functools.cache(self.data.source_images)
         return DataFacts(mean=preprocess.mean, std=preprocess.std, source=source)
 
-    def execute(
-        self, run: Run, on_batch: OnBatch | None = None, *, resumable: bool = False
-    ) -> tuple[Record, RunResult | None]:
+    def execute(self, run: Run, *, resumable: bool = False) -> tuple[Record, RunResult | None]:
         """Carry a run out.
 
         Args:
             run: The run.
-            on_batch: Called with the method and the number of samples after each batch.
             resumable: Whether a run that differs only by more samples comes next.
 
         Returns:
@@ -212,7 +209,7 @@ class Workbench:
             StorageError: The cache cannot be written, which would be so for every other run.
         """
         try:
-            result = self.predict(run, on_batch, resumable=resumable)
+            result = self.predict(run, resumable=resumable)
             scores = {**score(result), "seconds": round(result.seconds, 4)}
             return {**self._about(run), "status": "ok", **scores, **surroundings()}, result
         except StorageError:
@@ -237,7 +234,7 @@ class Workbench:
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         return {**about, "key": content_key(content), "options": content["options"], "manifests": manifests}
 
-    def predict(self, run: Run, on_batch: OnBatch | None = None, *, resumable: bool = False) -> RunResult:
+    def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
         """Carry a run out and return its predictions."""
         self.fill([run])
         return self.runner.predict(
@@ -245,7 +242,6 @@ class Workbench:
             self.orders(run),
             functools.partial(self.adapter, run),
             from_cache=self._uses_cache(run),
-            on_batch=on_batch,
             resumable=resumable,
         )
 

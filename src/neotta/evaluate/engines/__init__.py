@@ -11,7 +11,6 @@ from collections.abc import Generator, Sequence
 from neotta.errors import OptionError
 from neotta.evaluate.engines.common import Engine, Outcome, chains, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.running import OnBatch
 from neotta.evaluate.workbench import Workbench
 
 ENGINES = ("local", "ray")
@@ -40,10 +39,8 @@ def choose(engine: str, jobs: int) -> Engine:
     return execute
 
 
-def execute(
-    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], on_batch: OnBatch | None
-) -> Generator[Outcome, None, None]:
+def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     """Carry out one run after the other, in this process."""
     for chain in chains(runs):
         for run in chain:
-            yield outcome(bench, run, len(chain) > 1, keep, on_batch)
+            yield outcome(bench, run, len(chain) > 1, keep)

@@ -1,24 +1,37 @@
-"""What the engines share."""
+"""What the engines share: the work is handed out to workers, each of which has a workbench of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import queue
+import threading
 from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
 
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
-from neotta.evaluate.running import OnBatch
 from neotta.evaluate.workbench import Workbench
 
 Outcome = tuple[Record, RunResult | None]
 """The record of a run, and its predictions if they are asked for."""
-Engine = Callable[[Workbench, Sequence[Run], int, set[str], OnBatch | None], Generator[Outcome, None, None]]
+Engine = Callable[[Workbench, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
 """Carries out runs, so many at a time, and keeps the predictions of those with certain keys."""
 
 LIVES = 2
 """Number of workers that one run may kill before it counts as failed."""
 KILLED = "the process that carried it out was killed twice (out of memory?)"
+
+
+class Worker(Protocol):
+    """Carries out runs elsewhere."""
+
+    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+        """Carry a run out; None if it killed its process too often."""
+
+    def end(self) -> None:
+        """Stop at once, whatever it is busy with."""
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
@@ -30,7 +43,45 @@ def chains(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(chain) for _, chain in alike]
 
 
-def outcome(bench: Workbench, run: Run, resumable: bool, keep: set[str], on_batch: OnBatch | None = None) -> Outcome:
+def outcome(bench: Workbench, run: Run, resumable: bool, keep: set[str]) -> Outcome:
     """Carry out one run."""
-    record, result = bench.execute(run, on_batch, resumable=resumable)
+    record, result = bench.execute(run, resumable=resumable)
     return record, result if record["key"] in keep else None
+
+
+def hand_out(
+    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
+) -> Generator[Outcome, None, None]:
+    """Let workers carry out runs, and yield what comes of them. A thread waits for each worker."""
+    todo: queue.SimpleQueue[list[Run]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Run, Outcome | None] | BaseException] = queue.SimpleQueue()
+    for chain in chains(runs):
+        todo.put(chain)
+    workers = [start() for _ in range(min(jobs, todo.qsize()))]
+
+    def serve(worker: Worker) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                chain = todo.get_nowait()
+                for run in chain:
+                    try:
+                        done.put((run, worker.execute(run, len(chain) > 1, keep)))
+                    except BaseException as error:
+                        done.put(error)
+                        return
+
+    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in runs:
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            run, result = found
+            yield result or (bench.failure(run, KILLED), None)
+    finally:
+        for worker in workers:
+            worker.end()
+        for thread in threads:
+            thread.join()

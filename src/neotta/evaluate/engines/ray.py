@@ -14,10 +14,8 @@ from typing import Any
 
 from neotta._extras import need
 from neotta.errors import NeottaError
-from neotta.evaluate.embeddings import Contents
-from neotta.evaluate.engines.common import KILLED, LIVES, Outcome, chains, outcome
+from neotta.evaluate.engines.common import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.running import OnBatch
 from neotta.evaluate.workbench import Workbench
 
 
@@ -31,56 +29,39 @@ def package() -> ModuleType:
     return ray
 
 
-def execute(
-    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], on_batch: OnBatch | None = None
-) -> Generator[Outcome, None, None]:
-    """Carry out runs on a cluster; `on_batch` is not called."""
+def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+    """Carry out runs on a cluster."""
     ray = package()
     mine = not ray.is_initialized()
     if mine:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
-        yield from _outcomes(ray, bench, runs, jobs, keep)
+        contents = ray.put(bench.embeddings.contents())
+        kind = ray.remote(**_share(ray, bench, jobs))(Actor)
+        opener = bench.opener(cache=None)
+        yield from hand_out(bench, runs, jobs, keep, lambda: _RayWorker(ray, kind.remote(opener, [contents])))
     finally:
         if mine:
             ray.shutdown()
 
 
-def _outcomes(
-    ray: ModuleType, bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]
-) -> Generator[Outcome, None, None]:
-    contents = ray.put(bench.embeddings.contents())
-    kind = ray.remote(**_share(ray, bench, jobs))(Actor)
-    todo = [[(run, len(chain) > 1) for run in chain] for chain in chains(runs)]
-    actors = [kind.remote(bench.opener(cache=None), [contents]) for _ in range(min(jobs, len(todo)))]
-    idle: list[tuple[Any, list[tuple[Run, bool]]]] = [(actor, []) for actor in actors]
-    busy: dict[Any, tuple[Any, Run, list[tuple[Run, bool]]]] = {}
-    try:
-        while True:
-            for actor, rest in idle:
-                chain = rest or (todo.pop(0) if todo else [])
-                if chain:
-                    (run, resumable), *others = chain
-                    busy[actor.execute.remote(run, resumable, keep)] = (actor, run, others)
-            if not busy:
-                return
-            (done, *_), _ = ray.wait(list(busy))
-            actor, run, rest = busy.pop(done)
-            idle = [(actor, rest)]
-            yield _outcome(ray, bench, run, done)
-    finally:
-        for actor in actors:
-            ray.kill(actor)
+class _RayWorker:
+    """This side of an actor."""
 
+    def __init__(self, ray: ModuleType, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
 
-def _outcome(ray: ModuleType, bench: Workbench, run: Run, done: Any) -> Outcome:
-    try:
-        found: Outcome = ray.get(done)
-    except ray.exceptions.RayActorError as error:
-        if error.actor_init_failed:
-            raise NeottaError(f"a Ray worker cannot open the model or the data: {error}") from None
-        return bench.failure(run, KILLED), None
-    return found
+    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+        try:
+            found: Outcome = self._ray.get(self._actor.execute.remote(run, resumable, keep))
+        except self._ray.exceptions.RayActorError as error:
+            if error.actor_init_failed:
+                raise NeottaError(f"a Ray worker cannot open the model or the data: {error}") from None
+            return None
+        return found
+
+    def end(self) -> None:
+        self._ray.kill(self._actor)
 
 
 def _share(ray: ModuleType, bench: Workbench, jobs: int) -> dict[str, Any]:
@@ -98,8 +79,7 @@ class Actor:
     def __init__(self, opener: Callable[[], Workbench], contents: list[Any]) -> None:
         self._bench = opener()
         # In a list the reference itself arrives, as it has to if the actor is to be started again.
-        embeddings: Contents = package().get(contents[0])
-        self._bench.embeddings.take(embeddings)
+        self._bench.embeddings.take(package().get(contents[0]))
 
     def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome:
         """Carry a run out."""

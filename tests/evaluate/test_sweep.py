@@ -149,7 +149,7 @@ def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
 def test_a_longer_run_goes_on_where_a_shorter_one_stopped(protocol, monkeypatch):
     counts = [5, 16, 40, 48, 50]
     changes = {"methods": "none,neo,neo-continual,t3a,lame,tent", "seeds": 1, "corruptions": ["contrast"]}
-    changes |= {"batch_sizes": [8], "protocol": protocol, "evaluate": 20}
+    changes |= {"batch_sizes": [8], "protocol": protocol, "held_out_samples": 20}
     together = open_bench(plan(**changes, samples=counts))
     alone = {count: open_bench(plan(**changes, samples=[count])) for count in counts}
     seen, batches = Counter(), together.runner._batches

@@ -126,14 +126,14 @@ def test_hold_out_scores_the_rest_with_a_frozen_state():
 
 
 def test_few_classes_adapts_to_them_and_scores_the_rest():
-    given = {"protocol": "hold-out", "stream": "few-classes", "stream_options": {"classes": 2}, "samples": [10]}
+    given = {"protocol": "hold-out", "order": "few-classes", "order_options": {"classes": 2}, "samples": [10]}
     workbench = bench(corruptions=["fog"], methods="neo", **given)
     (run,) = workbench.runs()
     adapt, scored = workbench.orders(run)
     dataset = workbench.data.dataset("fog/3")
     assert sorted(np.unique(dataset.labels[adapt.index], return_counts=True)[1]) == [5, 5]
     assert sorted([*adapt.index, *scored.index]) == list(range(len(dataset)))
-    (fewer,) = bench(corruptions=["fog"], methods="neo", evaluate=7, **given).runs()
+    (fewer,) = bench(corruptions=["fog"], methods="neo", held_out_samples=7, **given).runs()
     assert list(workbench.orders(fewer)[1].index) == list(scored.index[:7])
 
 
@@ -141,7 +141,7 @@ def test_a_continual_stream_has_the_kind_that_was_asked_for():
     kinds = {"iid": {}, "correlated": {"delta": 0.01, "shuffle": False}, "imbalanced": {"ratio": 50.0}}
     orders = {}
     for kind, options in kinds.items():
-        workbench = bench(methods="neo", protocol="continual", stream=kind, stream_options=options, samples=[-1])
+        workbench = bench(methods="neo", protocol="continual", order=kind, order_options=options, samples=[-1])
         (stream,) = workbench.orders(workbench.runs()[0])
         there = stream.index[stream.domain == stream.domains.index("fog/3")]
         orders[kind] = workbench.data.dataset("fog/3").labels[there]

@@ -61,13 +61,13 @@ def run(
             rich_help_panel=WHAT,
         ),
     ] = None,
-    stream: Annotated[
+    order: Annotated[
         str | None,
         typer.Option(help="iid (the default), few-classes, imbalanced or correlated.", rich_help_panel=WHAT),
     ] = None,
-    stream_option: Annotated[
+    order_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the stream; may be repeated.", rich_help_panel=WHAT),
+        typer.Option(metavar="NAME=VALUE", help="An option of the order; may be repeated.", rich_help_panel=WHAT),
     ] = None,
     samples: Annotated[
         str | None,
@@ -75,10 +75,10 @@ def run(
             help="To adapt to: 64, or several: 64,512; -1 for all. Default: 512, or all if fewer.", rich_help_panel=WHAT
         ),
     ] = None,
-    evaluate: Annotated[
+    held_out_samples: Annotated[
         int | None,
         typer.Option(
-            help="How many of the other samples to score, where they are. Default: all.", rich_help_panel=WHAT
+            help="Number of other samples to score, if the protocol scores others. Default: all.", rich_help_panel=WHAT
         ),
     ] = None,
     seeds: Annotated[
@@ -129,10 +129,10 @@ def run(
         "corruption_preset": corruption_preset,
         "methods": methods and [each for text in methods for each in split_methods(text)],
         "protocol": protocol,
-        "stream": stream,
-        "stream_options": pairs("stream-option", stream_option),
+        "order": order,
+        "order_options": pairs("order-option", order_option),
         "samples": numbers("samples", samples),
-        "evaluate": evaluate,
+        "held_out_samples": held_out_samples,
         "seeds": numbers("seeds", seeds),
         "batch_sizes": numbers("batch-sizes", batch_sizes),
     }

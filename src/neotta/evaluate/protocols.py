@@ -11,7 +11,7 @@ from neotta.data import orders
 from neotta.data.base import ImageDataset
 from neotta.data.order import Order, reorder
 from neotta.evaluate.domains import Domains
-from neotta.evaluate.plan import STREAM_OPTIONS, Run, check_stream
+from neotta.evaluate.plan import ORDER_OPTIONS, Run, check_order
 from neotta.evaluate.records import content_key
 
 KEPT = 4_000_000
@@ -59,16 +59,16 @@ class ProtocolOrders:
 
 def order_key(run: Run) -> str:
     """A hash of everything that the orders of a run depend on."""
-    return content_key(run.model_dump(mode="json", exclude={"method", "preset", "options"}))
+    return content_key(run.entries(without=["method", "preset", "options"]))
 
 
 def _make(run: Run, data: Domains) -> tuple[Order, ...]:
-    check_stream(run.protocol, run.stream, run.stream_options)
+    check_order(run.protocol, run.order, run.order_options)
     common: dict[str, Any] = {"seed": run.seed, "batch_size": run.batch_size}
     targets = {name: data.dataset(name) for name in run.domains}
     if run.protocol == "continual":
-        given = {**_DEFAULTS.get(run.stream, {}), **run.stream_options}
-        skew = orders.Skew(**{name: given.pop(name) for name in STREAM_OPTIONS["online", run.stream] & given.keys()})
+        given = {**_DEFAULTS.get(run.order, {}), **run.order_options}
+        skew = orders.Skew(**{name: given.pop(name) for name in ORDER_OPTIONS["online", run.order] & given.keys()})
         return (orders.continual(targets, samples=run.samples, skew=skew, **given, **common),)
     target = {run.domains[0]: targets[run.domains[0]]}
     if run.protocol == "online":
@@ -76,20 +76,20 @@ def _make(run: Run, data: Domains) -> tuple[Order, ...]:
     if run.protocol == "cross-domain":
         source = str(run.source_domain)
         adapt = orders.few_samples({source: data.dataset(source)}, run.samples, **common).adapt
-        return adapt, _first(orders.iid(target, **common), run.evaluate)
-    if run.stream == "few-classes":
-        held = orders.few_classes(target, samples=run.samples, **{"validate": -1, **run.stream_options}, **common)
+        return adapt, _first(orders.iid(target, **common), run.held_out_samples)
+    if run.order == "few-classes":
+        held = orders.few_classes(target, samples=run.samples, **{"validate": -1, **run.order_options}, **common)
     else:
         held = orders.few_samples(target, run.samples, **common)
-    return held.adapt, _first(held.validate, run.evaluate)
+    return held.adapt, _first(held.validate, run.held_out_samples)
 
 
 def _online(run: Run, data: dict[str, ImageDataset]) -> Order:
     common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
-    if run.stream == "iid":
+    if run.order == "iid":
         return orders.iid(data, **common)
-    make = orders.imbalanced if run.stream == "imbalanced" else orders.correlated
-    return make(data, **{**_DEFAULTS[run.stream], **run.stream_options}, **common)
+    make = orders.imbalanced if run.order == "imbalanced" else orders.correlated
+    return make(data, **{**_DEFAULTS[run.order], **run.order_options}, **common)
 
 
 def _first(order: Order, count: int) -> Order:

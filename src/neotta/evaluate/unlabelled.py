@@ -118,7 +118,7 @@ def unlabelled_report(
         failed: Records of runs that are known to fail.
     """
     known, errors = results or {}, {record["key"]: record["error"] for record in failed}
-    named = labels(run.model_dump(mode="json") for run in runs)
+    named = labels(run.entries() for run in runs)
     first = runs[0]
     many = "all samples" if first.samples < 0 else f"{first.samples} samples"
     report = UnlabelledReport(f"{first.protocol}, seed {first.seed}, {many}, batch size {first.batch_size}")
@@ -126,7 +126,7 @@ def unlabelled_report(
     for variant, label in named.items():
         together = RunResult()
         try:
-            for run in (run for run in runs if Variant.of(run.model_dump(mode="json")) == variant):
+            for run in (run for run in runs if Variant.of(run.entries()) == variant):
                 result = _result(bench, run, known, errors)
                 measured.update({(domain, label): found for domain, found in _metrics(result).items()})
                 together.extend(result)
@@ -154,7 +154,7 @@ def _result(bench: Workbench, run: Run, known: Mapping[str, RunResult], errors: 
 
 
 def _setting(run: Run) -> tuple[Any, ...]:
-    return run.seed, run.samples, run.batch_size, run.source_domain, run.protocol, run.stream, run.evaluate
+    return run.seed, run.samples, run.batch_size, run.source_domain, run.protocol, run.order, run.held_out_samples
 
 
 def _metrics(result: RunResult) -> dict[str, dict[str, Any]]:

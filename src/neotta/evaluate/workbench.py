@@ -225,7 +225,7 @@ class Workbench:
 
     def _about(self, run: Run) -> Record:
         """What is known of a run before it is carried out."""
-        about = {**run.model_dump(mode="json"), "domain": run.domain, "model": self.opened.name, "data": self._data}
+        about = {**run.entries(), "domain": run.domain, "model": self.opened.name, "data": self._data}
         about["weights"] = self.weights
         try:
             content = self._content(run)
@@ -238,7 +238,7 @@ class Workbench:
         """Carry a run out and return its predictions."""
         self.fill([run])
         return self.runner.predict(
-            content_key(run.model_dump(mode="json", exclude={"samples"})),
+            content_key(run.entries(without=["samples"])),
             self.orders(run),
             functools.partial(self.adapter, run),
             from_cache=self._uses_cache(run),

@@ -219,7 +219,7 @@ class Setting:
                 "corruption_preset": subject.corruption_preset,
                 "methods": list(methods),
                 "samples": [self.samples],
-                "evaluate": self.study.evaluate,
+                "held_out_samples": self.study.evaluate,
                 "seeds": self.study.seeds,
                 "batch_sizes": [self.study.batch_size],
                 **given,

@@ -69,10 +69,19 @@ def values(trace):
     return {**trace["values"], **trace.get("derived_values", {})}
 
 
+OTHER_DEFINITIONS = {
+    "nc1_pinv_trace_over_C",
+    "nc1_trace_quotient",
+    "nc2_norm_coefficient_of_variation",
+    "nc3_papyan_frobenius_distance",
+}
+"""Recorded measures of neural collapse that no table uses."""
+
+
 def check(trace, kind, got):
     wanted = values(trace)
-    assert got.keys() == wanted.keys()
-    for name in wanted:
+    assert got.keys() == wanted.keys() - OTHER_DEFINITIONS
+    for name in got:
         assert got[name] == pytest.approx(wanted[name], abs=trace["tolerance"][kind]), name
 
 
@@ -103,14 +112,10 @@ def test_neural_collapse(trace, kind):
     statistics = collapse.class_statistics(features, tensors["labels"])
     got = {
         "nc1_cdnv": collapse.cdnv(statistics),
-        "nc1_pinv_trace_over_C": collapse.within_over_between(statistics),
-        "nc1_trace_quotient": collapse.trace_quotient(statistics),
         "nc2_simplex_etf_error": collapse.simplex_error(statistics),
         "nc3_self_duality_error": collapse.duality_error(statistics, weight),
         "nc4_agreement_no_bias": collapse.agreement(features, statistics, weight, None),
         "nc4_agreement_with_bias": collapse.agreement(features, statistics, weight, bias),
-        "nc2_norm_coefficient_of_variation": collapse.norm_variation(statistics),
-        "nc3_papyan_frobenius_distance": collapse.duality_distance(statistics, weight),
     }
     check(trace, kind, got)
     default = collapse.neural_collapse(features, tensors["labels"], weight, bias)

@@ -1,8 +1,8 @@
 """What a method costs: time, passes, memory and operations, measured in a process of its own.
 
 ```python
-cost = measure_cost("tent", "timm:vit_small_patch16_224")
-cost.seconds_per_image, cost.memory_above_plain
+costs = measure_costs(["neo", "tent"], "timm:vit_small_patch16_224")
+costs["tent"].seconds_per_image, costs["tent"].memory_above_plain
 ```
 
 A fresh process for each method means that none finds memory which another has left, nor caches that it has filled.
@@ -117,27 +117,6 @@ class Cost:
         return self.seconds_per_image / self.plain_seconds_per_image
 
 
-def measure_cost(
-    method: str, model: str, *, options: Options | None = None, preset: str = "paper", **conditions: Any
-) -> Cost:
-    """Measure what a method costs on a model, beside the plain model.
-
-    Args:
-        method: The name of a method, or of a stack such as `"neo+lame"`. A method of your own is imported from the
-            module that defines it.
-        model: What `neotta.load_model` takes.
-        options: The method's options. Random images stand for the source images of a method that needs some.
-        preset: The method's preset.
-        **conditions: See `CostConditions`.
-
-    Raises:
-        OptionError: An option or condition is wrong.
-        UnsupportedModelError: The method cannot work on this model.
-        WorkerError: The process died or took too long.
-    """
-    return measure_costs({method: options or {}}, model, preset=preset, **conditions)[method]
-
-
 def measure_costs(
     methods: Sequence[str] | Mapping[str, Options],
     model: str,
@@ -151,7 +130,8 @@ def measure_costs(
     """Measure what several methods cost on a model, one after the other.
 
     Args:
-        methods: Their names, or their options by name.
+        methods: Their names (a stack is `"neo+lame"`), or their options by name. A method of your own is imported from
+            the module that defines it. Random images stand for the source images of a method that needs some.
         model: What `neotta.load_model` takes.
         preset: The methods' preset.
         progress: Told the name of each method before it is measured, how many measurements are done, and of how many.
@@ -161,6 +141,11 @@ def measure_costs(
 
     Returns:
         The cost of each method, by name.
+
+    Raises:
+        OptionError: An option or condition is wrong.
+        UnsupportedModelError: A method cannot work on this model.
+        WorkerError: A process died or took too long.
     """
     chosen = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
     setting = _conditions(model, conditions)

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from neotta.cli.main import app
+from neotta.cli.app import app
 from typer.testing import CliRunner
 
 from neotta.errors import DataError

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.comparison import compare
-from neotta.evaluate.comparison import Block, Comparison, Difference
+from neotta.evaluate.comparison import Block, Comparison, Difference, compare
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.records import Record
 from neotta.paper.curves import Point

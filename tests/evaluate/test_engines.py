@@ -11,11 +11,11 @@ import pytest
 from support.benches import PlanBench, lasting, open_bench, sweep
 
 from neotta.errors import MissingExtraError, NeottaError
-from neotta.evaluate.engines import choose, processes
+from neotta.evaluate.engines import processes
 from neotta.evaluate.engines import ray as ray_engine
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records
-from neotta.evaluate.sweep import Watcher
+from neotta.evaluate.sweep import Watcher, choose_engine
 
 pytestmark = pytest.mark.slow
 PLAN = Plan.make(
@@ -131,7 +131,7 @@ def test_runs_that_kill_their_process(tmp_path, expected):
 def test_processes_that_cannot_begin_are_an_error(tmp_path):
     bench = open_bench(PLAN, kind=StillbornBench)
     with pytest.raises(NeottaError, match="die before they can begin"):
-        list(choose("local", 2)(bench, bench.runs(), 2, set()))
+        list(choose_engine("local", 2)(bench, bench.runs(), 2, set()))
     assert multiprocessing.active_children() == []
 
 
@@ -148,4 +148,4 @@ def test_ray_survives_the_loss_of_workers(tmp_path, expected, cluster):
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'neotta\[ray\]'"):
-        choose("ray", 2)
+        choose_engine("ray", 2)

@@ -8,9 +8,9 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from neotta.cli.app import app
 from typer.testing import CliRunner
 
+from neotta.cli.app import app
 from neotta.errors import DataError
 from neotta.evaluate.records import Records, as_line, results, write_records
 from neotta.evaluate.records_parquet import read_parquet, write_parquet

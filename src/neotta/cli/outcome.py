@@ -8,14 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from neotta.cli.compare import render
-from neotta.cli.unlabelled import render_unlabelled
 from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan, Run
-from neotta.evaluate.prediction_files import write_predictions
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Summary
-from neotta.evaluate.unlabelled import reported_runs, unlabelled_report
 from neotta.evaluate.workbench import Workbench
 
 SHOWN = 10
@@ -27,6 +24,8 @@ def reported(bench: Workbench, plan: Plan, *, always: bool) -> dict[str, Run]:
     runs = bench.runs(plan)
     try:
         if always or bench.data.dataset(runs[0].domains[0]).labels is None:
+            from neotta.evaluate.unlabelled import reported_runs
+
             return {bench.key(run): run for run in reported_runs(runs)}
     except NeottaError:  # raised again, or recorded, when the runs are carried out
         pass
@@ -48,6 +47,10 @@ def show(
     if labelled:
         console.print(render(compare(records)))
     if records and runs and (predictions or not labelled):
+        from neotta.cli.unlabelled import render_unlabelled
+        from neotta.evaluate.prediction_files import write_predictions
+        from neotta.evaluate.unlabelled import unlabelled_report
+
         report = unlabelled_report(bench, list(runs), summary.results, summary.failed)
         if not labelled:
             console.print(render_unlabelled(report))

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.engines import choose
-from neotta.evaluate.engines.common import chains
+from neotta.errors import NeottaError, OptionError, StorageError
+from neotta.evaluate import engines
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record, Records
@@ -93,7 +92,7 @@ def sweep(
         OptionError: A method, option or engine is wrong; nothing was done then.
         StorageError: Results or cache cannot be written; what was recorded is safe.
     """
-    execute, watcher, records = choose(engine, jobs), progress or Watcher(), Records(records_path)
+    execute, watcher, records = choose_engine(engine, jobs), progress or Watcher(), Records(records_path)
     todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
     _encode(bench, todo, skipped, watcher)
     summary = Summary(keys, skipped)
@@ -109,6 +108,29 @@ def sweep(
             if result is not None:
                 summary.results[record["key"]] = result
     return summary
+
+
+def choose_engine(name: str, jobs: int) -> engines.Engine:
+    """The engine of a name, for so many runs at a time.
+
+    Raises:
+        OptionError: There is no such engine.
+        MissingExtraError: It needs a package that is not installed.
+    """
+    if jobs < 1:
+        raise OptionError(f"jobs must be at least 1, got {jobs}")
+    if name not in ("local", "ray"):
+        raise OptionError(f"there is no engine {name!r}: choose local or ray")
+    if name == "ray":
+        from neotta.evaluate.engines import ray
+
+        ray.package()
+        return ray.execute
+    if jobs > 1:
+        from neotta.evaluate.engines import processes
+
+        return processes.execute
+    return engines.execute
 
 
 def recorded(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str]) -> tuple[list[str], int]:
@@ -149,7 +171,7 @@ def _shorter_first(runs: list[Run]) -> list[Run]:
     def length(run: Run) -> float:
         return math.inf if run.samples < 0 else run.samples
 
-    return [run for chain in chains(runs) for run in sorted(chain, key=length)]
+    return [run for chain in engines.chains(runs) for run in sorted(chain, key=length)]
 
 
 def _encode(bench: Workbench, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:

@@ -1,42 +1,57 @@
 """Where runs are carried out: in this process, in several, or on a Ray cluster.
 
 An engine takes runs and yields their records as they are done, in any order. It is the sweep that writes them down, so
-the records are the same whatever the engine. Closing the generator ends the work at once.
+the records are the same whatever the engine. Closing the generator ends the work at once. This module has the engine
+for this process, and hands work out to the workers of the others, each of which has a workbench of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import contextlib
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
 
-from neotta.errors import OptionError
-from neotta.evaluate.engines.common import Engine, Outcome, chains, outcome
 from neotta.evaluate.plan import Run
+from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.records import Record
 from neotta.evaluate.workbench import Workbench
 
-ENGINES = ("local", "ray")
+Outcome = tuple[Record, RunResult | None]
+"""The record of a run, and its predictions if they are asked for."""
+Engine = Callable[[Workbench, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
+"""Carries out runs, so many at a time, and keeps the predictions of those with certain keys."""
+
+LIVES = 2
+"""Number of workers that one run may kill before it counts as failed."""
+KILLED = "the process that carried it out was killed twice (out of memory?)"
 
 
-def choose(engine: str, jobs: int) -> Engine:
-    """The engine of a name, for so many runs at a time.
+class Worker(Protocol):
+    """Carries out runs elsewhere."""
 
-    Raises:
-        OptionError: There is no such engine.
-        MissingExtraError: It needs a package that is not installed.
+    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+        """Carry a run out; None if it killed its process too often."""
+
+    def end(self) -> None:
+        """Stop at once, whatever it is busy with."""
+
+
+def chains(runs: Sequence[Run]) -> list[list[Run]]:
+    """Consecutive runs that differ only in their number of samples.
+
+    They belong on one workbench, one after the other: a longer one continues where a shorter one stopped.
     """
-    if jobs < 1:
-        raise OptionError(f"jobs must be at least 1, got {jobs}")
-    if engine not in ENGINES:
-        raise OptionError(f"there is no engine {engine!r}: choose {' or '.join(ENGINES)}")
-    if engine == "ray":
-        from neotta.evaluate.engines import ray
+    alike = itertools.groupby(runs, lambda run: run.model_dump(exclude={"samples"}))
+    return [list(chain) for _, chain in alike]
 
-        ray.package()
-        return ray.execute
-    if jobs > 1:
-        from neotta.evaluate.engines import processes
 
-        return processes.execute
-    return execute
+def outcome(bench: Workbench, run: Run, resumable: bool, keep: set[str]) -> Outcome:
+    """Carry out one run."""
+    record, result = bench.execute(run, resumable=resumable)
+    return record, result if record["key"] in keep else None
 
 
 def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
@@ -44,3 +59,41 @@ def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) ->
     for chain in chains(runs):
         for run in chain:
             yield outcome(bench, run, len(chain) > 1, keep)
+
+
+def hand_out(
+    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
+) -> Generator[Outcome, None, None]:
+    """Let workers carry out runs, and yield what comes of them. A thread waits for each worker."""
+    todo: queue.SimpleQueue[list[Run]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Run, Outcome | None] | BaseException] = queue.SimpleQueue()
+    for chain in chains(runs):
+        todo.put(chain)
+    workers = [start() for _ in range(min(jobs, todo.qsize()))]
+
+    def serve(worker: Worker) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                chain = todo.get_nowait()
+                for run in chain:
+                    try:
+                        done.put((run, worker.execute(run, len(chain) > 1, keep)))
+                    except BaseException as error:
+                        done.put(error)
+                        return
+
+    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in runs:
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            run, result = found
+            yield result or (bench.failure(run, KILLED), None)
+    finally:
+        for worker in workers:
+            worker.end()
+        for thread in threads:
+            thread.join()

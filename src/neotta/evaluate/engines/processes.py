@@ -18,7 +18,7 @@ import torch
 
 from neotta._processes import begin_worker, interrupts_held, usable_cores
 from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.engines.common import LIVES, Outcome, hand_out, outcome
+from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
 from neotta.evaluate.workbench import Workbench
 

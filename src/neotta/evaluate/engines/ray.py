@@ -14,7 +14,7 @@ from typing import Any
 
 from neotta._extras import need
 from neotta.errors import NeottaError
-from neotta.evaluate.engines.common import LIVES, Outcome, hand_out, outcome
+from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
 from neotta.evaluate.workbench import Workbench
 

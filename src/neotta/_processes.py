@@ -1,4 +1,4 @@
-"""Processes of our own: they leave Ctrl-C to the one that started them, and end when it does."""
+"""Worker processes: they leave Ctrl-C to the process that started them, and end when it does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

@@ -83,7 +83,7 @@ def run(
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="How many: 3; or which: 2020,1234 (one: '2020,'). Default: 3.", rich_help_panel=WHAT),
+        typer.Option(help="Their number: 3; or a list: 2020,1234 (one: '2020,'). Default: 3.", rich_help_panel=WHAT),
     ] = None,
     batch_sizes: Annotated[
         str | None, typer.Option(help="64, or several: 1,8,64. Default: 64.", rich_help_panel=WHAT)
@@ -104,7 +104,7 @@ def run(
         bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
     ] = False,
     force: shared.Force = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs at a time.", rich_help_panel=HOW)] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time.", rich_help_panel=HOW)] = 1,
     engine: Annotated[
         str, typer.Option(help="local, or ray for a Ray cluster (RAY_ADDRESS).", rich_help_panel=HOW)
     ] = "local",

@@ -33,7 +33,7 @@ from neotta.neo.split import split
 IMAGES_TO_SHARPEN = 32
 """Number of images on which the sureness of an untrained model is set."""
 LEAST_SECONDS = 0.5
-"""How long batches are timed at least: a few batches of a small model are over before the machine is steady."""
+"""Minimum time of the timed batches: a few batches of a small model are over before the machine is steady."""
 SURENESS = 0.25
 """Entropy of the predictions of a trained model, as a share of that of a guess (ln C)."""
 
@@ -91,7 +91,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def try_size(model: nn.Module, image: Tensor) -> None:
-    """Say in one line that a model does not take images of a size; (1, 3, H, W)."""
+    """Raise a clear error if a model does not take images of this size, (1, 3, H, W)."""
     try:
         with torch.no_grad():
             model(image)

@@ -22,7 +22,7 @@ class Metric(NamedTuple):
         name: Its name in a record.
         title: What to call it.
         better: Which direction is good; None where neither is (a confident model may be wrong).
-        digits: How many decimals to show.
+        digits: Number of decimals shown.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Block:
             AlexNet); then the interval over seeds. Only from top-1, for domains named `corruption/severity`, and not
             where the baseline makes no error.
         failures: Runs that failed and were not made up for later.
-        replaced: How many values gave way to a later one of the same seed on other samples.
+        replaced: Number of values that were replaced by a later one of the same seed on other samples.
     """
 
     conditions: Conditions

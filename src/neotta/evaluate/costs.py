@@ -35,15 +35,15 @@ class CostConditions:
         model: What `neotta.load_model` takes.
         model_options: Its options, such as `{"pretrained": False}`. The head of an untrained model is scaled so that
             its answers are as sure as those of a trained one: some methods depend on it.
-        batch_size: How many images a batch has. They are random.
-        batches: How many batches are timed at least; the median counts. Half a second is timed in any case.
-        warmup: How many batches come before, untimed.
+        batch_size: Number of images in a batch. They are random.
+        batches: Minimum number of timed batches; the median counts. At least half a second is timed.
+        warmup: Number of untimed batches before them.
         rounds: How often everything is measured again, in turns, so that a machine which is busy for a while disturbs
             all methods alike; medians over the rounds count.
         image_size: Height and width of the images; None for what the model was trained on.
         device: `"cpu"`, or `"cuda"` with or without a number.
         dtype: Of model and images: the name of a torch dtype.
-        threads: How many threads torch uses on the CPU; None for its own choice.
+        threads: Number of threads of torch on the CPU; None for its own choice.
         timeout: Seconds that the process of one method may take.
     """
 
@@ -84,7 +84,7 @@ class Cost:
         preset: Its preset.
         options: The options it was given on top.
         conditions: What it was measured on, and how.
-        threads: With how many threads.
+        threads: Number of threads.
         image_size: Height and width of the images.
         seconds_per_image: Median over the batches, after a warm-up.
         plain_seconds_per_image: The same for the model without any method, in turns with it in the same process.
@@ -134,9 +134,9 @@ def measure_costs(
             the module that defines it. Random images stand for the source images of a method that needs some.
         model: What `neotta.load_model` takes.
         preset: The methods' preset.
-        progress: Told the name of each method before it is measured, how many measurements are done, and of how many.
+        progress: Called with each method before it is measured, the measurements done, and their total.
         on_measured: Given the cost of each method as soon as it is known, to keep it: all together may take long.
-        on_failure: Told of a method that fails, which is then left out; without it, the error is raised.
+        on_failure: Called with a method that fails, which is then left out; without it, the error is raised.
         **conditions: See `CostConditions`.
 
     Returns:
@@ -183,7 +183,7 @@ def _conditions(model: str, given: Mapping[str, Any]) -> CostConditions:
 
 
 def _task(method: str | None, options: Options, preset: str, conditions: CostConditions) -> str:
-    """What the other process is told; the method and its options are checked here, before it starts."""
+    """The task of the other process; the method and its options are checked here, before it starts."""
     task = {**dataclasses.asdict(conditions), "method": method, "options": dict(options), "preset": preset}
     task["modules"] = [] if method is None else _modules(method, options, preset)
     try:

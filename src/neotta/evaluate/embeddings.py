@@ -60,7 +60,7 @@ class EmbeddingCache:
         self._encoder, self._preprocess, self._weights = encoder, preprocess, weights
         self._folder = None if folder is None else Path(folder)
         self._batch_size, self._workers = batch_size, workers
-        self._domains: dict[int, _Domain] = {}
+        self._domains: dict[int, _DomainEmbeddings] = {}
         self._given: Contents = {}
         self.encoded = 0
 
@@ -163,10 +163,10 @@ class EmbeddingCache:
         )
         return folder / key
 
-    def _domain(self, dataset: ImageDataset) -> _Domain:
+    def _domain(self, dataset: ImageDataset) -> _DomainEmbeddings:
         found = self._domains.get(id(dataset))
         if found is None:
-            found = self._domains[id(dataset)] = _Domain(dataset, self._encoder.head.in_features)
+            found = self._domains[id(dataset)] = _DomainEmbeddings(dataset, self._encoder.head.in_features)
             positions = {name: index for index, name in enumerate(dataset.ids)}
             if dataset.domain in self._given:
                 found.take(positions, *self._given[dataset.domain])
@@ -177,7 +177,7 @@ class EmbeddingCache:
                 _warn_of_changes(found, changed)
         return found
 
-    def _read(self, path: Path, positions: dict[str, int], domain: _Domain) -> set[int]:
+    def _read(self, path: Path, positions: dict[str, int], domain: _DomainEmbeddings) -> set[int]:
         """Take over what a file holds of samples that are as they were; return those that changed."""
         dataset = domain.dataset
         try:
@@ -196,7 +196,7 @@ class EmbeddingCache:
         return {index for _, index in known} - {index for _, index in same}
 
 
-def _warn_of_changes(domain: _Domain, changed: set[int]) -> None:
+def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
     """Tell of samples that changed, unless another file holds them as they are now."""
     again = [index for index in changed if domain.rows[index] == UNSEEN]
     if again:
@@ -218,7 +218,7 @@ class _Fresh:
         self.parts.append((stamps, embeddings))  # in one step, as an interruption may come between two
 
 
-class _Domain:
+class _DomainEmbeddings:
     """The embeddings of one domain; parts are joined when they are first asked for.
 
     Attributes:

@@ -130,7 +130,7 @@ class Plan(BaseModel):
         order_options: Its parameters.
         samples: Number of samples to adapt to; -1 for all.
         held_out_samples: Number of other samples to score, at most, if the protocol scores others; -1 for all.
-        seeds: How many seeds, or which.
+        seeds: The number of seeds, or the seeds.
         batch_sizes: Samples per batch.
     """
 

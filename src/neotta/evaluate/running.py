@@ -31,7 +31,7 @@ class Checkpoint:
         key: What the run has in common with a longer one.
         order: The order it adapted to.
         stop: Number of entries of the order that were seen.
-        result: What came of them.
+        result: Their predictions.
         adapter: The adapter.
         state: Its state at that point; None if it is still there.
         not_adapted: Number of samples that it had not adapted to.
@@ -64,7 +64,7 @@ class Checkpoint:
         )
 
     def resume(self) -> tuple[AnyAdapter, RunResult]:
-        """The adapter as it was, and what came of the entries before."""
+        """The adapter as it was, and the predictions so far."""
         if self.state is not None:
             self.adapter.load_state_dict(self.state)
         self.adapter.skipped = self.not_adapted

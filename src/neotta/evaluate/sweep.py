@@ -111,7 +111,7 @@ def sweep(
 
 
 def choose_engine(name: str, jobs: int) -> engines.Engine:
-    """The engine of a name, for so many runs at a time.
+    """The engine of a name, for a number of runs at a time.
 
     Raises:
         OptionError: There is no such engine.

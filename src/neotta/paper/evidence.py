@@ -54,7 +54,7 @@ class Evidence:
         cache: A folder for embeddings.
         merge: Further files of records, such as costs measured on another device.
         watching: Shows how it goes.
-        jobs: How many runs at a time.
+        jobs: Number of runs at a time.
         device: Where the model runs.
         force: Measure also what is recorded.
         only_recorded: Make no runs: what is not recorded is missing, and said to be.
@@ -273,7 +273,7 @@ def cost_of(setting: Setting, cost: Cost) -> Record:
 
 
 def _fewest(dataset: ImageDataset) -> int:
-    """How many images the rarest class of a dataset has."""
+    """Number of images of the rarest class of a dataset."""
     if dataset.labels is None or len(dataset) == 0:
         return 0
     return int(np.unique(dataset.labels, return_counts=True)[1].min())

@@ -34,7 +34,7 @@ def same_images(setting: Setting, domain: str, samples: int | None = None) -> Ru
     Args:
         setting: The subject.
         domain: Where to see the images.
-        samples: How many; by default all that runs on held-out samples look at, so that most are encoded already.
+        samples: Number of images; by default all that runs on held-out samples use, so that most are encoded already.
     """
     study = setting.study
     seen = setting.images if study.evaluate < 0 else min(setting.images, setting.samples + study.evaluate)
@@ -110,5 +110,5 @@ def _numbers(shift: LatentShift) -> dict[str, Any]:
 
 
 def dimensions_for(shift: dict[str, Any], share: float) -> int:
-    """How many dimensions account for a share of the samples."""
+    """Number of dimensions that account for a share of the samples."""
     return int(np.searchsorted(np.asarray(shift["cumulative"]), share - 1e-6)) + 1

@@ -65,7 +65,7 @@ class Subject(BaseModel):
 
     @property
     def title(self) -> str:
-        """What to call it; where the data lies is left out."""
+        """The name of the subject, without the path of the data."""
         data = Path(self.data.split("=")[0]).name
         return self.name or (self.model if self.model == self.data else f"{self.model} on {data}")
 
@@ -76,13 +76,13 @@ class Study(BaseModel):
     Attributes:
         subjects: Models with their data.
         methods: What to compare.
-        samples: How many samples of each domain a run sees.
+        samples: Number of samples of each domain in a run.
         seeds: The seeds.
         slow_samples: The same for methods that need images (gradients, prompts); by default as many.
         slow_seeds: Their seeds; by default the same.
-        evaluate: How many of the other samples are scored where a state is held out; -1 for all.
+        evaluate: Number of held-out samples that are scored, at most; -1 for all.
         batch_size: Samples per batch.
-        cost_batches: How many batches are timed per method.
+        cost_batches: Number of timed batches per method.
         cost_rounds: How often time and memory are measured, in turns; more than once where the machine is busy.
     """
 
@@ -124,7 +124,7 @@ class Study(BaseModel):
 
 @dataclass(frozen=True)
 class Setting:
-    """A subject that was looked at: what can be asked of it, and how to plan runs on it.
+    """A subject that was opened: what can be asked of it, and how to plan runs on it.
 
     Attributes:
         study: What it belongs to.
@@ -132,9 +132,9 @@ class Setting:
         methods: The methods of the study that work on this model.
         left_out: Methods that do not work on it, and why.
         domains: The shifted domains.
-        images: How many images the smallest domain has.
-        classes: How many classes the data has.
-        fewest: How many images the rarest of them has; 0 where there are no labels.
+        images: Number of images of a domain.
+        classes: Number of classes of the data.
+        fewest: Number of images of the rarest class; 0 if unlabelled.
         clean: Whether there are clean versions of the same images.
         weights: A hash of the weights.
         why_not: Says why a method, also one that is not in the study, does not work on this model; nothing if it does.
@@ -173,12 +173,12 @@ class Setting:
 
     @property
     def samples(self) -> int:
-        """How many samples of each domain a run sees: what the study says, or all there are."""
+        """Number of samples of each domain in a run: the study's, or all."""
         return min(self.study.samples, self.images)
 
     @property
     def held_out_samples(self) -> int:
-        """How many samples are adapted to where others are scored: at least as many are left."""
+        """Number of samples to adapt to if others are scored: at least as many are left."""
         return min(self.study.samples, self.images // 2)
 
     @property

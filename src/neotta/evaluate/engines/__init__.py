@@ -22,7 +22,7 @@ from neotta.evaluate.workbench import Workbench
 Outcome = tuple[Record, RunResult | None]
 """The record of a run, and its predictions if they are asked for."""
 Engine = Callable[[Workbench, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
-"""Carries out runs, so many at a time, and keeps the predictions of those with certain keys."""
+"""Carries out runs, a number at a time, and returns the predictions of those with certain keys."""
 
 LIVES = 2
 """Number of workers that one run may kill before it counts as failed."""

@@ -87,13 +87,14 @@ def main() -> None:
                 "protocol": args.protocol,
             }
         )
-        bench = Workbench(plan)
+        bench = Workbench.for_plan(plan)
         one_pass(bench, 8, args.images)
         before = one_pass(bench, args.pass_images or args.images, args.images)
         clock = Clock()
         jobs = args.jobs or torch.get_num_threads()
         began, cpu = time.perf_counter(), cpu_seconds()
-        summary = sweep(plan, folder / "results.jsonl", cache=folder / "cache", jobs=jobs, progress=clock)
+        fresh = Workbench.for_plan(plan, cache=folder / "cache")
+        summary = sweep(fresh, plan, folder / "results.jsonl", jobs=jobs, progress=clock)
         total, cpu = time.perf_counter() - began, cpu_seconds() - cpu
         after = one_pass(bench, args.pass_images or args.images, args.images)
         if summary.failed:
@@ -116,11 +117,11 @@ def make_images(folder: Path, count: int) -> None:
 
 def one_pass(bench: Workbench, images: int, scaled_to: int) -> Pass:
     """What it takes the plain model to see images once, loaded as usual; from some of them to all."""
-    name = bench.data.names[0]
-    stream = iid({name: bench.data.dataset(name)}, samples=images)
+    name = bench.data.names()[0]
+    order = iid({name: bench.data.dataset(name)}, samples=images)
     began, cpu = time.perf_counter(), cpu_seconds()
     with torch.inference_mode():
-        for batch in Loader({name: bench.data.dataset(name)}, stream, bench.loaded.preprocess):
+        for batch in Loader({name: bench.data.dataset(name)}, order, bench.loaded.preprocess):
             bench.model(batch.images)
     scale = scaled_to / images
     return Pass((time.perf_counter() - began) * scale, (cpu_seconds() - cpu) * scale)

@@ -7,8 +7,7 @@ from rich.console import Console
 
 import neotta
 from neotta.cli.bench import _table
-from neotta.evaluate.cost_records import cost_record
-from neotta.evaluate.costs import Conditions, Cost
+from neotta.evaluate.costs import Cost, CostConditions, cost_record
 from neotta.evaluate.machine import _processor
 from neotta.evaluate.records import Records
 
@@ -70,7 +69,7 @@ def cost(method, **changes):
         "flops_per_image": 1.5e9,
         **changes,
     }
-    return Cost(method, "paper", {}, Conditions("digits"), threads=1, image_size=(32, 32), **figures)
+    return Cost(method, "paper", {}, CostConditions("digits"), threads=1, image_size=(32, 32), **figures)
 
 
 def test_the_table_lists_the_cheapest_first():

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from neotta.cli.app import app
 from neotta.cli.compare import render
 from neotta.errors import NeottaError
-from neotta.evaluate.compare import compare
+from neotta.evaluate.comparison import compare
 from neotta.evaluate.records import Records, content_key
 
 

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from neotta.cli.demo import demo as command
 from neotta.data import digits
 from neotta.data.corruptions import CORRUPTIONS, corrupt
-from neotta.demo import Answers, Demo, Domain, run, sign_test
 from neotta.errors import OptionError
+from neotta.evaluate.demo import Demo, DemoDomain, run, sign_test
+from neotta.evaluate.predictions import PredictionStats, RunResult
 from neotta.models.load import load_model
 from neotta.report.demo import demo_page, summary, title
 from neotta.report.terminal import bar, demo_table
@@ -37,12 +38,13 @@ def page(results) -> str:
     return demo_page(results, seconds=1.0)
 
 
-def made_up(without: list[int], neo: list[int], labels: list[int], name: str = "fog") -> Domain:
+def made_up(without: list[int], neo: list[int], labels: list[int], name: str = "fog") -> DemoDomain:
     def answers(classes):
-        return Answers(np.array(classes), np.full(len(classes), 0.5, np.float32))
+        sure = torch.full((len(classes),), 0.5)
+        stats = PredictionStats(torch.tensor(labels), torch.tensor(classes), sure, sure, sure, sure)
+        return RunResult([str(row) for row in range(len(classes))], [name] * len(classes), stats, 10)
 
-    images = np.zeros((len(labels), 32, 32, 3), np.uint8)
-    return Domain(name, images, np.array(labels), answers(without), answers(neo))
+    return DemoDomain(name, answers(without), answers(neo), lambda row: np.zeros((32, 32, 3), np.uint8))
 
 
 # ---- the numbers
@@ -69,10 +71,10 @@ def test_accuracies_are_those_of_the_equations(results, name):
     domain = next(domain for domain in results.domains if domain.name == name)
     for ours, input in ((domain.without, embeddings), (domain.neo, centred)):
         expected = (input @ weight.T + bias).softmax(dim=1).max(dim=1)
-        assert (ours.classes == expected.indices.numpy()).all()
-        np.testing.assert_allclose(ours.confidence, expected.values.numpy(), atol=1e-4)
-    assert domain.accuracy_neo == np.mean(domain.neo.classes == labels)
-    assert domain.accuracy_without == np.mean(domain.without.classes == labels)
+        assert torch.equal(ours.stats.predicted, expected.indices)
+        np.testing.assert_allclose(ours.stats.confidence, expected.values.numpy(), atol=1e-4)
+    assert domain.accuracy_neo == np.mean(domain.neo.stats.predicted.numpy() == labels)
+    assert domain.accuracy_without == np.mean(domain.without.stats.predicted.numpy() == labels)
 
 
 def test_every_corruption_is_there_and_the_clean_images_first(results):
@@ -84,8 +86,8 @@ def test_every_corruption_is_there_and_the_clean_images_first(results):
 def test_the_same_seed_gives_the_same_answers():
     first, second = (run(seed=1, samples=8) for _ in range(2))
     for one, other in zip(first.domains, second.domains, strict=True):
-        assert (one.images == other.images).all()
-        assert (one.neo.confidence == other.neo.confidence).all()
+        assert (one.image(5) == other.image(5)).all()
+        assert torch.equal(one.neo.stats.confidence, other.neo.stats.confidence)
     assert (run(seed=2, samples=8).clean.labels != first.clean.labels).any()
 
 

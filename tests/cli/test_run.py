@@ -109,7 +109,8 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     words = ["--methods", "none,neo-continual:alpha=0.05|0.1,debias=true", "--methods", "tent@original:lr=1e-4"]
     words += ["--model", "timm:vit_tiny_patch16_224", "--checkpoint", "w.safetensors", "--num-classes", "10"]
     words += ["--data", "imagenet-c=some where", "--domains", "fog/5,*/3", "--seeds", "2020,", "--samples", "64,-1"]
-    words += ["--protocol", "hold-out", "--stream", "few-classes", "--stream-option", "classes=3", "--evaluate", "100"]
+    words += ["--protocol", "hold-out", "--order", "few-classes", "--order-option", "classes=3"]
+    words += ["--held-out-samples", "100"]
     words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false", "--model-option", "preprocess.resize=256"]
     first = run(*words, "--print-config")
     assert first.returncode == 0, first.stderr
@@ -121,8 +122,8 @@ def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
     assert [method.method for method in plan.methods] == ["none", "neo-continual", "tent"]
     assert plan.methods[1].options == {"alpha": [0.05, 0.1], "debias": True}
     assert (plan.methods[2].preset, plan.methods[2].options) == ("original", {"lr": 1e-4})
-    assert (plan.seeds, plan.samples, plan.evaluate) == ([2020], [64, -1], 100)
-    assert plan.stream_options == {"classes": 3}
+    assert (plan.seeds, plan.samples, plan.held_out_samples) == ([2020], [64, -1], 100)
+    assert plan.order_options == {"classes": 3}
     changed = run("--config", "plan.toml", "--seeds", "2", "--print-config")
     assert "seeds = [\n    2020,\n    1234,\n]" in changed.stdout
     further = run("--config", "plan.toml", "--model-option", "preprocess.crop=true", "--print-config")
@@ -161,7 +162,7 @@ def test_yaml_says_the_same_as_toml(tmp_path):
         ("plan.toml", "xyz = 3\n", "'plan.toml' has the unknown entry 'xyz': known: model, "),
         ("plan.toml", "samples = -7\n", "'plan.toml': entry 'samples.0' of the plan is -7: "),
         ("plan.toml", "batch_sizes = [8, 0]\n", "'plan.toml': entry 'batch_sizes.1' of the plan is 0: "),
-        ("plan.toml", "evaluate = -5\n", "'plan.toml': entry 'evaluate' of the plan is -5: "),
+        ("plan.toml", "held_out_samples = -5\n", "'plan.toml': entry 'held_out_samples' of the plan is -5: "),
         ("plan.toml", "severities = 9\n", "'plan.toml': entry 'severities.0' of the plan is 9: "),
         ("plan.toml", 'methods = [{metod = "neo"}]\n', "'plan.toml': a method of the plan needs the entry 'method'"),
         (
@@ -194,14 +195,14 @@ def test_mistakes_in_a_configuration_are_one_line(run, tmp_path, name, text, mes
     ("words", "message"),
     [
         (["--seeds", "two"], "--seeds takes whole numbers with commas between them, got 'two'"),
-        (["--stream-option", "classes"], "--stream-option takes NAME=VALUE, got 'classes'"),
-        (["--stream", "few-classes"], "'few-classes' goes with the protocol 'hold-out', not 'online'"),
-        (["--stream", "correlated", "--protocol", "hold-out"], "goes with the protocol 'online' or 'continual', not"),
-        (["--stream", "few-classes", "--protocol", "hold-out"], "needs the option 'classes'"),
-        (["--stream", "correlated", "--stream-option", "delt=1"], "has no option 'delt': did you mean 'delta'?"),
-        (["--stream-option", "ratio=2"], "the stream 'iid' of the protocol 'online' has no option 'ratio'"),
+        (["--order-option", "classes"], "--order-option takes NAME=VALUE, got 'classes'"),
+        (["--order", "few-classes"], "'few-classes' goes with the protocol 'hold-out', not 'online'"),
+        (["--order", "correlated", "--protocol", "hold-out"], "goes with the protocol 'online' or 'continual', not"),
+        (["--order", "few-classes", "--protocol", "hold-out"], "needs the option 'classes'"),
+        (["--order", "correlated", "--order-option", "delt=1"], "has no option 'delt': did you mean 'delta'?"),
+        (["--order-option", "ratio=2"], "the order 'iid' of the protocol 'online' has no option 'ratio'"),
         (["--cache", "x", "--no-cache"], "--cache and --no-cache contradict each other"),
-        (["--predictions", "a.txt"], "--predictions takes a .csv or .parquet file"),
+        (["--predictions", "a.txt"], "predictions go to a .csv or .parquet file, got 'a.txt'"),
         (["--methods", "tnet"], "unknown method 'tnet': did you mean 'tent'?"),
     ],
 )

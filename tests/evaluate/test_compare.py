@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from support.benches import open_bench
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.compare import compare
+from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.workbench import Workbench
 
 SEEDS = (1, 2, 3)
 DOMAINS = ("clean", "fog/3", "fog/5", "snow/3", "snow/5")
@@ -291,8 +291,8 @@ def test_a_method_against_the_baseline_is_the_baseline_against_the_method_revers
 
 def test_real_records():
     plan = {"corruptions": ["clean", "contrast", "fog"], "methods": "none,neo,neo-bn", "seeds": 2, "samples": [64]}
-    workbench = Workbench(Plan.make(plan), workers=0)
-    records = [workbench.execute(run) for run in workbench.runs()]
+    workbench = open_bench(Plan.make(plan))
+    records = [workbench.record(run) for run in workbench.runs()]
     (block,) = compare(records).blocks
     assert block.methods == ("none", "neo", "neo-bn")
     assert block.average["neo"].mean > block.average["none"].mean

@@ -16,8 +16,8 @@ from neotta.adapters import registry
 from neotta.adapters.declaration import Declaration
 from neotta.errors import InputError, OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
 from neotta.evaluate._cost_worker import PeakMemory, count_flops, counted_passes, measure, sharpen
-from neotta.evaluate._process import ask
-from neotta.evaluate.costs import measure_cost, measure_costs
+from neotta.evaluate.costs import measure_costs
+from neotta.evaluate.fresh_process import ask
 
 MODEL = "timm:vit_tiny_patch16_224"
 TINY = {"pretrained": False, "img_size": 32, "depth": 2, "embed_dim": 48, "num_heads": 3, "num_classes": 10}
@@ -129,7 +129,7 @@ def test_progress_is_told_and_each_cost_given_as_soon_as_it_is_known(measured):
 
 def test_too_long_is_too_long():
     with pytest.raises(WorkerError, match=r"measuring the plain model took longer than 0.01 s"):
-        measure_cost("neo", MODEL, timeout=0.01, **CONDITIONS)
+        measure_costs(["neo"], MODEL, timeout=0.01, **CONDITIONS)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_too_long_is_too_long():
     ],
 )
 def test_what_happens_in_a_process_is_told(tmp_path, monkeypatch, work, error, message):
-    lines = ["import os", "from neotta import errors", "from neotta.evaluate._process import serve"]
+    lines = ["import os", "from neotta import errors", "from neotta.evaluate.fresh_process import serve"]
     lines += ["def work(task):", f"    {work}", "serve(work)"]
     (tmp_path / "neotta_test_work.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -152,7 +152,7 @@ def test_what_happens_in_a_process_is_told(tmp_path, monkeypatch, work, error, m
 
 
 def test_an_answer_is_not_mixed_with_what_is_printed(tmp_path, monkeypatch):
-    lines = ["from neotta.evaluate._process import serve", "def work(task):", "    print('loading ...')"]
+    lines = ["from neotta.evaluate.fresh_process import serve", "def work(task):", "    print('loading ...')"]
     lines += ["    return {**task, 'answer': 'ä'}", "serve(work)"]
     (tmp_path / "neotta_test_print.py").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -177,7 +177,7 @@ def test_an_answer_is_not_mixed_with_what_is_printed(tmp_path, monkeypatch):
 )
 def test_wrong_options_are_named_before_any_process_starts(method, wrong, message):
     with pytest.raises(OptionError, match=message):
-        measure_cost(method, MODEL, **wrong)
+        measure_costs({method: wrong.pop("options", {})}, MODEL, **wrong)
 
 
 def test_an_unknown_method_is_named():
@@ -188,7 +188,7 @@ def test_an_unknown_method_is_named():
 def test_a_method_of_a_script_cannot_be_measured(own_methods, monkeypatch):
     monkeypatch.setattr(registry.find("hoarder"), "__module__", "__main__")
     with pytest.raises(OptionError, match="module of its own"):
-        measure_cost("hoarder", MODEL, **CONDITIONS)
+        measure_costs(["hoarder"], MODEL, **CONDITIONS)
 
 
 # ---- the parts of the worker

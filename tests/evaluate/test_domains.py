@@ -10,7 +10,6 @@ from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.errors import DataError
 from neotta.evaluate.domains import Domains
-from neotta.evaluate.plan import Plan
 from neotta.models.preprocess import Preprocess
 
 
@@ -18,8 +17,8 @@ def opened(tmp_path, classes, labels):
     """What becomes of the labels 0, 1 and 2 of data with these classes, for a model with these labels."""
     images = np.zeros((3, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "set.npz", images=images, labels=np.arange(3), classes=np.array(classes))
-    domains = Domains(Plan(data=str(tmp_path / "set.npz")), labels, Preprocess(size=(8, 8)))
-    return domains.dataset(domains.names[0]).labels.tolist()
+    domains = Domains(str(tmp_path / "set.npz"), labels, Preprocess(size=(8, 8)))
+    return domains.dataset(domains.names()[0]).labels.tolist()
 
 
 def test_names_decide_whatever_joins_their_words(tmp_path):
@@ -51,8 +50,7 @@ def test_names_that_are_shared_in_part_are_refused(tmp_path):
 
 
 def test_clean_images_stand_beside_all_corruptions():
-    plan = Plan(corruptions=["clean", "all", "fog"], severities=[3])
-    names = Domains(plan, None, Preprocess(size=(8, 8))).names
+    names = Domains("digits", None, Preprocess(size=(8, 8)), corrupted=True).names(["clean", "all", "fog"], [3])
     assert names == ("clean", *(f"{name}/3" for name in CORRUPTIONS))
 
 
@@ -61,7 +59,6 @@ def test_a_broken_first_image_does_not_decide(tmp_path, corruptions):
     for number in range(1, 3):
         PIL.Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")
     (tmp_path / "0.png").write_bytes(b"no image")
-    plan = Plan.make({"data": str(tmp_path), "corruptions": corruptions})
-    domains = Domains(plan, None, Preprocess((32, 32), 40, crop=True))
+    domains = Domains(str(tmp_path), None, Preprocess((32, 32), 40, crop=True), corrupted=bool(corruptions))
     assert domains.preprocess.resize is None
-    assert domains.dataset(domains.names[0]).read(1).shape == (32, 32, 3)
+    assert domains.dataset(domains.names(corruptions)[0]).read(1).shape == (32, 32, 3)

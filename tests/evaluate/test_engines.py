@@ -5,18 +5,17 @@ import multiprocessing
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.benches import PlanBench, lasting, open_bench, sweep
 
 from neotta.errors import MissingExtraError, NeottaError
-from neotta.evaluate.engines import Job, Setup, choose, local, processes
+from neotta.evaluate.engines import processes
 from neotta.evaluate.engines import ray as ray_engine
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records
-from neotta.evaluate.sweep import Watcher, sweep
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.sweep import Watcher, choose_engine
 
 pytestmark = pytest.mark.slow
 PLAN = Plan.make(
@@ -31,59 +30,52 @@ PLAN = Plan.make(
 )
 
 
-@dataclass(frozen=True)
-class Fragile(Setup):
-    """Opens a workbench whose process is killed: twice by one run of neo, once by one of t3a."""
+class FragileBench(PlanBench):
+    """A workbench whose workers are killed: twice by one run of neo, once by one of t3a."""
 
-    marks: Path = Path()
-
-    def open(self):
-        return FragileBench(self)
+    def opener(self, **changes):
+        return functools.partial(FragileWorker, super().opener(**changes), self.marks)
 
 
-class FragileBench:
+class FragileWorker:
     """Opens its workbench when it is needed: what dies at once need not have loaded the model, which takes seconds."""
 
-    def __init__(self, setup):
-        self._setup = setup
+    def __init__(self, opener, marks):
+        self._opener, self._marks = opener, marks
 
     @functools.cached_property
     def _bench(self):
-        return Setup.open(self._setup)
+        return self._opener()
 
     @property
     def embeddings(self):
         return self._bench.embeddings
 
-    def execute(self, run):
-        deaths = len(list(self._setup.marks.glob(f"{run.method}-*")))
+    def execute(self, run, *, resumable):
+        deaths = len(list(self._marks.glob(f"{run.method}-*")))
         if run.seed == 2020 and deaths < {"neo": 2, "t3a": 1}.get(run.method, 0):
-            (self._setup.marks / f"{run.method}-{deaths}").touch()
+            (self._marks / f"{run.method}-{deaths}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._bench.execute(run)
+        return self._bench.execute(run, resumable=resumable)
 
 
-@dataclass(frozen=True)
-class Stillborn(Setup):
-    def open(self):
-        os.kill(os.getpid(), signal.SIGKILL)
+class StillbornBench(PlanBench):
+    def opener(self, **changes):
+        return die
 
 
-def lasting(records):
-    """What does not depend on when and how fast it was done."""
-    return {
-        record["key"]: {name: value for name, value in record.items() if name not in ("time", "seconds", "sha256")}
-        for record in records
-    }
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def check_deadly_runs(engine, tmp_path, expected):
     """A run that kills its worker once is repeated; one that does so twice has failed; the others do not suffer."""
     marks = tmp_path / "marks"
     marks.mkdir()
-    bench = Workbench(PLAN, cache=tmp_path / "cache", workers=0)
+    bench = open_bench(PLAN, kind=FragileBench)
+    bench.marks = marks
     bench.fill(bench.runs())
-    records = lasting(engine(Job(bench, Fragile(PLAN, tmp_path / "cache", 0, None, marks), bench.runs(), 2)))
+    records = lasting(record for record, _ in engine(bench, bench.runs(), 2, set()))
     assert sorted(path.name for path in marks.iterdir()) == ["neo-0", "neo-1", "t3a-0"]
     assert records.keys() == expected.keys()
     failed = [record for record in records.values() if record["status"] == "failed"]
@@ -94,15 +86,16 @@ def check_deadly_runs(engine, tmp_path, expected):
 
 @pytest.fixture(scope="module")
 def expected():
-    bench = Workbench(PLAN, workers=0)
-    return lasting(local.execute(Job(bench, Setup(PLAN, None, 0, None), bench.runs())))
+    bench = open_bench(PLAN)
+    return lasting(bench.record(run) for run in bench.runs())
 
 
 @pytest.fixture(scope="module")
 def cluster():
     ray = pytest.importorskip("ray")
     before = os.environ["PYTHONPATH"]
-    os.environ["PYTHONPATH"] = os.pathsep.join([before, str(Path(__file__).parent)])  # workers import this file
+    folders = map(str, Path(__file__).parents[:2])  # workers import this file, and what it imports
+    os.environ["PYTHONPATH"] = os.pathsep.join([before, *folders])
     try:
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # no room, no right to: this says nothing about the engine
@@ -123,7 +116,7 @@ def test_several_processes_give_the_same_records_even_if_one_is_killed(tmp_path,
                 os.kill(self.pid, signal.SIGKILL)
 
     killer = Killer()
-    summary = sweep(PLAN, tmp_path / "results.jsonl", jobs=2, workers=0, progress=killer)
+    summary = sweep(PLAN, tmp_path / "results.jsonl", jobs=2, progress=killer)
     assert killer.pid is not None
     assert (summary.done, summary.failed) == (8, [])
     assert lasting(Records(tmp_path / "results.jsonl").read()) == expected
@@ -136,15 +129,14 @@ def test_runs_that_kill_their_process(tmp_path, expected):
 
 
 def test_processes_that_cannot_begin_are_an_error(tmp_path):
-    bench = Workbench(PLAN, workers=0)
-    job = Job(bench, Stillborn(PLAN, None, 0, None), bench.runs(), 2)
+    bench = open_bench(PLAN, kind=StillbornBench)
     with pytest.raises(NeottaError, match="die before they can begin"):
-        list(choose("local", 2)(job))
+        list(choose_engine("local", 2)(bench, bench.runs(), 2, set()))
     assert multiprocessing.active_children() == []
 
 
 def test_ray_gives_the_same_records(tmp_path, expected, cluster):
-    summary = sweep(PLAN, tmp_path / "results.jsonl", jobs=2, workers=0, engine="ray")
+    summary = sweep(PLAN, tmp_path / "results.jsonl", jobs=2, engine="ray")
     assert (summary.done, summary.failed) == (8, [])
     assert lasting(Records(tmp_path / "results.jsonl").read()) == expected
 
@@ -156,4 +148,4 @@ def test_ray_survives_the_loss_of_workers(tmp_path, expected, cluster):
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'neotta\[ray\]'"):
-        choose("ray", 2)
+        choose_engine("ray", 2)

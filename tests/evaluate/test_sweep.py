@@ -1,29 +1,22 @@
 from __future__ import annotations
 
+import functools
 import resource
+from collections import Counter
 
 import pytest
-import torch
+from support.benches import lasting, open_bench, same_predictions, sweep
 
 from neotta.errors import DataError, NeottaError, OptionError, StorageError, UnknownMethodError
 from neotta.evaluate.plan import Plan, split_methods
 from neotta.evaluate.records import Records
-from neotta.evaluate.sweep import Watcher, sweep
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.sweep import Watcher
 
 SMALL = {"corruptions": ["contrast", "fog"], "severities": [3], "seeds": 2, "samples": [48], "methods": "none,neo"}
 
 
 def plan(**changes):
     return Plan.make({**SMALL, **changes})
-
-
-def lasting(records):
-    """What does not depend on when and how fast it was done."""
-    return {
-        record["key"]: {name: value for name, value in record.items() if name not in ("time", "seconds", "sha256")}
-        for record in records
-    }
 
 
 class Notes(Watcher):
@@ -47,15 +40,15 @@ class Notes(Watcher):
 
 def test_what_is_recorded_is_not_done_again(tmp_path):
     path = tmp_path / "results.jsonl"
-    first = sweep(plan(), path, workers=0)
+    first = sweep(plan(), path)
     assert (first.done, first.skipped, first.failed) == (8, 0, [])
     before = path.read_bytes()
-    again = sweep(plan(), path, workers=0)
+    again = sweep(plan(), path)
     assert (again.done, again.skipped, again.keys) == (0, 8, first.keys)
     assert path.read_bytes() == before
-    more = sweep(plan(methods="none,neo,lame"), path, workers=0)
+    more = sweep(plan(methods="none,neo,lame"), path)
     assert (more.done, more.skipped) == (4, 8)
-    forced = sweep(plan(), path, workers=0, force=True)
+    forced = sweep(plan(), path, force=True)
     assert (forced.done, forced.skipped) == (8, 0)
     assert len(path.read_bytes().splitlines()) == 20
     assert len(Records(path).read()) == 12
@@ -64,19 +57,19 @@ def test_what_is_recorded_is_not_done_again(tmp_path):
 def test_an_interrupted_sweep_continues(tmp_path):
     path = tmp_path / "results.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        sweep(plan(), path, workers=0, cache=tmp_path / "cache", progress=Notes(stop_after=3))
+        sweep(plan(), path, cache=tmp_path / "cache", progress=Notes(stop_after=3))
     assert len(Records(path).read()) == 3
     rest = Notes()
-    summary = sweep(plan(), path, workers=0, cache=tmp_path / "cache", progress=rest)
+    summary = sweep(plan(), path, cache=tmp_path / "cache", progress=rest)
     assert (summary.done, summary.skipped, rest.images) == (5, 3, 0)
     assert len(path.read_bytes().splitlines()) == 8
     whole = tmp_path / "whole.jsonl"
-    sweep(plan(), whole, workers=0)
+    sweep(plan(), whole)
     assert lasting(Records(path).read()) == lasting(Records(whole).read())
 
 
 def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
-    settings = {"cache": tmp_path / "cache", "workers": 0}
+    settings = {"cache": tmp_path / "cache"}
     wanted = plan(samples=[150], seeds=1)
     notes = Notes(stop_encoding=True)
     with pytest.raises(KeyboardInterrupt):
@@ -91,23 +84,23 @@ def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
 def test_a_failed_run_is_recorded_and_tried_again(tmp_path):
     path = tmp_path / "results.jsonl"
     wanted = plan(methods="neo-bn,neo", seeds=1)
-    summary = sweep(wanted, path, workers=0)
+    summary = sweep(wanted, path)
     assert (summary.done, [record["method"] for record in summary.failed]) == (4, ["neo-bn", "neo-bn"])
     assert all("BatchNorm" in record["error"] for record in summary.failed)
-    again = sweep(wanted, path, workers=0)
+    again = sweep(wanted, path)
     assert (again.done, again.skipped, len(again.failed)) == (2, 2, 2)
     assert len(Records(path).read()) == 4
 
 
 def test_runs_whose_data_are_missing_fail_and_the_rest_goes_on(tmp_path):
-    summary = sweep(plan(samples=[48, 5000], seeds=1), tmp_path / "results.jsonl", workers=0)
+    summary = sweep(plan(samples=[48, 5000], seeds=1), tmp_path / "results.jsonl")
     assert (summary.done, len(summary.failed)) == (8, 4)
     assert all("5000 samples are asked for" in record["error"] for record in summary.failed)
     assert len({record["key"] for record in summary.failed}) == 4
 
 
 def test_the_same_run_asked_for_twice_is_done_once(tmp_path):
-    summary = sweep(plan(methods="neo,neo:weighting=sample", seeds=1), tmp_path / "results.jsonl", workers=0)
+    summary = sweep(plan(methods="neo,neo:weighting=sample", seeds=1), tmp_path / "results.jsonl")
     assert (summary.done, summary.skipped, len(summary.keys)) == (2, 2, 2)
 
 
@@ -125,56 +118,57 @@ def test_the_same_run_asked_for_twice_is_done_once(tmp_path):
 def test_mistakes_are_found_before_anything_is_done(tmp_path, changes, settings, error, match):
     path = tmp_path / "results.jsonl"
     with pytest.raises(error, match=match):
-        sweep(plan(**changes), path, workers=0, **settings)
+        sweep(plan(**changes), path, **settings)
     assert not path.exists()
 
 
 def test_a_cache_that_cannot_be_written_to_is_a_clear_error(tmp_path):
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(StorageError, match="embeddings cannot be kept in"):
-        sweep(plan(), tmp_path / "results.jsonl", workers=0, cache=tmp_path / "cache")
+        sweep(plan(), tmp_path / "results.jsonl", cache=tmp_path / "cache")
     assert issubclass(StorageError, NeottaError)
 
 
 def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
     """The limit on the size of files stands for the size of the disk."""
     path = tmp_path / "results.jsonl"
-    sweep(plan(seeds=1), path, workers=0)
+    sweep(plan(seeds=1), path)
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
     try:
         with pytest.raises(StorageError, match=r"the results cannot be written.*what was recorded before is safe"):
-            sweep(plan(), path, workers=0)
+            sweep(plan(), path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
-    assert sweep(plan(), path, workers=0).done == 4
+    assert sweep(plan(), path).done == 4
 
 
 @pytest.mark.parametrize("protocol", ["online", "hold-out"])
-def test_a_longer_run_goes_on_where_a_shorter_one_stopped(protocol):
+def test_a_longer_run_goes_on_where_a_shorter_one_stopped(protocol, monkeypatch):
     counts = [5, 16, 40, 48, 50]
     changes = {"methods": "none,neo,neo-continual,t3a,lame,tent", "seeds": 1, "corruptions": ["contrast"]}
-    changes |= {"batch_sizes": [8], "protocol": protocol, "evaluate": 20}
-    together = Workbench(plan(**changes, samples=counts), workers=0)
-    alone = {count: Workbench(plan(**changes, samples=[count]), workers=0) for count in counts}
-    seen = dict.fromkeys(changes["methods"].split(","), 0)
+    changes |= {"batch_sizes": [8], "protocol": protocol, "held_out_samples": 20}
+    together = open_bench(plan(**changes, samples=counts))
+    alone = {count: open_bench(plan(**changes, samples=[count])) for count in counts}
+    seen, batches = Counter(), together.runner._batches
 
-    def count(method, samples):
-        seen[method] += samples
+    def count(order, start, stop, *, make):
+        seen[run.method] += stop - start
+        return make(order, start, stop)
 
+    for name in ("embeddings", "images"):
+        monkeypatch.setattr(batches, name, functools.partial(count, make=getattr(batches, name)))
     for run in together.runs():
-        mine, other = together.predict(run, count), alone[run.samples].predict(run)
-        assert torch.equal(mine.tensor(), other.tensor())
-        assert (mine.ids, mine.labels) == (other.ids, other.labels)
+        same_predictions(together.predict(run, resumable=True), alone[run.samples].predict(run))
     scored = 0 if protocol == "online" else 20 * len(counts)
     assert set(seen.values()) == {5 + 16 + 24 + 8 + 2 + scored}  # only the first run, of no full batch, is started over
 
 
 def test_shorter_runs_come_first(tmp_path):
     notes = Notes()
-    sweep(plan(samples=[-1, 8, 32], seeds=1, methods="neo"), tmp_path / "results.jsonl", workers=0, progress=notes)
+    sweep(plan(samples=[-1, 8, 32], seeds=1, methods="neo"), tmp_path / "results.jsonl", progress=notes)
     assert [run.samples for run in notes.runs] == [8, 32, -1] * 2
 
 

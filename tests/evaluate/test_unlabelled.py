@@ -13,18 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from rich.console import Console
+from support.benches import open_bench
 
 from neotta.cli.unlabelled import render_unlabelled
 from neotta.data import digits
 from neotta.data.corruptions import corrupt
 from neotta.errors import MissingExtraError, OptionError
-from neotta.evaluate.meaning import meaning
-from neotta.evaluate.outputs import Outputs
+from neotta.evaluate.explanations import explain
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.predictions import Predictions, write_predictions
-from neotta.evaluate.scores import UNKNOWN, Facts
-from neotta.evaluate.unlabelled import Shift, unlabelled_report
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.prediction_files import write_predictions
+from neotta.evaluate.predictions import UNKNOWN, PredictionStats, RunResult
+from neotta.evaluate.unlabelled import Shift, reported_runs, unlabelled_report
 
 COUNT = 120
 
@@ -42,11 +41,11 @@ def write_images(folder, corruption=None, labelled=False, count=COUNT):
 
 
 def bench(folder, methods="none,neo", **more):
-    return Workbench(Plan.make({"data": str(folder), "methods": methods, "seeds": 1, "samples": -1, **more}), workers=0)
+    return open_bench(Plan.make({"data": str(folder), "methods": methods, "seeds": 1, "samples": -1, **more}))
 
 
 def made(workbench):
-    return unlabelled_report(workbench, workbench.runs())
+    return unlabelled_report(workbench, reported_runs(workbench.runs()))
 
 
 def shown(report):
@@ -99,16 +98,16 @@ def test_scale_does_not_matter_for_the_ratios(scale):
 def test_changed_predictions_are_counted(foggy):
     workbench, report = foggy
     none, neo, tent, _ = workbench.runs()
-    logits = {run.method: workbench.predict(run).tensor() for run in (none, neo, tent)}
+    found = {run.method: workbench.predict(run).stats for run in (none, neo, tent)}
     changes = {change.method: change for change in report.changes}
     assert set(changes) == {"neo", "tent"}
     for method, change in changes.items():
-        before, after = logits["none"].argmax(1), logits[method].argmax(1)
+        before, after = found["none"].predicted, found[method].predicted
         assert change.samples == COUNT
         assert change.changed == int((before != after).sum())
         assert change.histogram_before.tolist() == torch.bincount(before, minlength=10).tolist()
         assert change.histogram_after.tolist() == torch.bincount(after, minlength=10).tolist()
-        confidence = float(logits[method].softmax(1).max(1).values.mean())
+        confidence = float(found[method].confidence.mean())
         assert change.after["confidence"] == pytest.approx(confidence)
         assert change.after["entropy"] > 0
         assert (change.fixed, change.broken) == (None, None)
@@ -130,9 +129,9 @@ def test_the_surest_disagreements_are_shown(foggy):
     change = report.changes[0]
     before, after = report.predictions["none"], report.predictions["neo"]
     disagree = [
-        (min(before.confidence[row], after.confidence[row]), before.ids[row])
+        (min(before.stats.confidence[row], after.stats.confidence[row]), before.ids[row])
         for row in range(COUNT)
-        if before.classes[row] != after.classes[row]
+        if before.stats.predicted[row] != after.stats.predicted[row]
     ]
     expected = [name for _, name in sorted(disagree, reverse=True)[:10]]
     assert [example.id for example in change.examples] == expected
@@ -141,12 +140,12 @@ def test_the_surest_disagreements_are_shown(foggy):
 
 
 def test_the_text_is_honest(foggy, plain):
-    text = " ".join(meaning(foggy[1]))
+    text = " ".join(explain(foggy[1]))
     assert "Without labels nobody can tell whether the changed predictions are better" in text
     assert "NEO has something to remove" in text
     assert "label the images whose prediction changed" in text
     assert "neo-bn could not be run: UnsupportedModelError" in text
-    text = " ".join(meaning(plain))
+    text = " ".join(explain(plain))
     assert "is to be expected by chance" in text
     assert "nobody can tell" in text or "no prediction changes" in text
     page = shown(foggy[1])
@@ -160,12 +159,12 @@ def test_labels_tell_the_rest(tmp_path):
     (change,) = report.changes
     truth = {f"{label}/{index}.png": label for index, label in enumerate(digits("test").labels)}
     before, after = report.predictions["none"], report.predictions["neo"]
-    right = np.array([[truth[name] == found for name, found in zip(each.ids, each.classes, strict=True)]
+    right = np.array([[truth[name] == found for name, found in zip(each.ids, each.stats.predicted, strict=True)]
                       for each in (before, after)])  # fmt: skip
     assert change.fixed == int((~right[0] & right[1]).sum())
     assert change.broken == int((right[0] & ~right[1]).sum())
     assert change.after["top1"] - change.before["top1"] == pytest.approx(100 * (change.fixed - change.broken) / COUNT)
-    text = " ".join(meaning(report))
+    text = " ".join(explain(report))
     assert f"{change.fixed} of them became right" in text
     assert "nobody can tell" not in text
     assert "top-1" in shown(report)
@@ -200,12 +199,12 @@ def test_one_setting_is_reported(tmp_path):
     assert list(report.predictions) == ["none", "neo"]
     assert len(report.predictions["neo"].ids) == 16
     with pytest.raises(OptionError, match="at least one run"):
-        unlabelled_report(workbench, [])
+        reported_runs([])
 
 
 def test_domains_of_a_continual_run_are_told_apart():
     plan = {"corruptions": ["clean", "fog"], "protocol": "continual", "methods": "neo", "seeds": 1, "samples": [32]}
-    workbench = Workbench(Plan.make(plan), workers=0)
+    workbench = open_bench(Plan.make(plan))
     report = made(workbench)
     assert set(report.shifts) == {"clean", "fog/5"}
     assert {change.domain: change.samples for change in report.changes} == {"clean": 32, "fog/5": 32}
@@ -215,7 +214,7 @@ def test_one_sided_predictions_are_warned_of(tmp_path):
     source = digits("test")
     for index in np.flatnonzero(source.labels == 3):
         Image.fromarray(source.read(index)).save(tmp_path / f"{index}.png")
-    text = " ".join(meaning(made(bench(tmp_path))))
+    text = " ".join(explain(made(bench(tmp_path))))
     assert "% of the plain predictions are class '3'" in text
 
 
@@ -234,21 +233,22 @@ def test_csv(foggy, tmp_path):
     changed = sum(row["none.prediction"] != row["neo.prediction"] for row in rows)
     assert changed == report.changes[0].changed
     known = report.predictions["neo"]
-    for row, name, found, confidence in zip(rows, known.ids, known.classes, known.confidence, strict=True):
+    columns = known.ids, known.stats.predicted.tolist(), known.stats.confidence.tolist()
+    for row, name, found, confidence in zip(rows, *columns, strict=True):
         assert (row["id"], row["neo.prediction"]) == (name, str(found))
         assert float(row["neo.confidence"]) == pytest.approx(confidence, abs=1e-6)
 
 
-def outputs(ids, logits, labels=None):
+def result(ids, logits, labels=None):
     known = [UNKNOWN if label is None else label for label in labels or [None] * len(ids)]
-    facts = Facts.of(torch.tensor(logits), torch.tensor(known))
-    return Outputs(list(ids), ["d"] * len(ids), facts, [torch.tensor(logits)])
+    stats = PredictionStats.of(torch.tensor(logits), torch.tensor(known))
+    return RunResult(list(ids), ["d"] * len(ids), stats, len(logits[0]))
 
 
 def test_labels_names_and_gaps(tmp_path):
     both = {
-        "none": Predictions.of(outputs("ab", [[0.0, 1.0], [2.0, 0.0]], [1, None])),
-        "neo": Predictions.of(outputs("b", [[0.0, 0.0]])),
+        "none": result("ab", [[0.0, 1.0], [2.0, 0.0]], [1, None]),
+        "neo": result("b", [[0.0, 0.0]]),
     }
     write_predictions(tmp_path / "p.csv", both, ["cat", 'dog, "big"'])
     rows = list(csv.reader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
@@ -264,9 +264,9 @@ def test_parquet(foggy, tmp_path):
     _, report = foggy
     write_predictions(tmp_path / "p.parquet", report.predictions)
     table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
-    assert table["id"] == list(report.predictions["none"].ids)
-    assert table["neo.prediction"] == report.predictions["neo"].classes.tolist()
-    assert table["neo.confidence"] == report.predictions["neo"].confidence.tolist()
+    assert table["id"] == report.predictions["none"].ids
+    assert table["neo.prediction"] == report.predictions["neo"].stats.predicted.tolist()
+    assert table["neo.confidence"] == report.predictions["neo"].stats.confidence.tolist()
 
 
 def test_files_that_cannot_be_written(foggy, tmp_path, monkeypatch):

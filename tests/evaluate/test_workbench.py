@@ -7,19 +7,20 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from sklearn.metrics import accuracy_score, log_loss, top_k_accuracy_score
+from support.benches import PlanBench, open_bench, same_predictions
 
 import neotta
 from neotta.data import digits
 from neotta.errors import DataError, OptionError
-from neotta.evaluate import metrics
 from neotta.evaluate.plan import MethodPlan, Plan
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.predictions import PredictionStats
 
 EVERY = {"corruptions": ["clean", "contrast", "fog"], "severities": [3], "seeds": 1, "samples": [96]}
 
 
 def bench(tmp_path=None, **plan):
-    return Workbench(Plan.make({**EVERY, **plan}), cache=tmp_path, workers=0)
+    return open_bench(Plan.make({**EVERY, **plan}), cache=tmp_path)
 
 
 def by_method(records):
@@ -28,9 +29,9 @@ def by_method(records):
 
 def test_the_online_protocol_agrees_with_doing_it_by_hand():
     workbench = bench(methods="none,neo")
-    records = by_method(workbench.execute(run) for run in workbench.runs())
+    records = by_method(workbench.record(run) for run in workbench.runs())
     assert all(record["status"] == "ok" for record in records.values())
-    stream = workbench.phases(workbench.runs()[2])[0].stream
+    (stream,) = workbench.orders(workbench.runs()[2])
     dataset = workbench.data.dataset("contrast/3")
     images = torch.stack([workbench.loaded.preprocess(dataset.read(int(index))) for index in stream.index])
     labels = torch.from_numpy(dataset.labels[stream.index])
@@ -39,17 +40,22 @@ def test_the_online_protocol_agrees_with_doing_it_by_hand():
         with torch.no_grad():
             logits = torch.cat([model_(images[:64]), model_(images[64:])])
         mine = records[method, "contrast/3"]["metrics"]
-        assert mine["top1"] == pytest.approx(metrics.top_k(logits, labels))
-        assert mine["ece"] == pytest.approx(metrics.calibration_error(logits, labels), abs=1e-4)
-        assert mine["nll"] == pytest.approx(metrics.negative_log_likelihood(logits, labels), abs=1e-4)
+        assert mine["top1"] == pytest.approx(100 * accuracy_score(labels, logits.argmax(1)))
+        assert mine["top5"] == pytest.approx(100 * top_k_accuracy_score(labels, logits, k=5, labels=range(10)))
+        assert mine["nll"] == pytest.approx(log_loss(labels, logits.double().softmax(1), labels=range(10)), abs=1e-4)
     assert records["none", "clean"]["metrics"]["top1"] > 95
+
+
+class WithoutCache(PlanBench):
+    def _uses_cache(self, run):
+        return False
 
 
 def test_cached_and_direct_runs_agree():
     plan = Plan.make({**EVERY, "methods": "none,neo,neo-continual,t3a,lame,neo+lame", "batch_sizes": [10]})
-    cached, direct = Workbench(plan, workers=0), Workbench(plan, workers=0, cached=False)
+    cached, direct = open_bench(plan), open_bench(plan, kind=WithoutCache)
     for run in cached.runs():
-        torch.testing.assert_close(cached.predict(run).tensor(), direct.predict(run).tensor(), rtol=1e-5, atol=1e-5)
+        same_predictions(cached.predict(run), direct.predict(run), rtol=1e-5, atol=1e-5)
 
 
 def test_the_encoder_sees_each_image_once(tmp_path):
@@ -61,23 +67,23 @@ def test_the_encoder_sees_each_image_once(tmp_path):
     assert wanted <= 128
     workbench.fill(runs)
     for run in runs:
-        assert workbench.execute(run)["status"] == "ok"
+        assert workbench.record(run)["status"] == "ok"
     assert workbench.embeddings.encoded == wanted
     again = bench(tmp_path, methods="neo", seeds=2, samples=[64], corruptions=["fog"])
     for run in again.runs():
-        again.execute(run)
+        again.record(run)
     assert again.embeddings.encoded == 0
 
 
 def test_a_damaged_cache_is_moved_aside_and_made_anew(tmp_path):
     first = bench(tmp_path, methods="neo", corruptions=["fog"])
-    expected = first.execute(first.runs()[0])["metrics"]
+    expected = first.record(first.runs()[0])["metrics"]
     (file,) = tmp_path.glob("*/*.safetensors")
     content = file.read_bytes()
     file.write_bytes(content[:-5] + bytes([content[-5] ^ 3]) + content[-4:])
     second = bench(tmp_path, methods="neo", corruptions=["fog"])
     with pytest.warns(RuntimeWarning, match="damaged"):
-        assert second.execute(second.runs()[0])["metrics"] == expected
+        assert second.record(second.runs()[0])["metrics"] == expected
     assert len(list(tmp_path.glob("*/*.damaged"))) == 1
     assert second.embeddings.encoded == 96
 
@@ -91,51 +97,52 @@ def test_images_that_changed_are_encoded_again(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(source.read(index)).save(folder / f"{index}.png")
     plan = Plan.make({"data": str(tmp_path / "data"), "methods": "neo", "seeds": 1, "samples": [-1]})
-    Workbench(plan, cache=tmp_path / "cache", workers=0).execute(Workbench(plan, workers=0).runs()[0])
-    first = Workbench(plan, cache=tmp_path / "cache", workers=0)
-    first.execute(first.runs()[0])
+    open_bench(plan, cache=tmp_path / "cache").record(open_bench(plan).runs()[0])
+    first = open_bench(plan, cache=tmp_path / "cache")
+    first.record(first.runs()[0])
     assert first.embeddings.encoded == 0
     Image.fromarray(255 - source.read(0)).save(tmp_path / "data" / str(source.labels[0]) / "0.png")
-    second = Workbench(plan, cache=tmp_path / "cache", workers=0)
+    second = open_bench(plan, cache=tmp_path / "cache")
     with pytest.warns(RuntimeWarning, match=r"1 images of .* changed"):
-        second.execute(second.runs()[0])
+        second.record(second.runs()[0])
     assert second.embeddings.encoded == 1
 
 
 def test_hold_out_scores_the_rest_with_a_frozen_state():
     workbench = bench(methods="neo", protocol="hold-out", samples=[50], corruptions=["contrast"])
     (run,) = workbench.runs()
-    adapt, scored = workbench.phases(run)
+    adapt, scored = workbench.orders(run)
     dataset = workbench.data.dataset("contrast/3")
-    assert (len(adapt.stream), len(scored.stream)) == (50, len(dataset) - 50)
-    assert not set(adapt.stream.ids) & set(scored.stream.ids)
+    assert (len(adapt), len(scored)) == (50, len(dataset) - 50)
+    assert not set(adapt.ids) & set(scored.ids)
     outputs = workbench.predict(run)
-    assert len(outputs.ids) == len(scored.stream)
-    embeddings, _ = workbench.embeddings.get(dataset, adapt.stream.index)
-    rest, _ = workbench.embeddings.get(dataset, scored.stream.index)
+    assert len(outputs.ids) == len(scored)
+    embeddings, _ = workbench.embeddings.get(dataset, adapt.index)
+    rest, _ = workbench.embeddings.get(dataset, scored.index)
     with torch.no_grad():
-        expected = workbench.head(rest - embeddings.mean(0))
-    torch.testing.assert_close(outputs.tensor(), expected, rtol=1e-4, atol=1e-4)
+        expected = PredictionStats.of(workbench.head(rest - embeddings.mean(0)), outputs.stats.labels)
+    for mine, wanted in zip(outputs.stats, expected, strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_few_classes_adapts_to_them_and_scores_the_rest():
-    given = {"protocol": "hold-out", "stream": "few-classes", "stream_options": {"classes": 2}, "samples": [10]}
+    given = {"protocol": "hold-out", "order": "few-classes", "order_options": {"classes": 2}, "samples": [10]}
     workbench = bench(corruptions=["fog"], methods="neo", **given)
     (run,) = workbench.runs()
-    adapt, scored = (phase.stream for phase in workbench.phases(run))
+    adapt, scored = workbench.orders(run)
     dataset = workbench.data.dataset("fog/3")
     assert sorted(np.unique(dataset.labels[adapt.index], return_counts=True)[1]) == [5, 5]
     assert sorted([*adapt.index, *scored.index]) == list(range(len(dataset)))
-    (fewer,) = bench(corruptions=["fog"], methods="neo", evaluate=7, **given).runs()
-    assert list(workbench.phases(fewer)[1].stream.index) == list(scored.index[:7])
+    (fewer,) = bench(corruptions=["fog"], methods="neo", held_out_samples=7, **given).runs()
+    assert list(workbench.orders(fewer)[1].index) == list(scored.index[:7])
 
 
 def test_a_continual_stream_has_the_kind_that_was_asked_for():
     kinds = {"iid": {}, "correlated": {"delta": 0.01, "shuffle": False}, "imbalanced": {"ratio": 50.0}}
     orders = {}
     for kind, options in kinds.items():
-        workbench = bench(methods="neo", protocol="continual", stream=kind, stream_options=options, samples=[-1])
-        ((stream, _, _),) = workbench.phases(workbench.runs()[0])
+        workbench = bench(methods="neo", protocol="continual", order=kind, order_options=options, samples=[-1])
+        (stream,) = workbench.orders(workbench.runs()[0])
         there = stream.index[stream.domain == stream.domains.index("fog/3")]
         orders[kind] = workbench.data.dataset("fog/3").labels[there]
     turns = {kind: np.count_nonzero(np.diff(order)) / len(order) for kind, order in orders.items()}
@@ -146,7 +153,7 @@ def test_a_continual_stream_has_the_kind_that_was_asked_for():
 def test_continual_runs_do_not_reset():
     workbench = bench(methods="neo-continual", protocol="continual", samples=[40])
     (run,) = workbench.runs()
-    record = workbench.execute(run)
+    record = workbench.record(run)
     assert record["count"] == 120
     assert set(record["per_domain"]) == {"clean", "contrast/3", "fog/3"}
     weights = [metric["top1"] for metric in record["per_domain"].values()]
@@ -159,12 +166,14 @@ def test_cross_domain_uses_the_state_of_the_other():
     assert [(run.source_domain, run.domain) for run in runs] == [
         ("contrast/3", "contrast/3"), ("contrast/3", "fog/3"), ("fog/3", "contrast/3"), ("fog/3", "fog/3"),
     ]  # fmt: skip
-    adapt, scored = workbench.phases(runs[1])
-    centroid = workbench.embeddings.get(workbench.data.dataset("contrast/3"), adapt.stream.index)[0].mean(0)
-    there = workbench.embeddings.get(workbench.data.dataset("fog/3"), scored.stream.index)[0]
+    adapt, scored = workbench.orders(runs[1])
+    centroid = workbench.embeddings.get(workbench.data.dataset("contrast/3"), adapt.index)[0].mean(0)
+    there = workbench.embeddings.get(workbench.data.dataset("fog/3"), scored.index)[0]
     with torch.no_grad():
-        expected = workbench.head(there - centroid)
-    torch.testing.assert_close(workbench.predict(runs[1]).tensor(), expected, rtol=1e-4, atol=1e-4)
+        logits = workbench.head(there - centroid)
+    found = workbench.predict(runs[1]).stats
+    for mine, wanted in zip(found, PredictionStats.of(logits, found.labels), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_the_key_is_what_the_result_depends_on():
@@ -186,9 +195,7 @@ def test_other_data_under_the_same_names_has_other_keys(tmp_path):
         folder.mkdir(parents=True)
         for index in range(4):
             Image.fromarray(digits("test").read(index + 10 * version)).save(folder / f"{index}.png")
-        workbench = Workbench(
-            Plan.make({"data": str(folder), "methods": "neo", "seeds": 1, "samples": [-1]}), workers=0
-        )
+        workbench = open_bench(Plan.make({"data": str(folder), "methods": "neo", "seeds": 1, "samples": [-1]}))
         keys.add(workbench.key(workbench.runs()[0]))
     for preset in ("cifar", "tiny"):
         workbench = bench(corruption_preset=preset, methods="neo", corruptions=["fog"])
@@ -205,9 +212,9 @@ def test_images_are_sized_as_the_published_protocol_does(tmp_path):
     )
     plan = {"data": str(tmp_path / "large"), "methods": "none", "model": "timm:vit_tiny_patch16_224"}
     options = {"pretrained": False, "depth": 1, "num_classes": 3}
-    plain = Workbench(Plan.make({**plan, "model_options": options}), workers=0)
+    plain = open_bench(Plan.make({**plan, "model_options": options}))
     assert plain.data.preprocess.resize is not None
-    fog = Workbench(Plan.make({**plan, "model_options": options, "corruptions": ["clean", "fog"]}), workers=0)
+    fog = open_bench(Plan.make({**plan, "model_options": options, "corruptions": ["clean", "fog"]}))
     assert fog.data.dataset("clean").read(0).shape == fog.data.dataset("fog/5").read(0).shape == (224, 224, 3)
     assert fog.data.preprocess.resize is None
     assert fog.loaded.preprocess.resize is not None
@@ -220,14 +227,14 @@ def test_methods_that_augment_are_told_the_normalisation():
     surgeon, cotta = workbench.runs()
     told = workbench.adapter(surgeon).options
     assert (told.mean, told.std) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
-    assert {"mean", "std"}.isdisjoint(workbench.execute(surgeon)["options"])
+    assert {"mean", "std"}.isdisjoint(workbench.record(surgeon)["options"])
     told = workbench.adapter(cotta).options
     assert (told.mean, told.std) == (0.1, (0.2, 0.3, 0.4))
 
 
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
-    failed, fine = (workbench.execute(run) for run in workbench.runs())
+    failed, fine = (workbench.record(run) for run in workbench.runs())
     assert failed["status"] == "failed"
     assert "BatchNorm" in failed["error"]
     assert fine["status"] == "ok"
@@ -240,11 +247,11 @@ def test_unlabelled_images(tmp_path):
         Image.fromarray(digits("test").read(index)).save(tmp_path / f"{index}.png")
     (tmp_path / "broken.png").write_bytes(b"no image")
     plan = Plan.make({"data": str(tmp_path), "methods": "none,neo,tent", "seeds": 1, "samples": [-1]})
-    workbench = Workbench(plan, workers=0)
+    workbench = open_bench(plan)
     for run in workbench.runs():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            record = workbench.execute(run)
+            record = workbench.record(run)
         assert any("broken.png" in str(warning.message) for warning in caught) == (run.method != "neo")
         assert (record["count"], record["unreadable"]) == (12, 1)
         assert set(record["metrics"]) == {"entropy", "confidence"}
@@ -283,7 +290,7 @@ def test_a_changed_image_is_told_of_once(tmp_path):
     plan = Plan.make({"data": str(images), "methods": "none", "samples": [-1], "seeds": 1})
 
     def encoded():
-        workbench = Workbench(plan, cache=tmp_path / "cache", workers=0)
+        workbench = open_bench(plan, cache=tmp_path / "cache")
         workbench.fill(workbench.runs())
         return workbench.embeddings.encoded
 

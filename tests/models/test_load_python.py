@@ -6,12 +6,12 @@ import sys
 
 import pytest
 import torch
+from support.benches import sweep
 from torch import nn
 
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records
-from neotta.evaluate.sweep import sweep
 from neotta.models.load import load_model
 from neotta.models.preprocess import Preprocess
 
@@ -184,6 +184,6 @@ def test_other_processes_load_it_too(file, tmp_path):
             "seeds": 2,
         }
     )
-    summary = sweep(plan, tmp_path / "results.jsonl", jobs=2, workers=0)
+    summary = sweep(plan, tmp_path / "results.jsonl", jobs=2)
     assert (summary.done, summary.failed) == (4, [])
     assert {record["model"] for record in Records(tmp_path / "results.jsonl").read()} == {f"{file}:complete"}

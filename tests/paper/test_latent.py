@@ -96,7 +96,7 @@ def test_all_domains_show_the_same_images_in_the_same_order(evidence):
     clean, shifted, truth = latent.pair(
         bench, latent.same_images(setting, CLEAN, 20), latent.same_images(setting, "fog/5", 20)
     )
-    order = bench.phases(latent.same_images(setting, CLEAN, 20))[0].stream.index
+    order = bench.orders(latent.same_images(setting, CLEAN, 20))[0].index
     assert np.array_equal(truth, labels()[order])
     assert np.allclose(clean, embeddings("clean")[order], atol=1e-5)
     assert np.allclose(shifted, embeddings("fog/5")[order], atol=1e-5)

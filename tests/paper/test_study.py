@@ -2,6 +2,7 @@
 
 import pytest
 
+from neotta.data.opening import open_data
 from neotta.errors import OptionError
 from neotta.paper import published
 from neotta.paper.evidence import Evidence
@@ -10,18 +11,18 @@ from neotta.paper.study import Setting, Study, Subject
 
 def setting(**given):
     study = Study(samples=512, **given)
-    subject = Subject().complete()
+    subject = Subject().complete(open_data("digits"))
     return Setting(study, subject, ("none", "neo", "tent"), images=600, classes=10, clean=True)
 
 
 def test_clean_data_is_corrupted_in_all_ways():
-    subject = Subject(data="digits").complete()
+    subject = Subject(data="digits").complete(open_data("digits"))
     assert len(subject.corruptions) == 15
     assert subject.domains == []
 
 
 def test_only_what_is_asked_for_is_corrupted():
-    assert Subject(corruptions=["fog"]).complete().corruptions == ["fog"]
+    assert Subject(corruptions=["fog"]).complete(open_data("digits")).corruptions == ["fog"]
 
 
 def test_shifted_data_is_taken_as_it_is(tmp_path):
@@ -32,7 +33,8 @@ def test_shifted_data_is_taken_as_it_is(tmp_path):
             folder = tmp_path / domain / severity / "cat"
             folder.mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(folder / "a.png")
-    subject = Subject(data=f"corrupted={tmp_path}", severity=3).complete()
+    data = f"corrupted={tmp_path}"
+    subject = Subject(data=data, severity=3).complete(open_data(data))
     assert subject.corruptions == []
     assert sorted(subject.domains) == ["fog/3", "snow/3"]
 

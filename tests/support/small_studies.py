@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from scipy.special import softmax
 
-from neotta.evaluate.costs import Conditions, Cost
+from neotta.evaluate.costs import Cost, CostConditions
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Records
 from neotta.paper.evidence import Evidence, cost_of
@@ -38,7 +38,7 @@ def made_up_cost(method, milliseconds, mebibytes, plain=1.0, **conditions):
         method,
         "paper",
         {},
-        Conditions("digits", batch_size=16, **conditions),
+        CostConditions("digits", batch_size=16, **conditions),
         threads=1,
         image_size=(28, 28),
         seconds_per_image=milliseconds / 1e3,

@@ -42,8 +42,7 @@ def bench(
     """Measure what methods cost on this device: time per image, memory, passes and operations."""
     from rich.console import Console
 
-    from neotta.evaluate.cost_records import cost_record
-    from neotta.evaluate.costs import measure_costs
+    from neotta.evaluate.costs import cost_record, measure_costs
     from neotta.evaluate.records import Records, as_line
 
     file = None if output is None else Records(output)  # what is wrong with it is said before the work begins

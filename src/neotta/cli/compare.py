@@ -44,7 +44,7 @@ def compare(
     from rich.console import Console
 
     from neotta._files import atomic
-    from neotta.evaluate.compare import compare as compare_records
+    from neotta.evaluate.comparison import compare as compare_records
     from neotta.report import formats
 
     found = compare_records(_read(results), metric, baseline=baseline)

@@ -19,7 +19,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("neotta-demo.html"),
     severity: Annotated[int, typer.Option(min=1, max=5, help="Of the corruptions, 1 (slight) to 5.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="For the order of the images and the noise.")] = 0,
-    samples: Annotated[int | None, typer.Option(min=1, help="Use only so many of the test images.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Number of test images. Default: all.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
     """Show what 15 corruptions do to a small model, and what NEO wins back."""
@@ -38,7 +38,7 @@ def demo(
     with _progress(Console(stderr=True)) as on_domain:
         import torch
 
-        from neotta.demo import run
+        from neotta.evaluate.demo import run
 
         torch.set_num_threads(1)  # on a model this small more threads only wait for each other
         results = run(severity, seed, samples, on_domain)

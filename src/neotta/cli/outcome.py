@@ -1,33 +1,57 @@
-"""What `neotta run` says in the end."""
+"""What `neotta run` prints at the end."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from rich.console import Console
 
 from neotta.cli.compare import render
-from neotta.cli.unlabelled import render_unlabelled
-from neotta.evaluate.compare import compare
-from neotta.evaluate.predictions import write_predictions
+from neotta.errors import NeottaError
+from neotta.evaluate.comparison import compare
+from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Summary
-from neotta.evaluate.unlabelled import unlabelled_report
 from neotta.evaluate.workbench import Workbench
 
 SHOWN = 10
-"""How many failures are listed."""
+"""Number of failures that are listed."""
 
 
-def show(console: Console, bench: Workbench | None, output: Path, summary: Summary, predictions: Path | None) -> None:
+def reported(bench: Workbench, plan: Plan, *, always: bool) -> dict[str, Run]:
+    """The runs, by key, whose predictions are reported: always, or if the data has no labels."""
+    runs = bench.runs(plan)
+    try:
+        if always or bench.data.dataset(runs[0].domains[0]).labels is None:
+            from neotta.evaluate.unlabelled import reported_runs
+
+            return {bench.key(run): run for run in reported_runs(runs)}
+    except NeottaError:  # raised again, or recorded, when the runs are carried out
+        pass
+    return {}
+
+
+def show(
+    console: Console,
+    bench: Workbench,
+    output: Path,
+    summary: Summary,
+    runs: Collection[Run],
+    predictions: Path | None,
+) -> None:
     """Print the comparison, or what can be known without labels, and write predictions if they are asked for."""
     keys = set(summary.keys)
     records = [record for record in Records(output).read() if record["key"] in keys and record["status"] == "ok"]
     labelled = any("top1" in record["metrics"] for record in records)
     if labelled:
         console.print(render(compare(records)))
-    if bench is not None and records and (predictions or not labelled):
-        report = unlabelled_report(bench, bench.runs())
+    if records and runs and (predictions or not labelled):
+        from neotta.cli.unlabelled import render_unlabelled
+        from neotta.evaluate.prediction_files import write_predictions
+        from neotta.evaluate.unlabelled import unlabelled_report
+
+        report = unlabelled_report(bench, list(runs), summary.results, summary.failed)
         if not labelled:
             console.print(render_unlabelled(report))
         if predictions:
@@ -36,7 +60,7 @@ def show(console: Console, bench: Workbench | None, output: Path, summary: Summa
 
 
 def summarise(console: Console, output: Path, summary: Summary) -> None:
-    """Say how many runs were done, and which failed and why."""
+    """Print how many runs were done, and which failed and why."""
     done, failed = summary.done, len(summary.failed)
     say(console, f"{done} runs done, {summary.skipped} recorded before, {failed} failed: {output}")
     reasons: dict[str, list[str]] = {}
@@ -50,5 +74,5 @@ def summarise(console: Console, output: Path, summary: Summary) -> None:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is."""
+    """Print a line without markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

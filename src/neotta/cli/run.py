@@ -13,6 +13,7 @@ from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
+    from neotta.data.source import DataSource
     from neotta.evaluate.plan import Plan
 
 
@@ -60,13 +61,13 @@ def run(
             rich_help_panel=WHAT,
         ),
     ] = None,
-    stream: Annotated[
+    order: Annotated[
         str | None,
         typer.Option(help="iid (the default), few-classes, imbalanced or correlated.", rich_help_panel=WHAT),
     ] = None,
-    stream_option: Annotated[
+    order_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the stream; may be repeated.", rich_help_panel=WHAT),
+        typer.Option(metavar="NAME=VALUE", help="An option of the order; may be repeated.", rich_help_panel=WHAT),
     ] = None,
     samples: Annotated[
         str | None,
@@ -74,15 +75,15 @@ def run(
             help="To adapt to: 64, or several: 64,512; -1 for all. Default: 512, or all if fewer.", rich_help_panel=WHAT
         ),
     ] = None,
-    evaluate: Annotated[
+    held_out_samples: Annotated[
         int | None,
         typer.Option(
-            help="How many of the other samples to score, where they are. Default: all.", rich_help_panel=WHAT
+            help="Number of other samples to score, if the protocol scores others. Default: all.", rich_help_panel=WHAT
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="How many: 3; or which: 2020,1234 (one: '2020,'). Default: 3.", rich_help_panel=WHAT),
+        typer.Option(help="Their number: 3; or a list: 2020,1234 (one: '2020,'). Default: 3.", rich_help_panel=WHAT),
     ] = None,
     batch_sizes: Annotated[
         str | None, typer.Option(help="64, or several: 1,8,64. Default: 64.", rich_help_panel=WHAT)
@@ -103,7 +104,7 @@ def run(
         bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
     ] = False,
     force: shared.Force = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs at a time.", rich_help_panel=HOW)] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time.", rich_help_panel=HOW)] = 1,
     engine: Annotated[
         str, typer.Option(help="local, or ray for a Ray cluster (RAY_ADDRESS).", rich_help_panel=HOW)
     ] = "local",
@@ -128,30 +129,31 @@ def run(
         "corruption_preset": corruption_preset,
         "methods": methods and [each for text in methods for each in split_methods(text)],
         "protocol": protocol,
-        "stream": stream,
-        "stream_options": pairs("stream-option", stream_option),
+        "order": order,
+        "order_options": pairs("order-option", order_option),
         "samples": numbers("samples", samples),
-        "evaluate": evaluate,
+        "held_out_samples": held_out_samples,
         "seeds": numbers("seeds", seeds),
         "batch_sizes": numbers("batch-sizes", batch_sizes),
     }
-    of_model = model_options(checkpoint, num_classes, model_option)
-    plan = _plan(config, given, of_model)
+    plan = _plan(config, given, model_options(checkpoint, num_classes, model_option))
     if print_config:
         from neotta.cli.config import write_config
 
-        typer.echo(write_config(plan), nl=False)
+        typer.echo(write_config(_with_samples(plan)), nl=False)
         return
     if no_cache and cache is not None:
         raise OptionError("--cache and --no-cache contradict each other: give one of them")
-    folder = None if no_cache else cache or user_cache()
-    _check_predictions(predictions)
-    settings = {"cache": folder, "force": force, "engine": engine, "device": device, "workers": workers}
-    _carry_out(plan, output, jobs, predictions, settings)
+    if predictions is not None:
+        from neotta.evaluate.prediction_files import check_suffix
+
+        check_suffix(predictions)
+    opening = {"cache": None if no_cache else cache or user_cache(), "device": device, "workers": workers}
+    _carry_out(plan, output, predictions, opening, {"jobs": jobs, "force": force, "engine": engine})
 
 
 def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) -> Plan:
-    """The plan of a file, with what was given on the command line in the place of what it says."""
+    """The plan of a file, overridden by what was given on the command line."""
     from neotta.cli.config import read_config
     from neotta.evaluate.plan import Plan
 
@@ -168,48 +170,50 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) 
         found["model_options"] = {**before, **{name: _joined(before.get(name), of_model[name]) for name in of_model}}
     if found.get("data", "digits") == "digits" and found.keys().isdisjoint({"corruptions", "domains"}):
         found["corruptions"] = ["all"]
-    plan = Plan.make(found)
-    return plan if "samples" in found or _enough(plan) else plan.model_copy(update={"samples": [-1]})
+    return Plan.make(found)
 
 
 def _joined(before: Any, given: Any) -> Any:
-    """A table keeps what is not given anew."""
+    """A table keeps the entries that are not given anew."""
     return {**before, **given} if isinstance(before, dict) and isinstance(given, dict) else given
 
 
-def _enough(plan: Plan) -> bool:
-    """Whether the data have as many samples as are adapted to unless one says otherwise; if not, all are taken."""
+def _with_samples(plan: Plan, source: DataSource | None = None) -> Plan:
+    """The plan with all samples, if none are asked for and the data has fewer than the default."""
     from neotta.data.opening import open_data
     from neotta.errors import NeottaError
 
+    if "samples" in plan.model_fields_set:
+        return plan
     try:
-        source = open_data(plan.data, domains=plan.domains or None)
-        return len(source.dataset(source.domains[0])) >= max(plan.samples)
-    except NeottaError:  # it is said when the data are opened in earnest
-        return True
+        source = source or open_data(plan.data, domains=plan.domains or None)
+        enough = len(source.dataset(source.domains[0])) >= max(plan.samples)
+    except NeottaError:  # raised again when the data is used
+        enough = True
+    return plan if enough else plan.model_copy(update={"samples": [-1]})
 
 
-def _carry_out(plan: Plan, output: Path, jobs: int, predictions: Path | None, settings: dict[str, Any]) -> None:
+def _carry_out(
+    plan: Plan, output: Path, predictions: Path | None, opening: dict[str, Any], how: dict[str, Any]
+) -> None:
     from rich.console import Console
 
-    from neotta.cli.outcome import say, show, summarise
+    from neotta.cli.outcome import reported, say, show, summarise
     from neotta.cli.watch import watching
     from neotta.evaluate.sweep import sweep
+    from neotta.evaluate.workbench import Workbench
 
     console = Console(highlight=False)
     try:
-        with watching(console, jobs) as watcher:
-            summary = sweep(plan, output, jobs=jobs, progress=watcher, **settings)
-        show(console, watcher.bench, output, summary, predictions)
+        with watching(console, how["jobs"]) as watcher:
+            bench = Workbench.for_plan(plan, **opening)
+            plan = _with_samples(plan, bench.data.source)
+            report = reported(bench, plan, always=predictions is not None)
+            summary = sweep(bench, plan, output, keep=report, progress=watcher, **how)
+        show(console, bench, output, summary, report.values(), predictions)
     except KeyboardInterrupt:
         say(console, f"interrupted: what is done is in {output}, and the same command continues")
         raise typer.Exit(130) from None
     summarise(console, output, summary)
     if summary.failed:
         raise typer.Exit(1)
-
-
-def _check_predictions(path: Path | None) -> None:
-    """Before anything is done, not after."""
-    if path is not None and path.suffix.lower() not in (".csv", ".parquet"):
-        raise OptionError(f"--predictions takes a .csv or .parquet file, got {str(path)!r}")

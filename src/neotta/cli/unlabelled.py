@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from neotta.evaluate.changes import Change
+    from neotta.evaluate.changes import PredictionChange
     from neotta.evaluate.unlabelled import UnlabelledReport
 
 _TITLES = {"confidence": "confidence", "entropy": "entropy", "top1": "top-1 %", "ece": "ECE"}
@@ -20,7 +20,7 @@ def render_unlabelled(report: UnlabelledReport) -> Group:
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    from neotta.evaluate.meaning import meaning
+    from neotta.evaluate.explanations import explain
 
     parts: list[RenderableType] = [Text(report.setting), Text(), _shifts(report)]
     if report.changes:
@@ -29,7 +29,7 @@ def render_unlabelled(report: UnlabelledReport) -> Group:
         parts += [Text("\nClasses predicted more or less often"), _classes(report)]
         parts += [Text("\nChanged predictions to look at first: the surest disagreements"), _examples(report)]
     parts.append(Text())
-    parts += [Text(line) for line in meaning(report)]
+    parts += [Text(line) for line in explain(report)]
     return Group(*parts)
 
 
@@ -53,7 +53,7 @@ def _changes(report: UnlabelledReport) -> Table:
     return table
 
 
-def _known(change: Change, name: str) -> bool:
+def _known(change: PredictionChange, name: str) -> bool:
     return name in change.before and name in change.after
 
 

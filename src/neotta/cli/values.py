@@ -47,7 +47,7 @@ def model_options(checkpoint: str | None, num_classes: int | None, given: list[s
 
 
 def user_cache() -> Path:
-    """Where this system keeps what can be made again."""
+    """The folder for embeddings in the user's cache."""
     from platformdirs import user_cache_path
 
     return user_cache_path("neotta", appauthor=False) / "embeddings"

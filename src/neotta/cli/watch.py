@@ -16,7 +16,6 @@ from rich.table import Table
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 from neotta.evaluate.sweep import Watcher
-from neotta.evaluate.workbench import Workbench
 
 EVERY = 2.0
 """Seconds between two lines of the log."""
@@ -55,15 +54,10 @@ class Count(Watcher):
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self.bench: Workbench | None = None
         self.rows: dict[str, Row] = {}
         self.skipped = self.images = self.seen = 0
         self.measured = ""
         self._started = time.monotonic()
-
-    def opened(self, bench: Workbench) -> None:
-        """Keep the workbench for what is to be shown in the end."""
-        self.bench = bench
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """Begin to count."""
@@ -101,7 +95,7 @@ class Count(Watcher):
         return sum(row.total for row in self.rows.values())
 
     def left(self) -> float | None:
-        """Seconds that are left, as far as can be told: a method that was not seen yet counts as the others do."""
+        """Estimated seconds left; a method that has no run yet counts as the others do."""
         if self.seen < self.images:
             spent = time.monotonic() - self._started
             return spent / self.seen * (self.images - self.seen) if self.seen else None
@@ -143,18 +137,18 @@ class LogLines(Count):
         self._last = 0.0
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
-        """Say what will be done."""
+        """Print what will be done."""
         super().planned(runs, skipped, images)
         self._print(f"{len(runs)} runs to do, {skipped} recorded before; {images} images to encode")
 
     def encoded(self, count: int) -> None:
-        """Say how many images are encoded."""
+        """Print the number of encoded images."""
         super().encoded(count)
         if self._due() or self.seen == self.images:
             self._print(f"encoded {self.seen} of {self.images} images {time_left(self.left())}")
 
     def recorded(self, record: Record) -> None:
-        """Say what came of a run."""
+        """Print the result of a run."""
         super().recorded(record)
         failed = record["status"] == "failed"
         if failed or self._due() or self.done == self.total:
@@ -164,7 +158,7 @@ class LogLines(Count):
             self._print(f"{self.done} of {self.total} runs: {name}: {result} {time_left(self.left())}")
 
     def measuring(self, method: str, done: int, total: int) -> None:
-        """Say what is measured."""
+        """Print what is measured."""
         super().measuring(method, done, total)
         self._print(self.measured)
 

@@ -25,7 +25,7 @@ from neotta.adapters.declaration import DataFacts
 from neotta.adapters.gradient import entropy
 from neotta.adapters.registry import create, data_options
 from neotta.errors import InputError
-from neotta.evaluate._process import serve
+from neotta.evaluate.fresh_process import serve
 from neotta.models.load import load_model
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import split
@@ -33,11 +33,11 @@ from neotta.neo.split import split
 IMAGES_TO_SHARPEN = 32
 """Number of images on which the sureness of an untrained model is set."""
 LEAST_SECONDS = 0.5
-"""How long batches are timed at least: a few batches of a small model are over before the machine is steady."""
+"""Minimum time of the timed batches: a few batches of a small model are over before the machine is steady."""
 SURENESS = 0.25
 """Entropy of the predictions of a trained model, as a share of that of a guess (ln C)."""
 
-Run = Callable[[Tensor], object]
+Forward = Callable[[Tensor], object]
 
 
 def measure(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(IMAGES_TO_SHARPEN))
 
-    def warm_up(run: Run) -> None:
+    def warm_up(run: Forward) -> None:
         for _ in range(task["warmup"]):
             run(images())
 
@@ -91,7 +91,7 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def try_size(model: nn.Module, image: Tensor) -> None:
-    """Say in one line that a model does not take images of a size; (1, 3, H, W)."""
+    """Raise a clear error if a model does not take images of this size, (1, 3, H, W)."""
     try:
         with torch.no_grad():
             model(image)
@@ -126,7 +126,7 @@ def sharpen(model: nn.Module, images: Tensor) -> None:
             parameter.mul_(scale)
 
 
-def timed(run: Run, images: Tensor, device: torch.device) -> float:
+def timed(run: Forward, images: Tensor, device: torch.device) -> float:
     """Seconds that a batch takes."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -157,7 +157,7 @@ def counted_passes(model: nn.Module, passes: Counter[str]) -> Iterator[None]:
         hook.remove()
 
 
-def count_flops(run: Run, images: Tensor) -> int | None:
+def count_flops(run: Forward, images: Tensor) -> int | None:
     """Floating point operations for a batch; None where torch cannot count them."""
     counter = FlopCounterMode(display=False)
     try:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from neotta.evaluate.predictions import Predictions
+from neotta.evaluate.predictions import UNKNOWN, RunResult
 
 BASELINE = "none"
 EXAMPLES = 10
 
 
-class Example(NamedTuple):
+class ChangedSample(NamedTuple):
     """A sample whose prediction changed: classes and confidences without the method and with it."""
 
     id: str
@@ -26,21 +26,21 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class PredictionChange:
     """What a method changes on a domain, compared with no adaptation on the same samples.
 
     Attributes:
         method: Its label.
         domain: The domain.
-        samples: How many both predicted.
-        changed: How many predictions differ.
+        samples: Number of samples that both predicted.
+        changed: Number of predictions that differ.
         before: Metrics without it: entropy and confidence, and with labels the others.
         after: Metrics with it.
         histogram_before: How often each class is predicted without it, (C,).
         histogram_after: How often with it, (C,).
-        examples: Changed samples that tell most when looked at: those where both answers are surest.
-        fixed: How many became right, where labels are known; else None.
-        broken: How many became wrong, where labels are known; else None.
+        examples: The changed samples where both predictions are most confident.
+        fixed: Number of predictions that became right; None if unlabelled.
+        broken: Number of predictions that became wrong; None if unlabelled.
     """
 
     method: str
@@ -51,7 +51,7 @@ class Change:
     after: dict[str, Any]
     histogram_before: NDArray[np.int64]
     histogram_after: NDArray[np.int64]
-    examples: tuple[Example, ...]
+    examples: tuple[ChangedSample, ...]
     fixed: int | None
     broken: int | None
 
@@ -63,14 +63,13 @@ class Change:
 
 
 def changes(
-    predictions: Mapping[str, Predictions], measured: Mapping[tuple[str, str], dict[str, Any]], width: int
-) -> list[Change]:
+    predictions: Mapping[str, RunResult], measured: Mapping[tuple[str, str], dict[str, Any]]
+) -> list[PredictionChange]:
     """Compare every method with `none`, domain by domain.
 
     Args:
         predictions: By method.
         measured: Metrics by domain and method.
-        width: The number of classes C.
     """
     plain = predictions[BASELINE]
     found = []
@@ -78,54 +77,47 @@ def changes(
         if method == BASELINE:
             continue
         rows = adapted.rows()
-        pairs: dict[str, list[tuple[int, int]]] = {}
-        for place, row in plain.rows().items():
-            if place in rows:
-                pairs.setdefault(place[0], []).append((row, rows[place]))
-        for domain, both in pairs.items():
-            before, after = measured[domain, BASELINE], measured[domain, method]
-            found.append(_change(method, domain, plain, adapted, np.array(both), before, after, width))
+        both: dict[str, list[tuple[int, int]]] = {}
+        for (domain, name), row in plain.rows().items():
+            if (domain, name) in rows:
+                both.setdefault(domain, []).append((row, rows[domain, name]))
+        for domain, pairs in both.items():
+            metrics = measured[domain, BASELINE], measured[domain, method]
+            found.append(_change(method, domain, plain, adapted, np.array(pairs), metrics))
     return found
 
 
 def _change(
     method: str,
     domain: str,
-    plain: Predictions,
-    adapted: Predictions,
+    plain: RunResult,
+    adapted: RunResult,
     rows: NDArray[np.int64],
-    before: dict[str, Any],
-    after: dict[str, Any],
-    width: int,
-) -> Change:
+    metrics: tuple[dict[str, Any], dict[str, Any]],
+) -> PredictionChange:
     """Compare two methods on a domain; `rows` are the rows of each sample in both, (N, 2)."""
     one, other = rows.T
-    old, new = plain.classes[one], adapted.classes[other]
-    sure = np.minimum(plain.confidence[one], adapted.confidence[other])
+    old, new = plain.stats.predicted.numpy()[one], adapted.stats.predicted.numpy()[other]
+    sure_before, sure_after = plain.stats.confidence.numpy()[one], adapted.stats.confidence.numpy()[other]
+    truth = plain.stats.labels.numpy()[one]
     changed = np.flatnonzero(old != new)
-    looked_at = changed[np.argsort(-sure[changed], kind="stable")][:EXAMPLES]
-    truth = [plain.labels[row] for row in one]
-    known = np.array([label is not None for label in truth])
-    right = np.array([-1 if label is None else label for label in truth])
-    return Change(
+    surest = changed[np.argsort(-np.minimum(sure_before, sure_after)[changed], kind="stable")][:EXAMPLES]
+    labelled = bool((truth != UNKNOWN).any())
+    return PredictionChange(
         method=method,
         domain=domain,
         samples=len(rows),
         changed=len(changed),
-        before=before,
-        after=after,
-        histogram_before=np.bincount(old, minlength=width),
-        histogram_after=np.bincount(new, minlength=width),
+        before=metrics[0],
+        after=metrics[1],
+        histogram_before=np.bincount(old, minlength=plain.classes),
+        histogram_after=np.bincount(new, minlength=plain.classes),
         examples=tuple(
-            Example(
-                plain.ids[one[row]],
-                int(old[row]),
-                int(new[row]),
-                float(plain.confidence[one[row]]),
-                float(adapted.confidence[other[row]]),
+            ChangedSample(
+                plain.ids[one[row]], int(old[row]), int(new[row]), float(sure_before[row]), float(sure_after[row])
             )
-            for row in looked_at
+            for row in surest
         ),
-        fixed=int(((old != right) & (new == right)).sum()) if known.any() else None,
-        broken=int(((old == right) & (new != right)).sum()) if known.any() else None,
+        fixed=int(((old != truth) & (new == truth)).sum()) if labelled else None,
+        broken=int(((old == truth) & (new != truth)).sum()) if labelled else None,
     )

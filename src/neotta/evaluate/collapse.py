@@ -34,11 +34,9 @@ class ClassStatistics(NamedTuple):
     """What the measures are made of, in float64, over the classes that have samples."""
 
     present: Tensor  # (K,) the classes
-    samples: Tensor  # (K,)
     means: Tensor  # (K, d)
     centred: Tensor  # (K, d) means minus their unweighted mean
     variance: Tensor  # (K,) mean squared distance to the class mean
-    residuals: Tensor  # (N, d)
 
 
 def neural_collapse(embeddings: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | None = None) -> Collapse:
@@ -72,7 +70,7 @@ def class_statistics(embeddings: Tensor, labels: Tensor) -> ClassStatistics:
     means = means.index_add_(0, where, embeddings) / count.unsqueeze(1)
     residuals = embeddings - means[where]
     variance = torch.zeros(len(present), dtype=torch.float64).index_add_(0, where, residuals.square().sum(1)) / count
-    return ClassStatistics(present, count, means, means - means.mean(0), variance, residuals)
+    return ClassStatistics(present, means, means - means.mean(0), variance)
 
 
 def cdnv(statistics: ClassStatistics) -> float:
@@ -83,40 +81,14 @@ def cdnv(statistics: ClassStatistics) -> float:
     return float((variance / distance).mean())
 
 
-def within_over_between(statistics: ClassStatistics, cutoff: float = 1e-6) -> float:
-    """NC1, another definition: trace(pinv(Sigma_B) Sigma_W) / C."""
-    within = statistics.residuals.T @ statistics.residuals / len(statistics.residuals)
-    between = statistics.centred.T @ statistics.centred / len(statistics.means)
-    inverse = torch.linalg.pinv(between, rtol=cutoff, hermitian=True)
-    return float((inverse * within).sum()) / len(statistics.means)
-
-
-def trace_quotient(statistics: ClassStatistics) -> float:
-    """NC1, a third definition: trace(Sigma_W) / trace(Sigma_B)."""
-    within = statistics.residuals.square().sum() / len(statistics.residuals)
-    return float(within / (statistics.centred.square().sum() / len(statistics.means)))
-
-
 def simplex_error(statistics: ClassStatistics) -> float:
     """NC2: Frobenius distance of the normalised Gram matrix of class means from that of a simplex."""
     return _frame_error(statistics.centred @ statistics.centred.T)
 
 
-def norm_variation(statistics: ClassStatistics) -> float:
-    """NC2, another side of it: coefficient of variation of the norms of the centred class means."""
-    norms = statistics.centred.norm(dim=1)
-    return float(norms.std(unbiased=False) / norms.mean())
-
-
 def duality_error(statistics: ClassStatistics, weight: Tensor) -> float:
     """NC3: the same distance for the products of head and class means; `weight` is (K, d)."""
     return _frame_error(weight.double() @ statistics.centred.T)
-
-
-def duality_distance(statistics: ClassStatistics, weight: Tensor) -> float:
-    """NC3 as the paper's appendix prints it: || W/|W| - M/|M| ||."""
-    weight = weight.double()
-    return float((weight / weight.norm() - statistics.centred / statistics.centred.norm()).norm())
 
 
 def agreement(embeddings: Tensor, statistics: ClassStatistics, weight: Tensor, bias: Tensor | None) -> float:

@@ -1,129 +1,18 @@
-"""What a comparison of methods consists of, and what has to be said along with it."""
+"""From records to a comparison: means over seeds, differences on the same samples, and verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from neotta.errors import DataError, OptionError
+from neotta.evaluate.blocks import METRICS, Block, Cell, Difference, Metric, Value, make_block
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.metrics import Interval, interval
-from neotta.evaluate.naming import Conditions
+from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, differing, labels
+from neotta.evaluate.records import Record
 
-
-class Metric(NamedTuple):
-    """A number in the records, and how to read it.
-
-    Attributes:
-        name: Its name in a record.
-        title: What to call it.
-        better: Which direction is good; None where neither is (a confident model may be wrong).
-        digits: How many decimals to show.
-    """
-
-    name: str
-    title: str
-    better: Literal["higher", "lower"] | None
-    digits: int
-
-
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric("top1", "top-1 accuracy in %", "higher", 1),
-        Metric("top5", "top-5 accuracy in %", "higher", 1),
-        Metric("ece", "expected calibration error", "lower", 3),
-        Metric("nll", "negative log-likelihood in nats", "lower", 3),
-        Metric("entropy", "entropy in nats", None, 3),
-        Metric("confidence", "confidence", None, 3),
-    )
-}
-MCE = Metric("mce", "mean corruption error in %", "lower", 1)
-
-
-class Difference(NamedTuple):
-    """A method minus the baseline on the same samples.
-
-    Attributes:
-        interval: Mean difference over seeds and its 95 % interval.
-        verdict: `helps`, `hurts` or `can't tell`; for a metric without a good direction `higher` or `lower`.
-    """
-
-    interval: Interval
-    verdict: str
-
-
-class Failure(NamedTuple):
-    """A run that failed."""
-
-    method: str
-    domain: str
-    seed: int
-    error: str
-
-
-class Value(NamedTuple):
-    """What one run measured, and on which samples."""
-
-    number: float
-    samples: tuple[Any, ...]
-
-
-@dataclass
-class Cell:
-    """All runs of one method on one domain, by seed."""
-
-    values: dict[int, Value] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
-
-    @property
-    def interval(self) -> Interval:
-        """Mean and 95 % interval over seeds."""
-        return interval([value.number for value in self.values.values()])
-
-
-@dataclass
-class Block:
-    """Runs under the same conditions: one table.
-
-    Attributes:
-        conditions: What they share.
-        title: The conditions that set this block apart from the others; empty if there is only one.
-        methods: The labels of the methods.
-        baseline: The label that differences refer to, or None if it was not run here.
-        domains: In the order of the paper.
-        cells: By domain and label; a pair that was never run is missing.
-        averaged: The domains behind the average: all but the clean one.
-        average: By label: the unweighted mean over domains per seed, then the interval over seeds. Only for methods
-            that have all these domains.
-        differences: By domain and label, to the baseline's run on the same samples.
-        average_differences: By label: mean over domains per seed, then the interval over seeds.
-        mce: By label: for each corruption the errors summed over severities, divided by the baseline's, then the mean
-            over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline in the place of
-            AlexNet); then the interval over seeds. Only from top-1, for domains named `corruption/severity`, and not
-            where the baseline makes no error.
-        failures: Runs that failed and were not made up for later.
-        replaced: How many values gave way to a later one of the same seed on other samples.
-    """
-
-    conditions: Conditions
-    title: str
-    methods: tuple[str, ...]
-    baseline: str | None
-    domains: tuple[str, ...]
-    cells: dict[tuple[str, str], Cell]
-    averaged: tuple[str, ...] = ()
-    average: dict[str, Interval] = field(default_factory=dict)
-    differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
-    average_differences: dict[str, Difference] = field(default_factory=dict)
-    mce: dict[str, Interval] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    replaced: int = 0
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of the runs that succeeded."""
-        return sorted({seed for cell in self.cells.values() for seed in cell.values})
+__all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "compare"]
 
 
 @dataclass
@@ -196,3 +85,63 @@ class Comparison:
         replaced = sum(block.replaced for block in self.blocks)
         if replaced:
             yield f"{replaced} values were measured again on other samples: the last ones are shown."
+
+
+def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = "none") -> Comparison:
+    """Put methods side by side.
+
+    Args:
+        records: Of runs, as `Records.read` gives them; others are passed over.
+        metric: Which number: `top1`, `top5`, `ece`, `nll`, `entropy` or `confidence`.
+        baseline: The method, or its label, that differences refer to.
+
+    Raises:
+        OptionError: There is no such metric, or no such baseline, or several.
+        DataError: No record is of a run, or none has the metric.
+    """
+    if metric not in METRICS:
+        raise OptionError(f"metric is {metric!r}: choose one of {', '.join(METRICS)}")
+    runs = [record for record in records if record.get("status") == "failed" or "metrics" in record]
+    if not runs:
+        raise DataError("there is no record of a run: make some with 'neotta run'")
+    names = labels(runs)
+    base = _baseline(names, baseline)
+    weights = _weights(runs)
+    grouped: dict[Conditions, list[Record]] = {}
+    for run in runs:
+        grouped.setdefault(Conditions.of(run, weights.get(run.get("model"), UNKNOWN)), []).append(run)
+    order = sorted(grouped, key=Conditions.order)
+    varied = differing(order)
+    blocks = tuple(make_block(key, key.words(varied), grouped[key], names, METRICS[metric], base) for key in order)
+    measured = any(cell.values for block in blocks for cell in block.cells.values())
+    if not measured and any(run.get("status") != "failed" for run in runs):
+        raise DataError(f"no run has {metric!r}, which may need labels: try the metric 'entropy' or 'confidence'")
+    unvaried = [name for name in Conditions._fields if name not in (*varied, "weights", "evaluate", "sequence")]
+    return Comparison(METRICS[metric], blocks, order[0].words(unvaried))
+
+
+def _weights(runs: Sequence[Record]) -> dict[Any, str]:
+    """The weights of each model, where there is no doubt: a run that failed early does not know its own."""
+    found: dict[Any, set[str]] = {}
+    for run in runs:
+        if run.get("weights"):
+            found.setdefault(run.get("model"), set()).add(str(run["weights"]))
+    return {model: known.pop() for model, known in found.items() if len(known) == 1}
+
+
+def _baseline(names: Mapping[Variant, str], asked: str) -> str | None:
+    """The label of the baseline; None if it is the usual one and was not run."""
+    if asked in names.values():
+        return asked
+    found = [label for variant, label in names.items() if variant.method == asked]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise OptionError(f"there are several runs of {asked!r}: choose the baseline among {_list(found)}")
+    if asked == "none":
+        return None
+    raise OptionError(f"the baseline {asked!r} was not run: there are {_list(names.values())}")
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)

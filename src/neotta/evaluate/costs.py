@@ -1,8 +1,8 @@
 """What a method costs: time, passes, memory and operations, measured in a process of its own.
 
 ```python
-cost = measure_cost("tent", "timm:vit_small_patch16_224")
-cost.seconds_per_image, cost.memory_above_plain
+costs = measure_costs(["neo", "tent"], "timm:vit_small_patch16_224")
+costs["tent"].seconds_per_image, costs["tent"].memory_above_plain
 ```
 
 A fresh process for each method means that none finds memory which another has left, nor caches that it has filled.
@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neotta.errors import NeottaError, OptionError
-from neotta.evaluate._process import Answer, ask
+from neotta.evaluate.fresh_process import Answer, ask
+from neotta.evaluate.machine import surroundings
+from neotta.evaluate.records import Record, content_key
 
 Options = Mapping[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -26,22 +28,22 @@ WORKER = "neotta.evaluate._cost_worker"
 
 
 @dataclasses.dataclass(frozen=True)
-class Conditions:
+class CostConditions:
     """Under which conditions costs are measured.
 
     Attributes:
         model: What `neotta.load_model` takes.
         model_options: Its options, such as `{"pretrained": False}`. The head of an untrained model is scaled so that
             its answers are as sure as those of a trained one: some methods depend on it.
-        batch_size: How many images a batch has. They are random.
-        batches: How many batches are timed at least; the median counts. Half a second is timed in any case.
-        warmup: How many batches come before, untimed.
+        batch_size: Number of images in a batch. They are random.
+        batches: Minimum number of timed batches; the median counts. At least half a second is timed.
+        warmup: Number of untimed batches before them.
         rounds: How often everything is measured again, in turns, so that a machine which is busy for a while disturbs
             all methods alike; medians over the rounds count.
         image_size: Height and width of the images; None for what the model was trained on.
         device: `"cpu"`, or `"cuda"` with or without a number.
         dtype: Of model and images: the name of a torch dtype.
-        threads: How many threads torch uses on the CPU; None for its own choice.
+        threads: Number of threads of torch on the CPU; None for its own choice.
         timeout: Seconds that the process of one method may take.
     """
 
@@ -82,7 +84,7 @@ class Cost:
         preset: Its preset.
         options: The options it was given on top.
         conditions: What it was measured on, and how.
-        threads: With how many threads.
+        threads: Number of threads.
         image_size: Height and width of the images.
         seconds_per_image: Median over the batches, after a warm-up.
         plain_seconds_per_image: The same for the model without any method, in turns with it in the same process.
@@ -98,7 +100,7 @@ class Cost:
     method: str
     preset: str
     options: Options
-    conditions: Conditions
+    conditions: CostConditions
     threads: int
     image_size: tuple[int, int]
     seconds_per_image: float
@@ -115,27 +117,6 @@ class Cost:
         return self.seconds_per_image / self.plain_seconds_per_image
 
 
-def measure_cost(
-    method: str, model: str, *, options: Options | None = None, preset: str = "paper", **conditions: Any
-) -> Cost:
-    """Measure what a method costs on a model, beside the plain model.
-
-    Args:
-        method: The name of a method, or of a stack such as `"neo+lame"`. A method of your own is imported from the
-            module that defines it.
-        model: What `neotta.load_model` takes.
-        options: The method's options. Random images stand for the source images of a method that needs some.
-        preset: The method's preset.
-        **conditions: See `Conditions`.
-
-    Raises:
-        OptionError: An option or condition is wrong.
-        UnsupportedModelError: The method cannot work on this model.
-        WorkerError: The process died or took too long.
-    """
-    return measure_costs({method: options or {}}, model, preset=preset, **conditions)[method]
-
-
 def measure_costs(
     methods: Sequence[str] | Mapping[str, Options],
     model: str,
@@ -149,16 +130,22 @@ def measure_costs(
     """Measure what several methods cost on a model, one after the other.
 
     Args:
-        methods: Their names, or their options by name.
+        methods: Their names (a stack is `"neo+lame"`), or their options by name. A method of your own is imported from
+            the module that defines it. Random images stand for the source images of a method that needs some.
         model: What `neotta.load_model` takes.
         preset: The methods' preset.
-        progress: Told the name of each method before it is measured, how many measurements are done, and of how many.
+        progress: Called with each method before it is measured, the measurements done, and their total.
         on_measured: Given the cost of each method as soon as it is known, to keep it: all together may take long.
-        on_failure: Told of a method that fails, which is then left out; without it, the error is raised.
-        **conditions: See `Conditions`.
+        on_failure: Called with a method that fails, which is then left out; without it, the error is raised.
+        **conditions: See `CostConditions`.
 
     Returns:
         The cost of each method, by name.
+
+    Raises:
+        OptionError: An option or condition is wrong.
+        UnsupportedModelError: A method cannot work on this model.
+        WorkerError: A process died or took too long.
     """
     chosen = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
     setting = _conditions(model, conditions)
@@ -187,16 +174,16 @@ def measure_costs(
     return costs
 
 
-def _conditions(model: str, given: Mapping[str, Any]) -> Conditions:
-    known = {field.name for field in dataclasses.fields(Conditions)}
+def _conditions(model: str, given: Mapping[str, Any]) -> CostConditions:
+    known = {field.name for field in dataclasses.fields(CostConditions)}
     for name in given:
         if name not in known:
             raise OptionError(f"a measurement of costs has no condition {name!r}: it takes {', '.join(sorted(known))}")
-    return Conditions(model, **given)
+    return CostConditions(model, **given)
 
 
-def _task(method: str | None, options: Options, preset: str, conditions: Conditions) -> str:
-    """What the other process is told; the method and its options are checked here, before it starts."""
+def _task(method: str | None, options: Options, preset: str, conditions: CostConditions) -> str:
+    """The task of the other process; the method and its options are checked here, before it starts."""
     task = {**dataclasses.asdict(conditions), "method": method, "options": dict(options), "preset": preset}
     task["modules"] = [] if method is None else _modules(method, options, preset)
     try:
@@ -223,7 +210,7 @@ def _modules(method: str, options: Options, preset: str) -> list[str]:
 
 
 def _cost(
-    method: str, preset: str, options: Options, conditions: Conditions, mine: list[Answer], plain: list[Answer]
+    method: str, preset: str, options: Options, conditions: CostConditions, mine: list[Answer], plain: list[Answer]
 ) -> Cost:
     """Sum up the answers of all rounds, about the method and about the plain model."""
     first, images = mine[0], conditions.batch_size
@@ -254,3 +241,15 @@ def _seconds(answers: list[Answer], which: str) -> float:
 def _peak(answers: list[Answer]) -> int | None:
     peaks = [answer["peak_memory"] for answer in answers]
     return None if None in peaks else int(statistics.median(peaks))
+
+
+def cost_record(cost: Cost) -> Record:
+    """A cost as a record of the kind `"cost"`, with the machine that it was measured on, which is this one.
+
+    Measured again under the same conditions on the same machine, it has the same key: the later record counts.
+    """
+    about, figures = surroundings(), dataclasses.asdict(cost)
+    fixed = {name: figures[name] for name in ("method", "preset", "options", "conditions", "threads", "image_size")}
+    key = content_key({"cost": fixed, "machine": about["machine"]})
+    named = {"key": key, "kind": "cost", "status": "ok", "model": cost.conditions.model}
+    return {**named, **figures, "slowdown": cost.slowdown, **about}

@@ -1,8 +1,9 @@
-"""The domains of a plan: those of the data as it is, or its images corrupted."""
+"""The domains of some data: its own, or its images corrupted."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import warnings
 from collections.abc import Sequence
@@ -22,53 +23,84 @@ from neotta.data.opening import open_data
 from neotta.data.order import Order
 from neotta.data.source import DataSource
 from neotta.errors import DataError
-from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
 CLEAN, ALL = "clean", "all"
 TRIED = 100
-"""How many images are tried to see how large they are."""
+"""Number of images that are tried to find out their size."""
 
 
 class Domains:
     """Datasets by the names that records use, with labels that are positions in the model's output.
 
+    Args:
+        data: What `neotta.data.open_data` takes, or what it returned.
+        labels: The model's class names.
+        preprocess: The model's preprocessing.
+        domains: Only these domains of the data; all if empty.
+        corrupted: Whether domains are corruptions of the data's images (`"fog/5"`), or these themselves (`"clean"`).
+        preset: Of the corruptions; by default chosen by the size of the images.
+        seed: Of the corruptions.
+
     Attributes:
-        names: The domains of the plan, in order.
-        preprocess: The model's, without resizing where the images have its size already.
-        kept: The classes of the model that the data has, where it has only some (ImageNet-R); else None.
+        source: The data.
+        preprocess: The model's, without resizing if the images already have its input size.
+        kept: The model's classes that the data has, if it has only some (ImageNet-R); else None.
     """
 
-    def __init__(self, plan: Plan, labels: Sequence[str] | None, preprocess: Preprocess) -> None:
-        self._plan, self._labels, self.preprocess = plan, labels, preprocess
-        self.source = open_data(plan.data)
-        if plan.domains and not plan.corruptions:
-            self.source = self.source.only(plan.domains)
+    def __init__(
+        self,
+        data: str | DataSource,
+        labels: Sequence[str] | None,
+        preprocess: Preprocess,
+        *,
+        domains: Sequence[str] = (),
+        corrupted: bool = False,
+        preset: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._labels, self.preprocess = labels, preprocess
+        self.corrupted, self._asked_preset, self._seed = corrupted, preset, seed
+        whole = open_data(data) if isinstance(data, str) else data
+        self.source = whole.only(list(domains)) if domains else whole
         self._open: dict[str, ImageDataset] = {}
         self._digests: dict[tuple[str, int], list[Any]] = {}
-        self.names = self._corrupted_names() if plan.corruptions else self.source.domains
         self.kept = _kept(self.source, labels)
         # The published protocol: images that have the model's size already, as ImageNet-C's, are not resized again.
-        first = self.dataset(self.names[0])
+        first = self.dataset(CLEAN if corrupted else self.source.domains[0])
         with contextlib.suppress(DataError):
             if _first_image(first).shape[:2] == tuple(preprocess.size):
                 self.preprocess = replace(preprocess, resize=None)
 
+    def names(self, corruptions: Sequence[str] = (), severities: Sequence[int] = (5,)) -> tuple[str, ...]:
+        """The names of the domains, in order: those of the data, or of these corruptions (`"all"` for the 15).
+
+        Raises:
+            OptionError: There is no such corruption.
+        """
+        if not self.corrupted:
+            return self.source.domains
+        kinds = [kind for each in corruptions for kind in (CORRUPTIONS if each == ALL else [each])]
+        names = [CLEAN if kind == CLEAN else f"{kind}/{level}" for kind in kinds for level in severities]
+        for name in names:
+            self.dataset(name)
+        return tuple(dict.fromkeys(names))
+
     def dataset(self, name: str) -> ImageDataset:
         """Open a domain."""
         if name not in self._open:
-            self._open[name] = self._make(name)
+            self._open[name] = self._aligned(self._corrupted(name) if self.corrupted else self.source.dataset(name))
         return self._open[name]
 
-    def digest(self, stream: Order) -> str:
-        """A hash of the images and labels that a stream shows: other data under the same names has another."""
-        names = [stream.domains[domain] for domain in stream.domain]
-        samples = zip(names, stream.index.tolist(), strict=True)
-        return content_key({"samples": [self._facts(*sample) for sample in samples]})
+    def digest(self, order: Order) -> str:
+        """A hash of the images and labels of an order: other data under the same names has another."""
+        names = [order.domains[domain] for domain in order.domain]
+        samples = zip(names, order.index.tolist(), strict=True)
+        return content_key({"samples": [self._sample(*sample) for sample in samples]})
 
-    def _facts(self, name: str, index: int) -> list[Any]:
-        """Hash and label of a sample; an unreadable one has no hash."""
+    def _sample(self, name: str, index: int) -> list[Any]:
+        """Hash and label of a sample; the hash is empty if the sample cannot be read."""
         if (name, index) not in self._digests:
             dataset = self.dataset(name)
             try:
@@ -79,41 +111,33 @@ class Domains:
         return self._digests[name, index]
 
     def source_images(self, count: int) -> Tensor:
-        """Clean images, (n, 3, H, W), for methods that need some: the first of the clean domain, if there is one."""
-        clean = next((name for name in self.names if name.split("/")[0] in (CLEAN, "none", "original")), None)
-        if self._plan.corruptions:
-            clean = CLEAN
-        if clean is None and len(self.source.domains) > 1:
+        """Clean images, (n, 3, H, W), for methods that need some: from the clean domain, if there is one."""
+        names = (CLEAN,) if self.corrupted else self.source.domains
+        clean = next((name for name in names if name.split("/")[0] in (CLEAN, "none", "original")), None)
+        if clean is None and len(names) > 1:
             raise DataError(
                 f"this method needs clean images, and {self.source} has no clean domain: give the option source=..."
             )
-        dataset = self.dataset(clean or self.names[0])
+        dataset = self.dataset(clean or names[0])
         chosen = np.random.default_rng(0).permutation(len(dataset))[:count]
         return torch.stack([self.preprocess(dataset.read(int(index))) for index in chosen])
 
-    def _corrupted_names(self) -> tuple[str, ...]:
-        asked = self._plan.corruptions
-        kinds = [kind for each in asked for kind in (CORRUPTIONS if each == ALL else [each])]
-        names = [CLEAN if kind == CLEAN else f"{kind}/{level}" for kind in kinds for level in self._plan.severities]
-        return tuple(dict.fromkeys(names))
+    def _corrupted(self, name: str) -> ImageDataset:
+        if name == CLEAN:
+            return self._clean
+        kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
+        return CorruptedDataset(self._clean, kind, int(level), self._preset, self._seed)
 
-    def _make(self, name: str) -> ImageDataset:
-        if not self._plan.corruptions:
-            return self._aligned(self.source.dataset(name))
-        kept = self.source.only(self._plan.domains) if self._plan.domains else self.source
-        clean = kept.dataset()
-        preset = self._preset(clean)
-        clean = PreparedDataset(clean, preset)
-        if name != CLEAN:
-            kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
-            clean = CorruptedDataset(clean, kind, int(level), preset)
-        return self._aligned(clean)
+    @functools.cached_property
+    def _clean(self) -> ImageDataset:
+        return PreparedDataset(self.source.dataset(), self._preset)
 
-    def _preset(self, dataset: ImageDataset) -> str:
-        """The parameters made for images of about this size."""
-        if self._plan.corruption_preset is not None:
-            return self._plan.corruption_preset
-        side = min(_first_image(dataset).shape[:2])
+    @functools.cached_property
+    def _preset(self) -> str:
+        """The parameters of the corruptions that were made for images of about this size."""
+        if self._asked_preset is not None:
+            return self._asked_preset
+        side = min(_first_image(self.source.dataset()).shape[:2])
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:

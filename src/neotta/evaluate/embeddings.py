@@ -60,7 +60,7 @@ class EmbeddingCache:
         self._encoder, self._preprocess, self._weights = encoder, preprocess, weights
         self._folder = None if folder is None else Path(folder)
         self._batch_size, self._workers = batch_size, workers
-        self._domains: dict[int, _Domain] = {}
+        self._domains: dict[int, _DomainEmbeddings] = {}
         self._given: Contents = {}
         self.encoded = 0
 
@@ -81,9 +81,9 @@ class EmbeddingCache:
         if len(missing) == 0:
             return
         weight = self._encoder.head.weight
-        stream = _as_stream(dataset, missing, self._batch_size)
+        order = _as_order(dataset, missing, self._batch_size)
         mine = {dataset.domain: dataset}
-        loader = Loader(mine, stream, self._preprocess, workers=self._workers, device=weight.device)
+        loader = Loader(mine, order, self._preprocess, workers=self._workers, device=weight.device)
         positions = {dataset.ids[index]: int(index) for index in missing}
         fresh = _Fresh()
         try:
@@ -133,39 +133,51 @@ class EmbeddingCache:
         embeddings = torch.cat([part for _, part in fresh.parts])
         self._domain(dataset).add(list(stamps), embeddings)
         if self._folder is not None:
-            self._write(dataset, stamps, embeddings)
+            self._write(self._folder, dataset, stamps, embeddings)
 
     # ---- files
 
-    def _write(self, dataset: ImageDataset, stamps: dict[int, str], embeddings: Tensor) -> None:
+    def saved_in(self, folder: str | os.PathLike[str]) -> Path:
+        """Where another process finds the embeddings: in the cache's own folder, or saved in this one."""
+        if self._folder is not None:
+            return self._folder
+        for domain in self._domains.values():
+            indices = domain.encoded()
+            if len(indices):
+                stamps = {index: domain.dataset.stamp(index) for index in indices.tolist()}
+                self._write(Path(folder), domain.dataset, stamps, domain.embeddings())
+        return Path(folder)
+
+    def _write(self, folder: Path, dataset: ImageDataset, stamps: dict[int, str], embeddings: Tensor) -> None:
         content = {"ids": [dataset.ids[index] for index in stamps], "stamps": list(stamps.values())}
         about = {"kind": "embeddings", "domain": dataset.domain, **content}
         try:
-            write_state(self._place(dataset) / f"{content_key(content)}.safetensors", {"embeddings": embeddings}, about)
+            path = self._place(folder, dataset) / f"{content_key(content)}.safetensors"
+            write_state(path, {"embeddings": embeddings}, about)
         except (OSError, SafetensorError) as error:
-            raise StorageError(f"embeddings cannot be kept in {str(self._folder)!r}: {error}") from error
+            raise StorageError(f"embeddings cannot be kept in {str(folder)!r}: {error}") from error
 
-    def _place(self, dataset: ImageDataset) -> Path:
+    def _place(self, folder: Path, dataset: ImageDataset) -> Path:
         key = content_key(
             {"weights": self._weights, "preprocess": self._preprocess.to_dict(), "domain": dataset.domain}
         )
-        return Path(self._folder or ".") / key
+        return folder / key
 
-    def _domain(self, dataset: ImageDataset) -> _Domain:
+    def _domain(self, dataset: ImageDataset) -> _DomainEmbeddings:
         found = self._domains.get(id(dataset))
         if found is None:
-            found = self._domains[id(dataset)] = _Domain(dataset, self._encoder.head.in_features)
+            found = self._domains[id(dataset)] = _DomainEmbeddings(dataset, self._encoder.head.in_features)
             positions = {name: index for index, name in enumerate(dataset.ids)}
             if dataset.domain in self._given:
                 found.take(positions, *self._given[dataset.domain])
-            if self._folder is not None and self._place(dataset).is_dir():
+            if self._folder is not None:
                 changed: set[int] = set()
-                for path in sorted(self._place(dataset).glob("*.safetensors")):
+                for path in sorted(self._place(self._folder, dataset).glob("*.safetensors")):
                     changed |= self._read(path, positions, found)
                 _warn_of_changes(found, changed)
         return found
 
-    def _read(self, path: Path, positions: dict[str, int], domain: _Domain) -> set[int]:
+    def _read(self, path: Path, positions: dict[str, int], domain: _DomainEmbeddings) -> set[int]:
         """Take over what a file holds of samples that are as they were; return those that changed."""
         dataset = domain.dataset
         try:
@@ -184,7 +196,7 @@ class EmbeddingCache:
         return {index for _, index in known} - {index for _, index in same}
 
 
-def _warn_of_changes(domain: _Domain, changed: set[int]) -> None:
+def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
     """Tell of samples that changed, unless another file holds them as they are now."""
     again = [index for index in changed if domain.rows[index] == UNSEEN]
     if again:
@@ -206,7 +218,7 @@ class _Fresh:
         self.parts.append((stamps, embeddings))  # in one step, as an interruption may come between two
 
 
-class _Domain:
+class _DomainEmbeddings:
     """The embeddings of one domain; parts are joined when they are first asked for.
 
     Attributes:
@@ -223,12 +235,16 @@ class _Domain:
         self.rows[indices] = np.arange(start, start + len(indices))
         self._parts.append(embeddings)
 
+    def encoded(self) -> Indices:
+        """The samples in the order of the embeddings."""
+        present: Indices = np.flatnonzero(self.rows >= 0)
+        return present[np.argsort(self.rows[present])]
+
     def ids(self) -> tuple[list[str], list[str]]:
         """Ids of the samples in the order of the embeddings, and of the unreadable ones."""
-        present = np.flatnonzero(self.rows >= 0)
-        present = present[np.argsort(self.rows[present])]
         absent = np.flatnonzero(self.rows == UNREADABLE)
-        return [self.dataset.ids[int(index)] for index in present], [self.dataset.ids[int(index)] for index in absent]
+        ids = self.dataset.ids
+        return [ids[int(index)] for index in self.encoded()], [ids[int(index)] for index in absent]
 
     def take(self, positions: dict[str, int], ids: list[str], unreadable: list[str], embeddings: bytes) -> None:
         from safetensors.torch import load
@@ -242,7 +258,7 @@ class _Domain:
         return self._parts[0]
 
 
-def _as_stream(dataset: ImageDataset, indices: Indices, batch_size: int) -> Order:
+def _as_order(dataset: ImageDataset, indices: Indices, batch_size: int) -> Order:
     return Order(
         kind="list",
         seed=0,

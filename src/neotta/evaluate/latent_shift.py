@@ -58,7 +58,7 @@ def latent_shift(clean: Tensor, shifted: Tensor, labels: Tensor, classes: int | 
         clean: Embeddings of clean images, (N, d).
         shifted: Embeddings of the same images after the shift, (N, d).
         labels: Class indices, (N,).
-        classes: How many classes there are; by default as many as the labels name.
+        classes: Number of classes; by default one more than the largest label.
     """
     if clean.shape != shifted.shape or clean.dim() != 2 or labels.shape != clean.shape[:1] or len(clean) == 0:
         raise InputError(

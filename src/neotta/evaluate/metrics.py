@@ -1,14 +1,14 @@
-"""How good predictions are. All functions take log-probabilities or logits alike: softmax is what counts."""
+"""From predictions to the numbers in a record, and from repeated runs to intervals."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from neotta.errors import InputError
+from neotta.evaluate.predictions import PredictionStats, RunResult
 
 BINS = 15
 
@@ -17,16 +17,29 @@ class Reliability(NamedTuple):
     """Confidence against accuracy, bin by bin.
 
     Attributes:
-        edges: The edges of the bins, (bins + 1,); a bin excludes its lower edge and includes its upper one.
-        samples: How many per bin, (bins,).
-        confidence: Mean confidence per bin, (bins,); 0 where a bin is empty.
-        accuracy: Share of right predictions per bin, (bins,); 0 where a bin is empty.
+        samples: Samples per bin, (bins,). A bin excludes its lower edge and includes its upper one.
+        confidence: Mean confidence per bin, (bins,); 0 for an empty bin.
+        accuracy: Share of correct predictions per bin, (bins,); 0 for an empty bin.
     """
 
-    edges: Tensor
     samples: Tensor
     confidence: Tensor
     accuracy: Tensor
+
+    @classmethod
+    def of(cls, confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
+        """Compute it from the confidence of each prediction and whether it is correct, (N,) each."""
+        # The edges are rounded to the dtype of the confidences, so that one that equals an edge falls where it belongs.
+        edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64).to(confidence.dtype)
+        where = torch.bucketize(confidence, edges[1:].contiguous()).clamp(max=bins - 1)
+        inside = confidence > 0
+        where, correct = where[inside], correct[inside].double()
+        count = torch.bincount(where, minlength=bins)
+        sums = torch.zeros(2, bins, dtype=torch.float64)
+        sums[0].index_add_(0, where, confidence[inside].double())
+        sums[1].index_add_(0, where, correct)
+        means = sums / count.clamp(min=1)
+        return cls(count, means[0], means[1])
 
     def error(self) -> float:
         """The expected calibration error, from 0 to 1."""
@@ -36,77 +49,62 @@ class Reliability(NamedTuple):
         return float((self.samples * (self.confidence - self.accuracy).abs()).sum()) / total
 
 
-def top_k(logits: Tensor, labels: Tensor, k: int = 1) -> float:
-    """Share of samples whose label is among the k most probable classes, in percent; NaN with fewer than k classes.
-
-    Args:
-        logits: (N, C).
-        labels: Class indices, (N,).
-        k: How many guesses count.
-    """
-    check_labels(logits, labels)
-    if logits.shape[1] < k or len(labels) == 0:
-        return math.nan
-    hits = (logits.topk(k, dim=1).indices == labels.unsqueeze(1)).any(dim=1)
-    return 100.0 * float(hits.double().mean())
-
-
-def reliability(logits: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
-    """Confidence against accuracy in bins of equal width."""
-    check_labels(logits, labels)
-    return reliability_of_probabilities(logits.softmax(dim=1), labels, bins)
-
-
-def reliability_of_probabilities(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
-    """The same, from probabilities, (N, C)."""
-    confidence, predicted = probabilities.max(dim=1)
-    return reliability_of_answers(confidence, predicted == labels, bins)
+def score(result: RunResult) -> dict[str, Any]:
+    """Compute all entries of a record that follow from predictions; some need labels."""
+    stats = result.stats
+    record: dict[str, Any] = {
+        "count": len(stats.labels),
+        "unreadable": result.unreadable,
+        "not_adapted": result.not_adapted,
+        "metrics": metrics(stats),
+    }
+    known = stats.labelled()
+    if len(known.labels):
+        record["reliability"] = _reliability(known)
+        record["per_class"] = _per_class(known)
+    names = list(dict.fromkeys(result.domains))
+    if len(names) > 1:
+        where = torch.tensor([names.index(name) for name in result.domains])
+        record["per_domain"] = {name: metrics(stats.at(where == index)) for index, name in enumerate(names)}
+    return record
 
 
-def reliability_of_answers(confidence: Tensor, right: Tensor, bins: int = BINS) -> Reliability:
-    """The same, from the confidence of each answer and whether it is right, (N,) each."""
-    # The edges are rounded to the dtype of the confidences, so that one that equals an edge falls where it belongs.
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64).to(confidence.dtype)
-    where = torch.bucketize(confidence, edges[1:].contiguous()).clamp(max=bins - 1)
-    inside = confidence > 0
-    where, right = where[inside], right[inside].double()
-    count = torch.bincount(where, minlength=bins)
-    sums = torch.zeros(2, bins, dtype=torch.float64)
-    sums[0].index_add_(0, where, confidence[inside].double())
-    sums[1].index_add_(0, where, right)
-    means = sums / count.clamp(min=1)
-    return Reliability(edges, count, means[0], means[1])
+def metrics(stats: PredictionStats) -> dict[str, float]:
+    """Entropy and confidence, and from those with labels top1, top5 (both in percent), ece and nll."""
+    found: dict[str, float] = {}
+    if len(stats.labels):
+        found["entropy"] = _mean(stats.entropy)
+        found["confidence"] = _mean(stats.confidence)
+    known = stats.labelled()
+    if len(known.labels):
+        correct = known.predicted == known.labels
+        found["top1"] = 100.0 * _mean(correct)
+        found["top5"] = 100.0 * _mean(known.in_five)
+        found["ece"] = Reliability.of(known.confidence, correct).error()
+        found["nll"] = _mean(known.surprise)
+    return found
 
 
-def calibration_error(logits: Tensor, labels: Tensor, bins: int = BINS) -> float:
-    """Expected calibration error over all samples, from 0 to 1."""
-    return reliability(logits, labels, bins).error()
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean())
 
 
-def entropy(logits: Tensor) -> float:
-    """Mean entropy of the predicted distributions in nats."""
-    return entropy_of_probabilities(logits.softmax(dim=1))
+def _reliability(known: PredictionStats) -> dict[str, list[float]]:
+    curve = Reliability.of(known.confidence, known.predicted == known.labels)
+    return {
+        "samples": curve.samples.tolist(),
+        "confidence": [round(value, 5) for value in curve.confidence.tolist()],
+        "accuracy": [round(value, 5) for value in curve.accuracy.tolist()],
+    }
 
 
-def entropy_of_probabilities(probabilities: Tensor) -> float:
-    """The same, from probabilities, (N, C); they are kept away from 0 by 1e-8."""
-    clamped = probabilities.clamp(1e-8, 1)
-    return float(-(clamped * clamped.log()).sum(dim=1).mean()) if len(clamped) else math.nan
-
-
-def negative_log_likelihood(logits: Tensor, labels: Tensor) -> float:
-    """Mean of -log p(label) in nats."""
-    check_labels(logits, labels)
-    return float(torch.nn.functional.cross_entropy(logits.double(), labels)) if len(labels) else math.nan
-
-
-def per_class_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Top-1 accuracy of each class in percent, (C,); NaN for a class without samples."""
-    check_labels(logits, labels)
-    classes = logits.shape[1]
-    right = (logits.argmax(dim=1) == labels).double()
-    count = torch.bincount(labels, minlength=classes)
-    return 100.0 * torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, right) / count
+def _per_class(known: PredictionStats) -> dict[str, list[int]]:
+    """Correct predictions and samples of each class that occurs."""
+    classes = int(known.labels.max()) + 1
+    correct = torch.bincount(known.labels[known.predicted == known.labels], minlength=classes)
+    total = torch.bincount(known.labels, minlength=classes)
+    present = total.nonzero().flatten()
+    return {"class": present.tolist(), "right": correct[present].tolist(), "samples": total[present].tolist()}
 
 
 class Interval(NamedTuple):
@@ -120,27 +118,18 @@ class Interval(NamedTuple):
         return f"{self.mean:.1f}" if math.isnan(self.half_width) else f"{self.mean:.1f} ± {self.half_width:.1f}"
 
 
-def interval(values: list[float], normal: bool = False) -> Interval:
-    """Mean and 95 % confidence interval over repeated runs.
-
-    Args:
-        values: One number per run.
-        normal: Use the normal quantile 1.96 instead of Student's t.
-    """
+def interval(values: list[float]) -> Interval:
+    """Mean over repeated runs and its 95 % confidence interval (Student's t)."""
     count = len(values)
     if count == 0:
         return Interval(math.nan, math.nan, 0)
     mean = math.fsum(values) / count
     if count == 1:
         return Interval(mean, math.nan, 1)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    if normal:
-        quantile = 1.96
-    else:
-        from scipy.special import stdtrit
+    from scipy.special import stdtrit
 
-        quantile = float(stdtrit(count - 1, 0.975))
-    return Interval(mean, quantile * deviation / math.sqrt(count), count)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    return Interval(mean, float(stdtrit(count - 1, 0.975)) * deviation / math.sqrt(count), count)
 
 
 def verdict(difference: Interval) -> str:
@@ -152,15 +141,3 @@ def verdict(difference: Interval) -> str:
     if difference.mean + difference.half_width < 0:
         return "hurts"
     return "can't tell"
-
-
-def check_labels(logits: Tensor, labels: Tensor) -> None:
-    """See to it that logits, (N, C), and labels, (N,), belong together."""
-    if logits.dim() != 2 or labels.shape != logits.shape[:1]:
-        raise InputError(f"logits (N, C) and labels (N,) were expected, got {_shape(logits)} and {_shape(labels)}")
-    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < logits.shape[1]):
-        raise InputError(f"labels run from {labels.min()} to {labels.max()}, there are {logits.shape[1]} classes")
-
-
-def _shape(tensor: Tensor) -> str:
-    return str(tuple(tensor.shape))

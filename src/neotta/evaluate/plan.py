@@ -1,24 +1,24 @@
-"""What to measure: a plan says what is varied, and unfolds into single runs."""
+"""What to measure: a plan says what is varied, and expands into single runs."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from neotta.errors import OptionError, suggestion
 
 Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
 SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
-"""Protocols that score other samples than those adapted on: to them alone `evaluate` says something."""
+"""Protocols that score other samples than those adapted to: `held_out_samples` concerns only these."""
 Kind = Literal["iid", "few-classes", "imbalanced", "correlated"]
 SEEDS = (2020, 1234, 9999)
-"""The seeds of the paper; further ones count up from 1."""
+"""The seeds of the paper; after them come 1, 2, ..."""
 _TAIL, _BURSTS, _SEQUENCE = {"ratio"}, {"delta", "slots", "ratio"}, {"shuffle", "straddle"}
-STREAM_OPTIONS: dict[tuple[str, str], set[str]] = {
+ORDER_OPTIONS: dict[tuple[str, str], set[str]] = {
     ("online", "iid"): set(),
     ("online", "imbalanced"): _TAIL,
     ("online", "correlated"): _BURSTS,
@@ -29,7 +29,7 @@ STREAM_OPTIONS: dict[tuple[str, str], set[str]] = {
     ("hold-out", "few-classes"): {"classes", "validate", "disjoint"},
     ("cross-domain", "iid"): set(),
 }
-"""What the streams take, by protocol and kind; what is not here does not go together."""
+"""The options of orders, by protocol and kind; other combinations are invalid."""
 
 
 OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
@@ -84,7 +84,7 @@ class MethodPlan(BaseModel):
 
 
 class Run(BaseModel):
-    """One adapter on one stream with one seed: gives one record."""
+    """One adapter on one order with one seed: gives one record. See `Plan` for the entries."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,17 +94,21 @@ class Run(BaseModel):
     protocol: Protocol = "online"
     domains: tuple[str, ...]
     source_domain: str | None = None
-    stream: Kind = "iid"
-    stream_options: dict[str, Any] = {}
+    order: Kind = Field(default="iid", serialization_alias="stream")
+    order_options: dict[str, Any] = Field(default={}, serialization_alias="stream_options")
     samples: int = 512
-    evaluate: int = -1
+    held_out_samples: int = Field(default=-1, serialization_alias="evaluate")
     seed: int = SEEDS[0]
     batch_size: int = 64
 
     @property
     def domain(self) -> str:
-        """The domain that is scored, or that there are several."""
+        """The domain that is scored, or the number of domains."""
         return self.domains[0] if len(self.domains) == 1 else f"{len(self.domains)} domains"
+
+    def entries(self, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """What a record says of the run, under the names that records have had from the start."""
+        return self.model_dump(mode="json", by_alias=True, exclude=set(without))
 
 
 class Plan(BaseModel):
@@ -122,11 +126,11 @@ class Plan(BaseModel):
         protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
             a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
             domain and scores another.
-        stream: The order of the samples.
-        stream_options: Its parameters.
-        samples: How many to adapt on; -1 for all.
-        evaluate: How many of the rest to score at most, where a protocol scores the rest; -1 for all.
-        seeds: How many seeds, or which.
+        order: The order of the samples.
+        order_options: Its parameters.
+        samples: Number of samples to adapt to; -1 for all.
+        held_out_samples: Number of other samples to score, at most, if the protocol scores others; -1 for all.
+        seeds: The number of seeds, or the seeds.
         batch_sizes: Samples per batch.
     """
 
@@ -141,10 +145,12 @@ class Plan(BaseModel):
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     methods: list[MethodPlan] = Field(default=[MethodPlan(method="none"), MethodPlan(method="neo")], min_length=1)
     protocol: Protocol = "online"
-    stream: Kind = "iid"
-    stream_options: dict[str, Any] = Field(default={}, validate_default=True)
+    order: Kind = Field(default="iid", validation_alias=AliasChoices("order", "stream"))
+    order_options: dict[str, Any] = Field(
+        default={}, validate_default=True, validation_alias=AliasChoices("order_options", "stream_options")
+    )
     samples: list[Annotated[int, Field(ge=-1)]] = Field(default=[512], min_length=1)
-    evaluate: int = Field(default=-1, ge=-1)
+    held_out_samples: int = Field(default=-1, ge=-1, validation_alias=AliasChoices("held_out_samples", "evaluate"))
     seeds: list[int] = Field(default=list(SEEDS), min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default=[64], min_length=1)
 
@@ -165,11 +171,11 @@ class Plan(BaseModel):
             return seed_list(value)
         return value
 
-    @field_validator("stream_options")
+    @field_validator("order_options")
     @classmethod
-    def _stream(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        if "protocol" in info.data and "stream" in info.data:
-            check_stream(info.data["protocol"], info.data["stream"], value)
+    def _order(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "protocol" in info.data and "order" in info.data:
+            check_order(info.data["protocol"], info.data["order"], value)
         return value
 
     @field_validator("domains", "corruptions", "severities", "samples", "batch_sizes", mode="before")
@@ -199,8 +205,8 @@ class Plan(BaseModel):
             raise OptionError(f"entry {where!r} of the plan is {first['input']!r}: {message}") from None
 
     def runs(self, domains: Sequence[str]) -> list[Run]:
-        """Unfold the plan over the domains that there are."""
-        shared = {"protocol": self.protocol, "stream": self.stream, "stream_options": self.stream_options}
+        """All runs of the plan, on these domains."""
+        shared = {"protocol": self.protocol, "order": self.order, "order_options": self.order_options}
         return [
             Run(
                 method=plan.method,
@@ -209,7 +215,7 @@ class Plan(BaseModel):
                 domains=scored,
                 source_domain=source,
                 samples=samples,
-                evaluate=self.evaluate if self.protocol in SCORES_OTHERS else -1,
+                held_out_samples=self.held_out_samples if self.protocol in SCORES_OTHERS else -1,
                 seed=seed,
                 batch_size=batch_size,
                 **cast(Any, shared),
@@ -223,7 +229,7 @@ class Plan(BaseModel):
         ]
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
-        """Where state comes from, if from elsewhere, and what is scored."""
+        """The domain that is adapted to, if it is another, and the domains that are scored."""
         if self.protocol == "continual":
             return [(None, tuple(domains))]
         if self.protocol == "cross-domain":
@@ -231,26 +237,26 @@ class Plan(BaseModel):
         return [(None, (domain,)) for domain in domains]
 
 
-def check_stream(protocol: str, stream: str, options: Mapping[str, Any]) -> None:
-    """See to it that a kind of stream goes with a protocol and takes these options.
+def check_order(protocol: str, order: str, options: Mapping[str, Any]) -> None:
+    """Check that an order goes with a protocol and takes these options.
 
     Raises:
         OptionError: It does not.
     """
-    if (protocol, stream) not in STREAM_OPTIONS:
-        protocols = " or ".join(repr(each) for each, kind in STREAM_OPTIONS if kind == stream)
-        raise OptionError(f"a stream of kind {stream!r} goes with the protocol {protocols}, not {protocol!r}")
-    known = sorted(STREAM_OPTIONS[protocol, stream])
+    if (protocol, order) not in ORDER_OPTIONS:
+        protocols = " or ".join(repr(each) for each, kind in ORDER_OPTIONS if kind == order)
+        raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
+    known = sorted(ORDER_OPTIONS[protocol, order])
     for name in options:
         if name not in known:
-            what = f"the stream {stream!r} of the protocol {protocol!r} has no option {name!r}"
+            what = f"the order {order!r} of the protocol {protocol!r} has no option {name!r}"
             raise OptionError(f"{what}: {suggestion(name, known)}")
-    if stream == "few-classes" and "classes" not in options:
-        raise OptionError("the stream 'few-classes' needs the option 'classes': how many to adapt to")
+    if order == "few-classes" and "classes" not in options:
+        raise OptionError("the order 'few-classes' needs the option 'classes': the number of classes to adapt to")
 
 
 def seed_list(count: int) -> list[int]:
-    """So many seeds: those of the paper, then 1, 2, ..."""
+    """The first seeds: those of the paper, then 1, 2, ..."""
     return [*SEEDS, *range(1, count)][:count]
 
 

@@ -1,122 +1,155 @@
-"""What methods predicted, sample by sample: kept without the logits, and written to CSV or Parquet."""
+"""What a run predicted: first batch by batch, then all of it."""
 
 from __future__ import annotations
 
-import csv
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from neotta._extras import need
-from neotta._files import atomic
-from neotta.errors import OptionError
-from neotta.evaluate.outputs import Outputs
+from neotta.data.drawing import Indices
+from neotta.data.order import Order
+from neotta.errors import InputError
+
+UNKNOWN = -1
+"""The label of an unlabelled sample."""
+SMALLEST = 1e-8
+"""Probabilities are clamped to at least this in the entropy."""
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """The predicted class of each sample, and how sure the model was.
+class PredictionStats(NamedTuple):
+    """All that the metrics need of each prediction, (N,) each: a thousandth of the logits.
+
+    Attributes:
+        labels: The true classes, UNKNOWN if unlabelled.
+        predicted: The most probable classes.
+        confidence: Their probabilities.
+        entropy: Entropy of the predicted distribution, in nats.
+        surprise: -log of the label's probability; NaN if unlabelled.
+        in_five: Whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes.
+    """
+
+    labels: Tensor
+    predicted: Tensor
+    confidence: Tensor
+    entropy: Tensor
+    surprise: Tensor
+    in_five: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> PredictionStats:
+        """Compute them.
+
+        Args:
+            logits: (N, C); log-probabilities do as well.
+            labels: (N,) int64, UNKNOWN if unlabelled.
+
+        Raises:
+            InputError: A label is not a class.
+        """
+        known = labels != UNKNOWN
+        column = labels.clamp(min=0).unsqueeze(1)
+        _check_labels(logits, column.squeeze(1))
+        logs = logits.float().log_softmax(dim=1)
+        top, predicted = logs.max(dim=1)
+        in_five = torch.full_like(top, math.nan)
+        if logs.shape[1] >= 5:
+            in_five = logs.topk(5, dim=1).indices.eq(column).any(dim=1).float()
+        surprise = -logs.gather(1, column).squeeze(1)
+        logs.clamp_(min=math.log(SMALLEST))
+        entropy = -(logs.exp() * logs).sum(dim=1)
+        return cls(
+            labels,
+            predicted,
+            top.exp(),
+            entropy,
+            surprise.masked_fill(~known, math.nan),
+            in_five.masked_fill(~known, math.nan),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PredictionStats]) -> PredictionStats:
+        """Concatenate several."""
+        return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+    def at(self, chosen: Tensor) -> PredictionStats:
+        """Select some, by a mask (N,)."""
+        return PredictionStats(*(column[chosen] for column in self))
+
+    def labelled(self) -> PredictionStats:
+        """Select those whose label is known."""
+        known = self.labels != UNKNOWN
+        return self if bool(known.all()) else self.at(known)
+
+
+def _nothing() -> PredictionStats:
+    whole = torch.empty(0, dtype=torch.int64)
+    return PredictionStats(whole, whole, *[torch.empty(0)] * 4)
+
+
+@dataclass
+class RunResult:
+    """What a run predicted, in the order of its samples; it grows while the run is carried out.
 
     Attributes:
         ids: The samples.
-        domains: Where each comes from.
-        labels: Their classes, None where a label is not known.
-        classes: The predicted ones, (N,) int64.
-        confidence: Their probabilities, (N,).
+        domains: The domain of each.
+        stats: Statistics of each prediction.
+        classes: Number of classes C; 0 before the first prediction.
+        unreadable: Number of samples that could not be read.
+        not_adapted: Number of samples that were predicted but not adapted to.
+        seconds: Time of the predictions, without the encoder if the embeddings were cached.
     """
 
-    ids: tuple[str, ...]
-    domains: tuple[str, ...]
-    labels: tuple[int | None, ...]
-    classes: NDArray[np.int64]
-    confidence: NDArray[np.float64]
+    ids: list[str] = field(default_factory=list)
+    domains: list[str] = field(default_factory=list)
+    stats: PredictionStats = field(default_factory=_nothing)
+    classes: int = 0
+    unreadable: int = 0
+    not_adapted: int = 0
+    seconds: float = 0.0
 
-    @classmethod
-    def of(cls, outputs: Outputs) -> Predictions:
-        """Read them off the outputs of a run."""
-        names = tuple(outputs.ids), tuple(outputs.domains), tuple(outputs.labels)
-        if not outputs.ids:
-            return cls(*names, np.empty(0, np.int64), np.empty(0))
-        best = outputs.tensor().softmax(dim=1).max(dim=1)
-        return cls(*names, best.indices.numpy(), best.values.double().numpy())
+    @property
+    def labels(self) -> list[int | None]:
+        """The classes of the samples; None if unlabelled."""
+        return [None if label == UNKNOWN else label for label in self.stats.labels.tolist()]
 
-    @classmethod
-    def joined(cls, parts: Sequence[Predictions]) -> Predictions:
-        """One after the other."""
-        return cls(
-            tuple(name for part in parts for name in part.ids),
-            tuple(domain for part in parts for domain in part.domains),
-            tuple(label for part in parts for label in part.labels),
-            np.concatenate([part.classes for part in parts]),
-            np.concatenate([part.confidence for part in parts]),
-        )
+    def add(self, order: Order, entries: Indices, logits: Tensor, labels: Tensor) -> None:
+        """Add predictions.
+
+        Args:
+            order: The order that was predicted.
+            entries: Which of its entries, (n,).
+            logits: (n, C).
+            labels: (n,), UNKNOWN if unlabelled.
+        """
+        self.ids += [order.ids[entry] for entry in entries]
+        self.domains += [order.domains[domain] for domain in order.domain[entries]]
+        self.stats = PredictionStats.concatenate([self.stats, PredictionStats.of(logits, labels)])
+        self.classes = logits.shape[1]
+
+    def extend(self, other: RunResult) -> None:
+        """Add the predictions of another run."""
+        self.ids += other.ids
+        self.domains += other.domains
+        self.stats = PredictionStats.concatenate([self.stats, other.stats])
+        self.classes = max(self.classes, other.classes)
+
+    def copy(self) -> RunResult:
+        """Copy it, so that what is added to one is not added to the other."""
+        return replace(self, ids=list(self.ids), domains=list(self.domains))
 
     def rows(self) -> dict[tuple[str, str], int]:
-        """Where each sample stands, by domain and id."""
+        """The row of each sample, by domain and id."""
         return {place: row for row, place in enumerate(zip(self.domains, self.ids, strict=True))}
 
 
-def write_predictions(
-    path: str | os.PathLike[str], predictions: Mapping[str, Predictions], names: Sequence[str] | None = None
-) -> None:
-    """Write one line per sample: `id`, `domain`, `label` if any is known, and for each method what it predicts.
-
-    The columns of a method are `METHOD.prediction` and `METHOD.confidence`. A sample that a method has no prediction
-    for leaves them empty.
-
-    Args:
-        path: Ends in `.csv` or `.parquet`; the file appears at once and whole.
-        predictions: By method; the first gives the order of the samples.
-        names: Of the classes; numbers are written if they are not known.
-
-    Raises:
-        OptionError: The path has another suffix.
-        MissingExtraError: Parquet was asked for, and pyarrow is not installed.
-    """
-    target = Path(path)
-    writers = {".csv": _write_csv, ".parquet": _write_parquet}
-    if target.suffix.lower() not in writers:
-        raise OptionError(f"predictions go to a .csv or .parquet file, got {str(target)!r}")
-    columns = _columns(predictions, names)
-    with atomic(target) as temporary:
-        writers[target.suffix.lower()](temporary, columns)
-
-
-def _columns(predictions: Mapping[str, Predictions], names: Sequence[str] | None) -> dict[str, list[Any]]:
-    def named(index: int | None) -> str | int | None:
-        return index if index is None or names is None else names[index]
-
-    samples: dict[tuple[str, str], int | None] = {}
-    for each in predictions.values():
-        for place, row in each.rows().items():
-            samples.setdefault(place, each.labels[row])
-    columns: dict[str, list[Any]] = {
-        "id": [name for _, name in samples],
-        "domain": [domain for domain, _ in samples],
-    }
-    if any(label is not None for label in samples.values()):
-        columns["label"] = [named(label) for label in samples.values()]
-    for method, each in predictions.items():
-        rows = each.rows()
-        found = [rows.get(place) for place in samples]
-        columns[f"{method}.prediction"] = [None if row is None else named(int(each.classes[row])) for row in found]
-        columns[f"{method}.confidence"] = [None if row is None else float(each.confidence[row]) for row in found]
-    return columns
-
-
-def _write_csv(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for row in zip(*columns.values(), strict=True):
-            writer.writerow([f"{value:.6f}" if isinstance(value, float) else value for value in row])
-
-
-def _write_parquet(path: Path, columns: Mapping[str, list[Any]]) -> None:
-    pyarrow, parquet = (need(name, "writing Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
-    parquet.write_table(pyarrow.table(dict(columns)), path)
+def _check_labels(logits: Tensor, labels: Tensor) -> None:
+    if logits.dim() != 2 or labels.shape != logits.shape[:1]:
+        shapes = f"{tuple(logits.shape)} and {tuple(labels.shape)}"
+        raise InputError(f"expected logits (N, C) and labels (N,), got {shapes}")
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < logits.shape[1]):
+        raise InputError(f"labels range from {labels.min()} to {labels.max()}, there are {logits.shape[1]} classes")

@@ -165,7 +165,7 @@ class Records:
 
 
 def as_line(record: Mapping[str, Any]) -> str:
-    """A record as it stands in a file, with its checksum."""
+    """A record as a line of a file, with its checksum."""
     return _canonical(_with_checksum(record))
 
 

@@ -1,20 +1,19 @@
-"""Carrying out a whole plan: what is recorded is left out, what is done is recorded at once."""
+"""Carrying out a whole plan: what is recorded is skipped, what is done is recorded at once."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-from neotta.data.drawing import Indices
-from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.engines import Job, Setup, chains, choose
+from neotta.errors import NeottaError, OptionError, StorageError
+from neotta.evaluate import engines
 from neotta.evaluate.plan import Plan, Run
+from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.workbench import Workbench
 
@@ -22,122 +21,135 @@ SYNC_EVERY = 1.0
 """Seconds of records that a power failure may cost."""
 
 
-class Summary(NamedTuple):
+@dataclass
+class Summary:
     """How a sweep ended.
 
     Attributes:
-        done: Runs carried out and recorded, also those that failed.
-        skipped: Runs that were recorded before, or asked for twice.
-        failed: The records of those that failed.
         keys: The keys of all runs of the plan that have one: their records are in the file.
+        skipped: Number of runs that were recorded before, or asked for twice.
+        done: Number of runs carried out and recorded, including those that failed.
+        failed: The records of those that failed.
+        results: The predictions that were asked for, by key, of the runs carried out.
     """
 
-    done: int
-    skipped: int
-    failed: list[Record]
     keys: list[str]
+    skipped: int
+    done: int = 0
+    failed: list[Record] = field(default_factory=list)
+    results: dict[str, RunResult] = field(default_factory=dict)
 
 
 class Watcher:
-    """Is told how a sweep goes; a subclass shows it."""
-
-    def opened(self, bench: Workbench) -> None:
-        """The model and the data are open."""
+    """Receives progress events."""
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
-        """Say what will be done.
+        """The sweep begins.
 
         Args:
-            runs: What is left to do.
-            skipped: How many runs need not be done.
-            images: How many images the encoder has to see first.
+            runs: The runs to carry out.
+            skipped: Number of runs that are recorded already.
+            images: Number of images to encode first.
         """
 
     def encoded(self, count: int) -> None:
         """Some more images were encoded."""
 
-    def advanced(self, method: str, count: int) -> None:
-        """A method saw some more samples; not every engine tells."""
-
     def recorded(self, record: Record) -> None:
         """A run is done and recorded."""
 
     def measuring(self, method: str, done: int, total: int) -> None:
-        """The time and memory of a method are measured next; `done` of `total` measurements are made."""
+        """The time and memory of a method are measured next, after `done` of `total` measurements."""
 
 
 def sweep(
+    bench: Workbench,
     plan: Plan,
     records_path: str | os.PathLike[str],
     *,
-    cache: str | os.PathLike[str] | None = None,
     force: bool = False,
     jobs: int = 1,
     engine: Literal["local", "ray"] = "local",
-    device: str | None = None,
-    workers: int | None = None,
+    keep: Collection[str] = (),
     progress: Watcher | None = None,
 ) -> Summary:
     """Carry out the runs of a plan that are not recorded yet.
 
-    Each record is in the file as soon as its run is done, so an interrupted sweep goes on where it stopped. A run that
-    fails is recorded with its error, and tried again next time.
+    Each record is in the file as soon as its run is done, so an interrupted sweep can be continued. A run that fails is
+    recorded with its error, and tried again next time.
 
     Args:
+        bench: The model and the data.
         plan: What to measure.
         records_path: The `.jsonl` file of records; it need not exist.
-        cache: A folder for embeddings; None keeps them for this sweep only.
-        force: Carry out also what is recorded; the new records count.
-        jobs: How many runs at a time, each in a process of its own if there are several.
+        force: Repeat runs that are recorded; the new records count.
+        jobs: Number of runs at a time, each in a process of its own if there are several.
         engine: `"local"` for this machine, `"ray"` for a Ray cluster.
-        device: Where the model runs; by default a GPU if there is one.
-        workers: Processes that load images; None chooses.
-        progress: Is told how it goes.
+        keep: Keys of runs whose predictions are returned, too.
+        progress: Receives progress events.
 
     Raises:
         OptionError: A method, option or engine is wrong; nothing was done then.
         StorageError: Results or cache cannot be written; what was recorded is safe.
     """
-    execute, watcher, records = choose(engine, jobs), progress or Watcher(), Records(records_path)
-    with _folder(cache, jobs > 1 and engine == "local") as folder:
-        setup = Setup(plan, folder, workers, device)
-        bench = setup.open()
-        watcher.opened(bench)
-        todo, keys, skipped = _left(bench, set() if force else records.keys())
-        wanted = _wanted(bench, todo)
-        watcher.planned(todo, skipped, sum(len(indices) for indices in wanted.values()))
-        for domain, indices in wanted.items():
-            with _left_to_the_runs():
-                bench.embeddings.fill(bench.data.dataset(domain), indices, watcher.encoded)
-        failed: list[Record] = []
-        synced = time.monotonic()
-        with contextlib.closing(execute(Job(bench, setup, todo, jobs, watcher.advanced))) as done:
-            for record in done:
-                due = time.monotonic() - synced > SYNC_EVERY
-                records.append(record, sync=due)
-                synced = time.monotonic() if due else synced
-                watcher.recorded(record)
-                failed += [record] if record["status"] == "failed" else []
-    return Summary(len(todo), skipped, failed, keys)
+    execute, watcher, records = choose_engine(engine, jobs), progress or Watcher(), Records(records_path)
+    todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
+    _encode(bench, todo, skipped, watcher)
+    summary = Summary(keys, skipped)
+    synced = time.monotonic()
+    with contextlib.closing(execute(bench, todo, jobs, set(keep))) as outcomes:
+        for record, result in outcomes:
+            due = time.monotonic() - synced > SYNC_EVERY
+            records.append(record, sync=due)
+            synced = time.monotonic() if due else synced
+            watcher.recorded(record)
+            summary.done += 1
+            summary.failed += [record] if record["status"] == "failed" else []
+            if result is not None:
+                summary.results[record["key"]] = result
+    return summary
 
 
-def recorded(plan: Plan, records_path: str | os.PathLike[str], *, device: str | None = None) -> tuple[list[str], int]:
+def choose_engine(name: str, jobs: int) -> engines.Engine:
+    """The engine of a name, for a number of runs at a time.
+
+    Raises:
+        OptionError: There is no such engine.
+        MissingExtraError: It needs a package that is not installed.
+    """
+    if jobs < 1:
+        raise OptionError(f"jobs must be at least 1, got {jobs}")
+    if name not in ("local", "ray"):
+        raise OptionError(f"there is no engine {name!r}: choose local or ray")
+    if name == "ray":
+        from neotta.evaluate.engines import ray
+
+        ray.package()
+        return ray.execute
+    if jobs > 1:
+        from neotta.evaluate.engines import processes
+
+        return processes.execute
+    return engines.execute
+
+
+def recorded(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str]) -> tuple[list[str], int]:
     """Look up what is recorded of a plan, and measure nothing.
 
     Returns:
-        The keys of all its runs, and how many of these are not recorded.
+        The keys of all its runs, and the number of runs that are not recorded.
     """
-    todo, keys, _ = _left(Setup(plan, None, None, device).open(), Records(records_path).keys())
+    todo, keys, _ = _left(bench, plan, Records(records_path).keys())
     return keys, len(todo)
 
 
-def _left(bench: Workbench, recorded: set[str]) -> tuple[list[Run], list[str], int]:
-    """The runs that are left to do, the keys of all, and how many need not be done."""
+def _left(bench: Workbench, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
+    """The runs to carry out, the keys of all, and the number of those that need not be done."""
     todo: list[Run] = []
     seen = set(recorded)
     keys: dict[str, None] = {}
     skipped = 0
-    for run in bench.runs():
+    for run in bench.runs(plan):
         bench.check(run)
         try:
             key = bench.key(run)
@@ -154,40 +166,34 @@ def _left(bench: Workbench, recorded: set[str]) -> tuple[list[Run], list[str], i
 
 
 def _shorter_first(runs: list[Run]) -> list[Run]:
-    """Order runs that differ only in their number of samples; -1 is all of them."""
+    """Sort runs that differ only in their number of samples; -1 is all of them."""
 
     def length(run: Run) -> float:
         return math.inf if run.samples < 0 else run.samples
 
-    return [run for chain in chains(runs) for run in sorted(chain, key=length)]
+    return [run for chain in engines.chains(runs) for run in sorted(chain, key=length)]
 
 
-def _wanted(bench: Workbench, todo: Sequence[Run]) -> dict[str, Indices]:
-    """The samples that the encoder has yet to see, by domain."""
+def _encode(bench: Workbench, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
+    """Announce the runs, and let the encoder see the images that they need."""
     usable = []
     for run in todo:
         with _left_to_the_runs():
-            bench.phases(run)
+            bench.orders(run)
             usable.append(run)
-    return bench.wanted(usable)
+    wanted = bench.wanted(usable)
+    watcher.planned(todo, skipped, sum(len(indices) for indices in wanted.values()))
+    for domain, indices in wanted.items():
+        with _left_to_the_runs():
+            bench.embeddings.fill(bench.data.dataset(domain), indices, watcher.encoded)
 
 
 @contextlib.contextmanager
 def _left_to_the_runs() -> Iterator[None]:
-    """Pass over what cannot be used: the runs that need it will fail with the same error, and record it."""
+    """Ignore data that cannot be used: the runs that need it will fail with the same error, and record it."""
     try:
         yield
     except StorageError:
         raise
     except Exception:
         return
-
-
-@contextlib.contextmanager
-def _folder(cache: str | os.PathLike[str] | None, needed: bool) -> Iterator[Path | None]:
-    """The folder for embeddings; where several processes need one and none is given, one for the time being."""
-    if cache is not None or not needed:
-        yield None if cache is None else Path(cache).expanduser()
-        return
-    with tempfile.TemporaryDirectory(prefix="neotta-") as folder:
-        yield Path(folder)

@@ -1,112 +1,158 @@
-"""Carrying out runs: a model and data opened once, every run of a plan executed on them."""
+"""Carrying out runs: a model and data opened once, on which the runs of any number of plans are executed."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.registry import AnyAdapter, code_hash, create, find
 from neotta.data.drawing import Indices
-from neotta.errors import NeottaError, StorageError
-from neotta.evaluate.batches import TOGETHER, Batches
+from neotta.data.order import Order
+from neotta.data.source import DataSource
+from neotta.errors import NeottaError, OptionError, StorageError
+from neotta.evaluate.batches import Batches
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.machine import surroundings
-from neotta.evaluate.outputs import Outputs, Part
-from neotta.evaluate.phases import Phase, Phases, stream_key
+from neotta.evaluate.metrics import score
+from neotta.evaluate.opened_model import OpenedModel
 from neotta.evaluate.plan import Plan, Run
+from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.protocols import ProtocolOrders, order_key
 from neotta.evaluate.records import Record, content_key
-from neotta.evaluate.scores import score
-from neotta.evaluate.trail import Trail, full_batches
-from neotta.models.identity import identity
-from neotta.models.load import load_model
-from neotta.neo.split import split
-
-Progress = Callable[[str, int], None]
+from neotta.evaluate.running import Runner
 
 
 class Workbench:
-    """A model and data, opened once, on which the runs of a plan are carried out.
+    """A model and data, opened once, on which any number of plans are carried out.
 
     Args:
-        plan: What to measure.
+        model: What `neotta.load_model` takes, or a model that another workbench opened.
+        data: What `neotta.data.open_data` takes.
+        model_options: Further arguments of `neotta.load_model`.
+        domains: Only these domains of the data; all if empty.
+        corrupted: Whether the plans name corruptions of the data's images.
+        corruption_preset: Of the corruptions; by default chosen by the size of the images.
+        corruption_seed: Of the corruptions.
         cache: A folder for embeddings; None keeps them in memory.
-        cached: Whether methods that need only embeddings run from the cache.
-        workers: Of the loaders; None chooses.
+        workers: Loader processes; None chooses.
         device: Where the model runs; by default a GPU if there is one.
+        source: The data, if it is open already.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        model: str | OpenedModel = "digits",
+        data: str = "digits",
         *,
+        model_options: Mapping[str, Any] | None = None,
+        domains: Sequence[str] = (),
+        corrupted: bool = False,
+        corruption_preset: str | None = None,
+        corruption_seed: int = 0,
         cache: str | os.PathLike[str] | None = None,
-        cached: bool = True,
         workers: int | None = None,
         device: str | None = None,
+        source: DataSource | None = None,
     ) -> None:
-        self.plan, self.cached = plan, cached
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        with torch.random.fork_rng():
-            torch.manual_seed(0)  # a model with random weights is the same one in every process
-            self.loaded = load_model(plan.model, device=device, **plan.model_options)
-        self.model = self.loaded.model
-        self.data = Domains(plan, self.loaded.labels, self.loaded.preprocess)
-        encoder, self.head = split(self.model)
-        self.embeddings = EmbeddingCache(encoder, self.data.preprocess, self.weights, cache, workers=workers)
-        self._phases = Phases(self.data)
-        self._batches = Batches(self.data, self.embeddings, self.data.preprocess, self.head.weight, workers)
+        self.opened = opened = model if isinstance(model, OpenedModel) else OpenedModel(model, model_options, device)
+        self.model, self.head, self.loaded = opened.module, opened.head, opened.loaded
+        self.workers, self._data, self._cache = workers, data, cache
+        self._selection = {
+            "domains": list(domains),
+            "corrupted": corrupted,
+            "corruption_preset": corruption_preset,
+            "corruption_seed": corruption_seed,
+        }
+        self.data = Domains(
+            data if source is None else source,
+            opened.loaded.labels,
+            opened.loaded.preprocess,
+            domains=domains,
+            corrupted=corrupted,
+            preset=corruption_preset,
+            seed=corruption_seed,
+        )
+        preprocess = self.data.preprocess
+        self.embeddings = EmbeddingCache(opened.encoder, preprocess, opened.weights, cache, workers=workers)
+        self._orders = ProtocolOrders(self.data)
+        self.runner = Runner(Batches(self.data, self.embeddings, preprocess, self.head.weight, workers))
         self._adapters: dict[str, AnyAdapter] = {}
         self._filled: set[str] = set()
-        self._trail: Trail | None = None
 
-    @cached_property
+    @classmethod
+    def for_plan(cls, plan: Plan, *, model: OpenedModel | None = None, **settings: Any) -> Workbench:
+        """Open the model and the data of a plan.
+
+        Args:
+            plan: The plan; others on the same model and data can be carried out, too.
+            model: The model, if it is open already.
+            **settings: Further arguments of the workbench.
+        """
+        return cls(model or plan.model, plan.data, model_options=plan.model_options, **_selection(plan), **settings)
+
+    def opener(self, **changes: Any) -> Callable[[], Workbench]:
+        """What opens the same workbench in another process, with some settings changed; it can be pickled."""
+        settings = {"cache": self._cache, "workers": self.workers, "device": self.opened.device, **changes}
+        settings |= {"model_options": self.opened.options, **self._selection}
+        return functools.partial(Workbench, self.opened.name, self._data, **settings)
+
+    def suits(self, plan: Plan) -> bool:
+        """Whether a plan is on this model and data."""
+        mine = {name: value for name, value in self._selection.items() if name != "corruption_seed"}
+        same_model = self.opened.made_from(plan.model, plan.model_options)
+        return same_model and (self._data, mine) == (plan.data, _selection(plan))
+
+    def runs(self, plan: Plan) -> list[Run]:
+        """All runs of a plan.
+
+        Raises:
+            OptionError: The plan is on another model or other data.
+        """
+        if not self.suits(plan):
+            raise OptionError("the plan is on another model or other data than this workbench: open one for it")
+        return plan.runs(self.data.names(plan.corruptions, plan.severities))
+
+    @property
     def weights(self) -> str:
         """A hash of the model: its weights, and how it is built."""
-        return identity(self.model)
-
-    @cached_property
-    def _preprocess(self) -> dict[str, Any]:
-        return self.data.preprocess.to_dict()
-
-    def runs(self) -> list[Run]:
-        """All runs of the plan."""
-        return self.plan.runs(self.data.names)
+        return self.opened.weights
 
     # ---- one run
 
     def key(self, run: Run) -> str:
-        """What the result of a run depends on, as a hash."""
+        """A hash of everything that the result of a run depends on."""
         return content_key(self._content(run))
 
     def _content(self, run: Run) -> dict[str, Any]:
-        phases = zip(self._phases.hashes(run), self.phases(run), strict=True)
+        hashes = self._orders.hashes(run)
+        last = len(hashes) - 1
         code = code_hash(run.method)
         return {
             **({"code": code} if code else {}),
             "weights": self.weights,
             "preprocess": self._preprocess,
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
-            "manifests": [(manifest, phase.adapt, phase.scored) for manifest, phase in phases],
+            "manifests": [(found, place == 0, place == last) for place, found in enumerate(hashes)],
             "protocol": run.protocol,
             "samples": run.samples,
             "seed": run.seed,
             "method": run.method,
             "options": self._options(run),
         }
+
+    @cached_property
+    def _preprocess(self) -> dict[str, Any]:
+        return self.data.preprocess.to_dict()
 
     def _options(self, run: Run) -> dict[str, Any]:
         """All options of a run as records write them, without those that follow from the model and the data."""
@@ -115,12 +161,12 @@ class Workbench:
         kept = {name: value for name, value in chosen.given().items() if name not in needed}
         return {name: str(value) for name, value in kept.items() if not isinstance(value, Tensor)}
 
-    def phases(self, run: Run) -> list[Phase]:
-        """The streams of a run."""
-        return self._phases.of(run)
+    def orders(self, run: Run) -> tuple[Order, ...]:
+        """The orders of a run: one that is adapted to and scored, or one to adapt to and one to score."""
+        return self._orders.of(run)
 
     def check(self, run: Run) -> None:
-        """See to it that the method of a run exists and takes its options.
+        """Validate the run's method and options.
 
         Raises:
             UnknownMethodError: There is no such method.
@@ -149,53 +195,29 @@ class Workbench:
         preprocess, source = self.data.preprocess, functools.cache(self.data.source_images)
         return DataFacts(mean=preprocess.mean, std=preprocess.std, source=source)
 
-    def predict(self, run: Run, progress: Progress | None = None, *, logits: bool = True) -> Outputs:
-        """Carry a run out and return what it predicted.
+    def execute(self, run: Run, *, resumable: bool = False) -> tuple[Record, RunResult | None]:
+        """Carry a run out.
 
         Args:
             run: The run.
-            progress: Is told the method and the number of samples after each batch.
-            logits: Whether to keep all logits; what the scores need of them is a thousandth as large.
-        """
-        self.fill([run])
-        with one_thread() if self._uses_cache(run) else contextlib.nullcontext():
-            return self._predict(run, progress, logits)
+            resumable: Whether a run that differs only by more samples comes next.
 
-    def _predict(self, run: Run, progress: Progress | None, logits: bool) -> Outputs:
-        phases = self.phases(run)
-        key = content_key({**run.model_dump(mode="json", exclude={"samples"}), "logits": logits})
-        trail, self._trail = self._trail, None
-        if trail is not None and trail.leads_to(key, phases[0].stream):
-            (adapter, part), start = trail.take_up(), trail.stop
-        else:
-            adapter, part, start = self.adapter(run), Part(), 0
-        outputs = Outputs()
-        for phase in phases:
-            if phase is phases[0] and len(self.plan.samples) > 1:
-                stop = full_batches(phase.stream)
-                self._advance(adapter, phase, part, start, stop, logits, progress)
-                self._trail, start = Trail.at(key, phase.stream, stop, part, adapter), stop
-            self._advance(adapter, phase, part, start, len(phase.stream), logits, progress)
-            outputs.add(phase.stream, part)
-            part, start = Part(), 0
-        outputs.not_adapted = adapter.skipped
-        return outputs
-
-    def execute(self, run: Run, progress: Progress | None = None) -> Record:
-        """Carry a run out and return its record; a run that fails gives a record that says so.
+        Returns:
+            Its record and its predictions; a run that fails gives a record that says so, and None.
 
         Raises:
-            StorageError: The cache cannot be written to, which would be so for every other run.
+            StorageError: The cache cannot be written, which would be so for every other run.
         """
         try:
-            outputs = self.predict(run, progress, logits=False)
-            return {**self._about(run), "status": "ok", **score(outputs), "seconds": outputs.seconds, **surroundings()}
+            result = self.predict(run, resumable=resumable)
+            scores = {**score(result), "seconds": round(result.seconds, 4)}
+            return {**self._about(run), "status": "ok", **scores, **surroundings()}, result
         except StorageError:
             raise
         except Exception as error:  # whatever a method may raise: it is its run that fails, not the sweep
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, NeottaError) else f" ({Path(last.filename).name}:{last.lineno})"
-            return self.failure(run, f"{type(error).__name__}: {error}{where}")
+            return self.failure(run, f"{type(error).__name__}: {error}{where}"), None
 
     def failure(self, run: Run, error: str) -> Record:
         """The record of a run that failed."""
@@ -203,91 +225,59 @@ class Workbench:
 
     def _about(self, run: Run) -> Record:
         """What is known of a run before it is carried out."""
-        about = {**run.model_dump(mode="json"), "domain": run.domain, "model": self.plan.model, "data": self.plan.data}
+        about = {**run.entries(), "domain": run.domain, "model": self.opened.name, "data": self._data}
         about["weights"] = self.weights
         try:
             content = self._content(run)
-        except NeottaError:  # without its streams, or with wrong options, a run is known by what was asked for
+        except NeottaError:  # without its orders, or with wrong options, a run is known by what was asked for
             return {**about, "key": content_key({"run": about})}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         return {**about, "key": content_key(content), "options": content["options"], "manifests": manifests}
 
-    # ---- batches
+    def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
+        """Carry a run out and return its predictions."""
+        self.fill([run])
+        return self.runner.predict(
+            content_key(run.entries(without=["samples"])),
+            self.orders(run),
+            functools.partial(self.adapter, run),
+            from_cache=self._uses_cache(run),
+            resumable=resumable,
+        )
 
-    def fill(self, runs: Iterable[Run], progress: Callable[[int], None] | None = None) -> None:
-        """Let the encoder see, once, every image that runs from the cache will ask for."""
-        fresh = {key: run for run in runs if (key := stream_key(run)) not in self._filled and self._uses_cache(run)}
-        for name, indices in self.wanted(fresh.values()).items():
-            self.embeddings.fill(self.data.dataset(name), indices, progress)
-        self._filled.update(fresh)
+    # ---- embeddings
 
     def _uses_cache(self, run: Run) -> bool:
-        return self.cached and _find(run.method).declaration.needs == "embeddings"
+        return _find(run.method).declaration.needs == "embeddings"
+
+    def fill(self, runs: Iterable[Run], on_encoded: Callable[[int], None] | None = None) -> None:
+        """Let the encoder see, once, every image that runs from the cache will ask for."""
+        fresh = {key: run for run in runs if (key := order_key(run)) not in self._filled and self._uses_cache(run)}
+        for name, indices in self.wanted(fresh.values()).items():
+            self.embeddings.fill(self.data.dataset(name), indices, on_encoded)
+        self._filled.update(fresh)
 
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:
         """The samples that runs from the cache ask for and the encoder has not seen, by domain."""
         asked: dict[str, list[Indices]] = {}
-        seen: set[str] = set()
-        for run in runs:
-            if not self._uses_cache(run) or stream_key(run) in seen:
-                continue
-            seen.add(stream_key(run))
-            for stream, _, _ in self.phases(run):
-                for number, name in enumerate(stream.domains):
-                    asked.setdefault(name, []).append(stream.index[stream.domain == number])
+        different = {order_key(run): run for run in runs if self._uses_cache(run)}
+        for run in different.values():
+            for order in self.orders(run):
+                for number, name in enumerate(order.domains):
+                    asked.setdefault(name, []).append(order.index[order.domain == number])
         return {
             name: self.embeddings.missing(self.data.dataset(name), np.concatenate(indices))
             for name, indices in asked.items()
         }
 
-    def _advance(
-        self,
-        adapter: AnyAdapter,
-        phase: Phase,
-        part: Part,
-        start: int,
-        stop: int,
-        keep_logits: bool,
-        progress: Progress | None,
-    ) -> None:
-        """Let an adapter go through the entries of a phase from `start` to `stop`, both borders of batches."""
-        began = time.perf_counter()
-        from_cache = self.cached and isinstance(adapter, EmbeddingAdapter)
-        batches = self._batches.embeddings if from_cache else self._batches.images
-        labels = functools.partial(self._batches.labels, phase.stream)
-        waiting = 0
-        for inputs, entries, unreadable in batches(phase.stream, start, stop):
-            part.unreadable += unreadable
-            if len(entries) == 0:
-                continue
-            if from_cache and isinstance(adapter, EmbeddingAdapter):
-                logits = adapter.predict_embeddings(inputs, adapt=phase.adapt)
-            else:
-                logits = adapter(inputs, adapt=phase.adapt)
-            if phase.scored:
-                part.fresh.append((entries, logits.cpu()))
-                waiting += len(entries)
-                if waiting >= TOGETHER:
-                    part.look_at(labels, keep_logits)
-                    waiting = 0
-            if progress is not None:
-                progress(adapter.name, len(entries))
-        part.seconds += time.perf_counter() - began
-        part.look_at(labels, keep_logits)
 
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: what is done with a batch of embeddings is too little to be shared out.
-
-    The results then do not depend on the number of cores either.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _selection(plan: Plan) -> dict[str, Any]:
+    """What of the data a plan is about."""
+    return {
+        "domains": plan.domains,
+        "corrupted": bool(plan.corruptions),
+        "corruption_preset": plan.corruption_preset,
+    }
 
 
 @functools.cache

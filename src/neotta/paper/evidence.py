@@ -15,9 +15,10 @@ from torch import Tensor
 
 from neotta.adapters.registry import create, data_options
 from neotta.data.base import ImageDataset
+from neotta.data.opening import open_data
+from neotta.data.source import DataSource
 from neotta.errors import DataError, ModelError, NeottaError
-from neotta.evaluate.cost_records import cost_record
-from neotta.evaluate.costs import Cost, measure_costs
+from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
 from neotta.evaluate.plan import MethodPlan, Plan, Run
@@ -53,7 +54,7 @@ class Evidence:
         cache: A folder for embeddings.
         merge: Further files of records, such as costs measured on another device.
         watching: Shows how it goes.
-        jobs: How many runs at a time.
+        jobs: Number of runs at a time.
         device: Where the model runs.
         force: Measure also what is recorded.
         only_recorded: Make no runs: what is not recorded is missing, and said to be.
@@ -80,7 +81,7 @@ class Evidence:
         self._jobs, self._force = jobs, force
         self._merged = [record for path in merge for record in _existing(path).read()]
         self._done: dict[str, list[str]] = {}
-        self._benches: dict[str, Workbench] = {}
+        self._benches: list[Workbench] = []
         self._found: dict[str, Record] = {}
         self.settings: list[Setting] = [self._look_at(subject) for subject in study.subjects]
 
@@ -102,18 +103,17 @@ class Evidence:
             return
         try:
             if self._only_recorded:
-                self._done[key], missing = recorded(plan, self._records.path, device=self._device)
+                self._done[key], missing = recorded(self._bench(plan), plan, self._records.path)
                 if missing:
                     self.problems[title] = f"{missing} of its runs are not recorded"
                 return
             with self._watching(title) as watcher:
                 summary = sweep(
+                    self._bench(plan),
                     plan,
                     self._records.path,
-                    cache=self._cache,
                     force=self._force,
                     jobs=self._jobs if _has_slow(plan) else 1,
-                    device=self._device,
                     progress=watcher,
                 )
             self._done[key] = summary.keys
@@ -188,20 +188,27 @@ class Evidence:
         return [record for record in self._merged if "seconds_per_image" in record and "method" in record]
 
     def bench(self, setting: Setting) -> Workbench:
-        """The model and data of a setting, open; with the clean domain, if there is one."""
-        key = setting.title
-        if key not in self._benches:
-            self._benches[key] = Workbench(setting.plan("none", clean=True), cache=self._cache, device=self._device)
-        return self._benches[key]
+        """The model and data of a setting, open."""
+        return self._bench(setting.plan("none", clean=True))
+
+    def _bench(self, plan: Plan, source: DataSource | None = None) -> Workbench:
+        """The workbench of a plan: each model is loaded once, and so is each selection of the data."""
+        for bench in self._benches:
+            if bench.suits(plan):
+                return bench
+        same = (bench.opened for bench in self._benches if bench.opened.made_from(plan.model, plan.model_options))
+        settings = {"cache": self._cache, "device": self._device, "source": source}
+        self._benches.append(Workbench.for_plan(plan, model=next(same, None), **settings))
+        return self._benches[-1]
 
     def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
-        """Embeddings (N, d) and labels (N,) of the first stream of a run, in its order."""
-        stream = bench.phases(run)[0].stream
+        """Embeddings (N, d) and labels (N,) of the samples that a run adapts to, in its order."""
+        order = bench.orders(run)[0]
         dataset = bench.data.dataset(run.domains[0])
-        found, kept = bench.embeddings.get(dataset, stream.index)
+        found, kept = bench.embeddings.get(dataset, order.index)
         if dataset.labels is None:
             raise DataError(f"the images of {run.domains[0]!r} have no labels, which this needs")
-        return found.clone(), torch.from_numpy(dataset.labels[stream.index[kept]]).long()
+        return found.clone(), torch.from_numpy(dataset.labels[order.index[kept]]).long()
 
     def _cost(self, setting: Setting, method: str) -> Record | None:
         return self._found.get(_cost_key(setting, method))
@@ -212,28 +219,28 @@ class Evidence:
     # ---- looking at a subject
 
     def _look_at(self, subject: Subject) -> Setting:
-        subject = subject.complete()
+        source = open_data(subject.data)
+        subject = subject.complete(source)
         plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
-        bench = Workbench(plan, cache=self._cache, device=self._device)
+        bench = self._bench(plan, source)
         why_not = functools.cache(functools.partial(_why_not, bench))
         reasons = {name: why_not(name) for name in self.study.methods}
-        shifted = tuple(name for name in bench.data.names if name != CLEAN)
+        names = bench.data.names(plan.corruptions, plan.severities)
+        shifted = tuple(name for name in names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        setting = Setting(
+        return Setting(
             self.study,
             subject,
             tuple(name for name, reason in reasons.items() if not reason),
             {name: reason for name, reason in reasons.items() if reason},
             shifted,
-            images=min(len(bench.data.dataset(name)) for name in (shifted[:1] or (CLEAN,))),
+            images=len(dataset),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
             fewest=_fewest(dataset),
-            clean=CLEAN in bench.data.names,
+            clean=CLEAN in names,
             weights=bench.weights,
             why_not=why_not,
         )
-        self._benches[setting.title] = bench
-        return setting
 
 
 def _has_slow(plan: Plan) -> bool:
@@ -266,7 +273,7 @@ def cost_of(setting: Setting, cost: Cost) -> Record:
 
 
 def _fewest(dataset: ImageDataset) -> int:
-    """How many images the rarest class of a dataset has."""
+    """Number of images of the rarest class of a dataset."""
     if dataset.labels is None or len(dataset) == 0:
         return 0
     return int(np.unique(dataset.labels, return_counts=True)[1].min())

@@ -34,7 +34,7 @@ def same_images(setting: Setting, domain: str, samples: int | None = None) -> Ru
     Args:
         setting: The subject.
         domain: Where to see the images.
-        samples: How many; by default all that runs on held-out samples look at, so that most are encoded already.
+        samples: Number of images; by default all that runs on held-out samples use, so that most are encoded already.
     """
     study = setting.study
     seen = setting.images if study.evaluate < 0 else min(setting.images, setting.samples + study.evaluate)
@@ -56,12 +56,12 @@ def pair(bench: Workbench, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Te
     Raises:
         DataError: The domains do not hold the same images, or have no labels.
     """
-    index = bench.phases(clean)[0].stream.index
+    index = bench.orders(clean)[0].index
     names = clean.domains[0], shifted.domains[0]
     here, there = (bench.data.dataset(name) for name in names)
     if here.labels is None or there.labels is None:
         raise DataError(f"the images of {names[1]!r} have no labels, which this needs")
-    same = np.array_equal(index, bench.phases(shifted)[0].stream.index)
+    same = np.array_equal(index, bench.orders(shifted)[0].index)
     if not same or not np.array_equal(here.labels[index], there.labels[index]):
         raise DataError(f"{names[0]!r} and {names[1]!r} do not hold the same images in the same order")
     first, readable = bench.embeddings.get(here, index)
@@ -110,5 +110,5 @@ def _numbers(shift: LatentShift) -> dict[str, Any]:
 
 
 def dimensions_for(shift: dict[str, Any], share: float) -> int:
-    """How many dimensions account for a share of the samples."""
+    """Number of dimensions that account for a share of the samples."""
     return int(np.searchsorted(np.asarray(shift["cumulative"]), share - 1e-6)) + 1

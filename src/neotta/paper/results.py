@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.compare import compare
-from neotta.evaluate.comparison import Block, Comparison, Difference
+from neotta.evaluate.comparison import Block, Comparison, Difference, compare
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.records import Record
 from neotta.paper.curves import Point

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from neotta.adapters.registry import find
+from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.source import DataSource
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
@@ -49,12 +51,8 @@ class Subject(BaseModel):
     name: str = ""
     slow_continual_samples: int | None = Field(default=None, ge=1)
 
-    def complete(self) -> Subject:
-        """The same with domains and corruptions filled in, by a look at the data."""
-        from neotta.data.corruptions import CORRUPTIONS
-        from neotta.data.opening import open_data
-
-        source = open_data(self.data)
+    def complete(self, source: DataSource) -> Subject:
+        """Fill in domains and corruptions, by what the data has."""
         chosen, corruptions = self.domains, self.corruptions
         if corruptions is None:
             corruptions = [] if source.layout in SHIFTED or len(source.domains) > 1 else ["all"]
@@ -67,7 +65,7 @@ class Subject(BaseModel):
 
     @property
     def title(self) -> str:
-        """What to call it; where the data lies is left out."""
+        """The name of the subject, without the path of the data."""
         data = Path(self.data.split("=")[0]).name
         return self.name or (self.model if self.model == self.data else f"{self.model} on {data}")
 
@@ -78,13 +76,13 @@ class Study(BaseModel):
     Attributes:
         subjects: Models with their data.
         methods: What to compare.
-        samples: How many samples of each domain a run sees.
+        samples: Number of samples of each domain in a run.
         seeds: The seeds.
         slow_samples: The same for methods that need images (gradients, prompts); by default as many.
         slow_seeds: Their seeds; by default the same.
-        evaluate: How many of the other samples are scored where a state is held out; -1 for all.
+        evaluate: Number of held-out samples that are scored, at most; -1 for all.
         batch_size: Samples per batch.
-        cost_batches: How many batches are timed per method.
+        cost_batches: Number of timed batches per method.
         cost_rounds: How often time and memory are measured, in turns; more than once where the machine is busy.
     """
 
@@ -126,7 +124,7 @@ class Study(BaseModel):
 
 @dataclass(frozen=True)
 class Setting:
-    """A subject that was looked at: what can be asked of it, and how to plan runs on it.
+    """A subject that was opened: what can be asked of it, and how to plan runs on it.
 
     Attributes:
         study: What it belongs to.
@@ -134,9 +132,9 @@ class Setting:
         methods: The methods of the study that work on this model.
         left_out: Methods that do not work on it, and why.
         domains: The shifted domains.
-        images: How many images the smallest domain has.
-        classes: How many classes the data has.
-        fewest: How many images the rarest of them has; 0 where there are no labels.
+        images: Number of images of a domain.
+        classes: Number of classes of the data.
+        fewest: Number of images of the rarest class; 0 if unlabelled.
         clean: Whether there are clean versions of the same images.
         weights: A hash of the weights.
         why_not: Says why a method, also one that is not in the study, does not work on this model; nothing if it does.
@@ -175,12 +173,12 @@ class Setting:
 
     @property
     def samples(self) -> int:
-        """How many samples of each domain a run sees: what the study says, or all there are."""
+        """Number of samples of each domain in a run: the study's, or all."""
         return min(self.study.samples, self.images)
 
     @property
     def held_out_samples(self) -> int:
-        """How many samples are adapted to where others are scored: at least as many are left."""
+        """Number of samples to adapt to if others are scored: at least as many are left."""
         return min(self.study.samples, self.images // 2)
 
     @property
@@ -221,7 +219,7 @@ class Setting:
                 "corruption_preset": subject.corruption_preset,
                 "methods": list(methods),
                 "samples": [self.samples],
-                "evaluate": self.study.evaluate,
+                "held_out_samples": self.study.evaluate,
                 "seeds": self.study.seeds,
                 "batch_sizes": [self.study.batch_size],
                 **given,

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neotta.demo import LEVEL, Demo, Domain
+from neotta.evaluate.demo import LEVEL, Demo, DemoDomain
 from neotta.report.html import data_uri, render
 
 EXAMPLES = 16
-"""How many images of each kind the page shows at most."""
+"""Largest number of images of each kind on the page."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One image whose answer NEO changed, as the page shows it."""
+    """One image whose prediction NEO changed, as the page shows it."""
 
     domain: str
     before: str
@@ -43,6 +43,7 @@ def demo_page(demo: Demo, seconds: float) -> str:
         measured=measured(demo),
         summary=summary(demo),
         samples=len(demo.clean.labels),
+        side=len(demo.clean.image(0)),
         level=LEVEL,
         step=_step(max(max(len(domain.fixed), len(domain.broken)) for domain in demo.domains)),
         strips=_strips(demo),
@@ -61,7 +62,7 @@ def title(name: str) -> str:
 
 
 def measured(demo: Demo) -> str:
-    """Say in plain words what was done."""
+    """Describe what was done."""
     return (
         f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
         f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {demo.severity} of 5). "
@@ -71,7 +72,7 @@ def measured(demo: Demo) -> str:
 
 
 def summary(demo: Demo) -> str:
-    """Say in one sentence where NEO helped and where it did not, whichever it was."""
+    """Summarise in one sentence where NEO helped and where it did not."""
     verdicts = [domain.verdict for domain in demo.corrupted]
     better, worse, level = (verdicts.count(verdict) for verdict in (1, -1, 0))
     return (
@@ -83,7 +84,8 @@ def summary(demo: Demo) -> str:
 def _strips(demo: Demo) -> list[tuple[str, str]]:
     """One row of digits per domain, the same ones in each: the first of every class in the stream."""
     chosen = np.unique(demo.clean.labels, return_index=True)[1]
-    return [(title(domain.name), data_uri(np.concatenate(domain.images[chosen], axis=1))) for domain in demo.domains]
+    rows = [(title(domain.name), [domain.image(int(index)) for index in chosen]) for domain in demo.domains]
+    return [(name, data_uri(np.concatenate(images, axis=1))) for name, images in rows]
 
 
 def _step(largest: int) -> int:
@@ -94,21 +96,21 @@ def _step(largest: int) -> int:
     return next(k * power for k in (1, 2, 3, 4, 5, 6, 8, 10) if 5 * k * power >= largest)
 
 
-def _examples(demo: Demo, which: Callable[[Domain], NDArray[np.int64]]) -> list[Example]:
+def _examples(demo: Demo, which: Callable[[DemoDomain], NDArray[np.int64]]) -> list[Example]:
     """Take the first image of every domain, then the second of every domain, and so on."""
     found = [(rank, domain, index) for domain in demo.domains for rank, index in enumerate(which(domain))]
     found.sort(key=lambda entry: entry[0])  # stable: the order of the domains stays
     return [_example(demo, domain, int(index)) for _, domain, index in found[:EXAMPLES]]
 
 
-def _example(demo: Demo, domain: Domain, index: int) -> Example:
+def _example(demo: Demo, domain: DemoDomain, index: int) -> Example:
     return Example(
         domain=title(domain.name),
-        before=data_uri(demo.clean.images[index]),
-        after=data_uri(domain.images[index]),
+        before=data_uri(demo.clean.image(index)),
+        after=data_uri(domain.image(index)),
         truth=int(domain.labels[index]),
-        without=int(domain.without.classes[index]),
-        without_confidence=float(domain.without.confidence[index]),
-        neo=int(domain.neo.classes[index]),
-        neo_confidence=float(domain.neo.confidence[index]),
+        without=int(domain.without.stats.predicted[index]),
+        without_confidence=float(domain.without.stats.confidence[index]),
+        neo=int(domain.neo.stats.predicted[index]),
+        neo_confidence=float(domain.neo.stats.confidence[index]),
     )

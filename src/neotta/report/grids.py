@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from neotta.evaluate.comparison import MCE, Block, Cell, Difference, Failure, Metric
+from neotta.evaluate.blocks import MCE, Block, Cell, Difference, Failure, Metric
 from neotta.evaluate.metrics import Interval
 
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]

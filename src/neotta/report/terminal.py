@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neotta.demo import Demo
+from neotta.evaluate.demo import Demo
 from neotta.report.demo import title
 
 WITHOUT, NEO, LOST = "bright_black", "cyan", "red"

@@ -58,7 +58,7 @@ def test_neo_bn_is_batch_statistics_and_a_running_mean(both, finding):
         accuracies = []
         for seed in setting.study.seeds:
             run = Run(method="none", domains=(domain,), seed=seed, samples=32, batch_size=16)
-            stream, dataset = bench.phases(run)[0].stream, bench.data.dataset(domain)
+            stream, dataset = bench.orders(run)[0], bench.data.dataset(domain)
             images = torch.stack([bench.data.preprocess(dataset.read(int(index))) for index in stream.index])
             labels = torch.from_numpy(dataset.labels[stream.index])
             accuracies.append(100 * float((neo_bn(model, head, images) == labels).double().mean()))

@@ -79,7 +79,7 @@ def test_classes_are_no_more_than_there_are_and_have_enough_images(evidence):
 
     def asked(**changes):
         plans = item.plans(dataclasses.replace(setting, **changes))
-        return [(*plan.samples, plan.stream_options["classes"], plan.stream_options["validate"]) for plan in plans]
+        return [(*plan.samples, plan.order_options["classes"], plan.order_options["validate"]) for plan in plans]
 
     assert asked() == [(50, number, -1) for number in (1, 2, 5, 10)]
     many = [(50, number, 4096) for number in (1, 2, 5, 10, 20, 50)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from support.small_studies import costed, made_up_cost, small_study
 
-from neotta.evaluate.cost_records import cost_record
+from neotta.evaluate.costs import cost_record
 from neotta.evaluate.records import Records, content_key
 from neotta.paper import costing
 from neotta.paper.catalog import chosen

@@ -1,97 +1,99 @@
 """Where runs are carried out: in this process, in several, or on a Ray cluster.
 
 An engine takes runs and yields their records as they are done, in any order. It is the sweep that writes them down, so
-the records are the same whatever the engine. Closing the generator ends the work at once.
+the records are the same whatever the engine. Closing the generator ends the work at once. This module has the engine
+for this process, and hands work out to the workers of the others, each of which has a workbench of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import queue
+import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
-from neotta.errors import OptionError
-from neotta.evaluate.plan import Plan, Run
+from neotta.evaluate.plan import Run
+from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
 from neotta.evaluate.workbench import Workbench
 
-Engine = Callable[["Job"], Generator[Record, None, None]]
-ENGINES = ("local", "ray")
+Outcome = tuple[Record, RunResult | None]
+"""The record of a run, and its predictions if they are asked for."""
+Engine = Callable[[Workbench, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
+"""Carries out runs, a number at a time, and returns the predictions of those with certain keys."""
+
 LIVES = 2
-"""How many workers may die of one run before it counts as failed."""
+"""Number of workers that one run may kill before it counts as failed."""
 KILLED = "the process that carried it out was killed twice (out of memory?)"
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What another process needs to open the same workbench; it finds the embeddings in the cache.
+class Worker(Protocol):
+    """Carries out runs elsewhere."""
 
-    Attributes:
-        plan: What to measure.
-        cache: A folder for embeddings.
-        workers: Of the loaders; None chooses.
-        device: Where the model runs; None chooses.
-    """
+    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+        """Carry a run out; None if it killed its process too often."""
 
-    plan: Plan
-    cache: Path | None
-    workers: int | None
-    device: str | None
-
-    def open(self) -> Workbench:
-        """Load the model and open the data."""
-        return Workbench(self.plan, cache=self.cache, workers=self.workers, device=self.device)
-
-
-@dataclass(frozen=True)
-class Job:
-    """What an engine is given.
-
-    Attributes:
-        bench: The workbench of this process.
-        setup: How to open another one elsewhere.
-        runs: What to do.
-        jobs: How many at a time.
-        progress: Is told the method and the number of samples after each batch, where the engine can.
-    """
-
-    bench: Workbench
-    setup: Setup
-    runs: Sequence[Run]
-    jobs: int = 1
-    progress: Callable[[str, int], None] | None = None
+    def end(self) -> None:
+        """Stop at once, whatever it is busy with."""
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs in a row that differ only in their number of samples.
+    """Consecutive runs that differ only in their number of samples.
 
-    They belong on one workbench, one after the other: a longer one goes on there where a shorter one stopped.
+    They belong on one workbench, one after the other: a longer one continues where a shorter one stopped.
     """
     alike = itertools.groupby(runs, lambda run: run.model_dump(exclude={"samples"}))
     return [list(chain) for _, chain in alike]
 
 
-def choose(engine: str, jobs: int) -> Engine:
-    """The engine of a name, for so many runs at a time.
+def outcome(bench: Workbench, run: Run, resumable: bool, keep: set[str]) -> Outcome:
+    """Carry out one run."""
+    record, result = bench.execute(run, resumable=resumable)
+    return record, result if record["key"] in keep else None
 
-    Raises:
-        OptionError: There is no such engine.
-        MissingExtraError: It needs a package that is not installed.
-    """
-    if jobs < 1:
-        raise OptionError(f"jobs must be at least 1, got {jobs}")
-    if engine not in ENGINES:
-        raise OptionError(f"there is no engine {engine!r}: choose {' or '.join(ENGINES)}")
-    if engine == "ray":
-        from neotta.evaluate.engines import ray
 
-        ray.package()
-        return ray.execute
-    if jobs > 1:
-        from neotta.evaluate.engines.processes import execute
+def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+    """Carry out one run after the other, in this process."""
+    for chain in chains(runs):
+        for run in chain:
+            yield outcome(bench, run, len(chain) > 1, keep)
 
-        return execute
-    from neotta.evaluate.engines.local import execute
 
-    return execute
+def hand_out(
+    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
+) -> Generator[Outcome, None, None]:
+    """Let workers carry out runs, and yield what comes of them. A thread waits for each worker."""
+    todo: queue.SimpleQueue[list[Run]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Run, Outcome | None] | BaseException] = queue.SimpleQueue()
+    for chain in chains(runs):
+        todo.put(chain)
+    workers = [start() for _ in range(min(jobs, todo.qsize()))]
+
+    def serve(worker: Worker) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                chain = todo.get_nowait()
+                for run in chain:
+                    try:
+                        done.put((run, worker.execute(run, len(chain) > 1, keep)))
+                    except BaseException as error:
+                        done.put(error)
+                        return
+
+    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in runs:
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            run, result = found
+            yield result or (bench.failure(run, KILLED), None)
+    finally:
+        for worker in workers:
+            worker.end()
+        for thread in threads:
+            thread.join()

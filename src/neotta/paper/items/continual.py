@@ -66,7 +66,7 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
     """The order of the domains for each seed."""
     bench = evidence.bench(setting)
     runs = {run.seed: run for plan in plans for run in plan.runs(setting.domains)}
-    return {seed: bench.phases(run)[0].stream.domains for seed, run in runs.items()}
+    return {seed: bench.orders(run)[0].domains for seed, run in runs.items()}
 
 
 def _follow(case: Case, path: dict[str, list[Point]]) -> None:

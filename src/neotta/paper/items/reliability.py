@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.labels import Variant, labels
 from neotta.evaluate.metrics import BINS
-from neotta.evaluate.naming import Variant, labels
 from neotta.evaluate.records import Record
 from neotta.paper.item import Case, Skip, item
 from neotta.paper.results import Results

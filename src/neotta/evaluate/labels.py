@@ -1,4 +1,4 @@
-"""Short names for what is compared: methods by what sets them apart, blocks of runs by what was varied."""
+"""Labels of what is compared: methods by the options that differ, blocks of runs by what was varied."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Conditions(NamedTuple):
         )
 
     def words(self, names: Iterable[str]) -> str:
-        """Say some of them: `64 samples, batch size 1`."""
+        """Some of them in words: `64 samples, batch size 1`."""
         return ", ".join(filter(None, (self._word(name) for name in self._fields if name in set(names))))
 
     def _word(self, name: str) -> str:

@@ -1,6 +1,6 @@
-"""Having a piece of work done by a fresh process: the task goes there as JSON, and so does the answer come back.
+"""Work done by a fresh process: the task and the answer travel as JSON, and nothing is pickled.
 
-`ask` is this side; `serve` is the other, called by the module that the process runs. Nothing is pickled.
+`ask` is this side; `serve` is the other, called by the module that the process runs.
 """
 
 from __future__ import annotations
@@ -12,53 +12,29 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from neotta.errors import (
-    AmbiguousHeadError,
-    DataError,
-    HeadNotFoundError,
-    InputError,
-    ModelError,
-    ModelLoadError,
-    NeottaError,
-    OptionError,
-    UnsupportedModelError,
-    WorkerError,
-)
+from neotta import errors
+from neotta.errors import NeottaError, WorkerError
 
 Answer = dict[str, Any]
 
-PASSED_ON: dict[str, type[NeottaError]] = {
-    kind.__name__: kind
-    for kind in (
-        AmbiguousHeadError,
-        DataError,
-        HeadNotFoundError,
-        InputError,
-        ModelError,
-        ModelLoadError,
-        OptionError,
-        UnsupportedModelError,
-    )
-}
-"""Errors that are the same on both sides; any other becomes a `WorkerError`."""
 LAST_LINES = 15
-"""How much is shown of what a process that died has written."""
+"""Number of lines shown of what a process that died has written."""
 
 
 def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
-    """Let a fresh process do a task.
+    """Have a task done by a fresh process.
 
     Args:
         module: The module to run, which calls `serve`.
         task: The task as JSON.
-        what: What is being done, for errors: "measuring 'tent'".
+        what: A description for errors: "measuring 'tent'".
         timeout: Seconds it may take.
 
     Raises:
         WorkerError: The process died or took too long.
-        NeottaError: What went wrong there.
+        NeottaError: The task failed.
     """
-    # The process finds what this one finds, also if its path was extended on the way.
+    # The process can import what this one can, even if sys.path was extended.
     paths = os.pathsep.join(path for path in sys.path if path)
     try:
         process = subprocess.run(
@@ -83,15 +59,22 @@ def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
     if "error" not in answer:
         return answer
     kind, message = answer["error"], answer["message"]
-    if kind in PASSED_ON:
-        raise PASSED_ON[kind](f"{what}: {message}")
-    raise WorkerError(f"{what} failed: {kind}: {message}")
+    raise _same_error(kind, f"{what}: {message}") or WorkerError(f"{what} failed: {kind}: {message}")
+
+
+def _same_error(kind: str, message: str) -> NeottaError | None:
+    """The error of the other process, if it is one of neotta's that is made from a message alone."""
+    try:
+        found = getattr(errors, kind)(message)
+    except (AttributeError, TypeError):
+        return None
+    return found if isinstance(found, NeottaError) else None
 
 
 def serve(work: Callable[[Mapping[str, Any]], Answer]) -> None:
-    """Read the task, do it, write the answer."""
+    """Read the task, do it, and write the answer."""
     answer_here = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no part of the answer
+    os.dup2(2, 1)  # what a library prints is not part of the answer
     task = json.load(sys.stdin)
     try:
         answer = work(task)

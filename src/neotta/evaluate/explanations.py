@@ -1,44 +1,48 @@
-"""What a report on unlabelled data means, in plain sentences, and what it cannot say."""
+"""What a report on unlabelled data means, in plain sentences, and what it cannot tell."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from neotta.evaluate.changes import Change
+from neotta.evaluate.changes import PredictionChange
 from neotta.evaluate.unlabelled import Shift, UnlabelledReport
 
 ENOUGH = 2.0
-"""How many times its sampling noise a mean has to be long to count as moved."""
+"""The norm of a mean, in multiples of its sampling noise, from which it counts as shifted."""
 SMALL = 0.2
-"""The part of the spread below which a mean is too short to change much."""
+"""The share of the spread below which a mean is too short to change much."""
 LOPSIDED = 0.5
-"""The share of one class from which a warning is due."""
+"""The share of one class from which there is a warning."""
 
 
-def meaning(report: UnlabelledReport) -> list[str]:
-    """Say in a few sentences what was found, what it means, and what nobody can know from it."""
+def explain(report: UnlabelledReport) -> list[str]:
+    """Explain in a few sentences what was found, what it means, and what cannot be known from it."""
     lines = []
     for domain, names in report.unreadable.items():
         if names:
             images = f"1 image ({names[0]})" if len(names) == 1 else f"{len(names)} images (the first: {names[0]})"
             lines.append(f"{domain}: {images} could not be read.")
     for domain, shift in report.shifts.items():
-        lines.append(f"{domain}: {_of_shift(shift)}")
+        lines.append(f"{domain}: {_explain_shift(shift)}")
     if len(report.shifts) == 1:
         lines.append(
             "Zero is where NEO takes the mean of the training data to be; this model's may lie elsewhere. To know, "
             "look at images that the model is known to do well on in the same way."
         )
     for change in report.changes:
-        lines += _of_change(change, report.names)
+        lines += _explain_change(change, report.names)
     lines += [f"{method} could not be run: {error}" for method, error in report.failed.items()]
     if any(change.changed for change in report.changes):
-        lines += _of_labels() if report.labelled else _of_no_labels(max(change.changed for change in report.changes))
+        lines += (
+            _explain_labels()
+            if report.labelled
+            else _explain_no_labels(max(change.changed for change in report.changes))
+        )
     return lines
 
 
-def _of_shift(shift: Shift) -> str:
+def _explain_shift(shift: Shift) -> str:
     if shift.samples < 2:
         return "fewer than two images can be used: nothing can be said of their mean."
     far = f"the mean of {shift.samples} embeddings lies {shift.norm:.3g} from zero"
@@ -56,7 +60,7 @@ def _of_shift(shift: Shift) -> str:
     )
 
 
-def _of_change(change: Change, names: tuple[str, ...] | None) -> Iterator[str]:
+def _explain_change(change: PredictionChange, names: tuple[str, ...] | None) -> Iterator[str]:
     where = f"{change.method} on {change.domain}"
     if change.changed == 0:
         yield f"{where}: no prediction changes, so nothing is gained or lost."
@@ -79,7 +83,7 @@ def _of_change(change: Change, names: tuple[str, ...] | None) -> Iterator[str]:
         )
 
 
-def _of_no_labels(changed: int) -> Iterator[str]:
+def _explain_no_labels(changed: int) -> Iterator[str]:
     yield (
         "Without labels nobody can tell whether the changed predictions are better. Confidence and entropy do not say "
         "it: a model can be sure and wrong, and a method that makes it less sure can make it more often right."
@@ -93,5 +97,5 @@ def _of_no_labels(changed: int) -> Iterator[str]:
     )
 
 
-def _of_labels() -> Iterator[str]:
+def _explain_labels() -> Iterator[str]:
     yield "This is one run. For intervals and a verdict run several seeds, and see 'neotta compare'."

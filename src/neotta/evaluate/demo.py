@@ -1,0 +1,203 @@
+"""The demonstration: what corrupted images do to the bundled model, and what NEO wins back."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neotta.adapters.registry import create
+from neotta.data.base import Image, ImageDataset
+from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.order import Order
+from neotta.errors import OptionError
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.workbench import Workbench
+
+SEVERITY = 5
+"""The default: the level at which methods are usually compared, and where this model is hurt but still works."""
+
+BATCH_SIZE = 64
+LEVEL = 0.05
+"""The significance level of a difference."""
+
+
+@dataclass(frozen=True)
+class DemoDomain:
+    """One kind of images, predicted by the model as it is and by the model with NEO.
+
+    Attributes:
+        name: `"clean"` or the name of the corruption.
+        without: The predictions of the model as it is.
+        neo: The predictions of the same model with NEO, adapting as it goes.
+        image: Returns the image of a row, (32, 32, 3) uint8, as the model saw it.
+    """
+
+    name: str
+    without: RunResult
+    neo: RunResult
+    image: Callable[[int], Image]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The true classes, (N,)."""
+        found: NDArray[np.int64] = self.without.stats.labels.numpy()
+        return found
+
+    @property
+    def accuracy_without(self) -> float:
+        """Share of correct predictions of the model as it is."""
+        return float(self._correct(self.without).mean())
+
+    @property
+    def accuracy_neo(self) -> float:
+        """Share of correct predictions with NEO."""
+        return float(self._correct(self.neo).mean())
+
+    @property
+    def fixed(self) -> NDArray[np.int64]:
+        """The rows that only NEO gets right."""
+        return np.flatnonzero(~self._correct(self.without) & self._correct(self.neo))
+
+    @property
+    def broken(self) -> NDArray[np.int64]:
+        """The rows that only the model as it is gets right."""
+        return np.flatnonzero(self._correct(self.without) & ~self._correct(self.neo))
+
+    @property
+    def verdict(self) -> int:
+        """1 where NEO is better, -1 where it is worse, 0 where the difference may be chance."""
+        return verdict(len(self.fixed), len(self.broken))
+
+    def _correct(self, result: RunResult) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = result.stats.predicted.numpy() == self.labels
+        return found
+
+
+@dataclass(frozen=True)
+class Demo:
+    """All that was measured.
+
+    Attributes:
+        domains: The clean images first, then the corruptions; all with the same images in the same order.
+        severity: Of the corruptions, 1 to 5.
+        seed: Of the order of the images and the random parts of the corruptions.
+        batch_size: Number of images that the model saw at a time.
+        parameters: The size of the model.
+        state: The size of NEO's state: the count of numbers it keeps beside the model.
+    """
+
+    domains: tuple[DemoDomain, ...]
+    severity: int
+    seed: int
+    batch_size: int
+    parameters: int
+    state: int
+
+    @property
+    def clean(self) -> DemoDomain:
+        """The domain without corruption."""
+        return self.domains[0]
+
+    @property
+    def corrupted(self) -> tuple[DemoDomain, ...]:
+        """The domains that the means are taken over."""
+        return self.domains[1:]
+
+    @property
+    def mean_without(self) -> float:
+        """Mean accuracy over the corruptions of the model as it is."""
+        return float(np.mean([domain.accuracy_without for domain in self.corrupted]))
+
+    @property
+    def mean_neo(self) -> float:
+        """Mean accuracy over the corruptions with NEO."""
+        return float(np.mean([domain.accuracy_neo for domain in self.corrupted]))
+
+    @property
+    def verdict(self) -> int:
+        """As for one domain, for the mean: each image counts once, with what NEO wins on it over all corruptions."""
+        won = np.zeros(len(self.clean.labels), dtype=np.int64)
+        for domain in self.corrupted:
+            won[domain.fixed] += 1
+            won[domain.broken] -= 1
+        return verdict(int((won > 0).sum()), int((won < 0).sum()))
+
+
+def run(
+    severity: int = SEVERITY,
+    seed: int = 0,
+    samples: int | None = None,
+    on_domain: Callable[[str, int, int], None] | None = None,
+) -> Demo:
+    """Measure the bundled model without and with NEO, on clean images and on each of the 15 corruptions.
+
+    Every domain is seen once, in batches. NEO predicts and adapts batch by batch, and is reset before each domain.
+
+    Args:
+        severity: 1 (slight) to 5 (strong).
+        seed: Of the order of the images and the random parts of the corruptions.
+        samples: How many of the 600 test images to use; all by default.
+        on_domain: Called before each domain with its name, the number of domains done, and their total.
+    """
+    if seed < 0:
+        raise OptionError(f"seed is {seed}: it is a whole number from 0 on")
+    bench = Workbench("digits", "digits", corrupted=True, corruption_seed=seed, workers=0)
+    names = bench.data.names([CLEAN, *CORRUPTIONS], [severity])
+    available = len(bench.data.dataset(CLEAN))
+    if samples is not None and not 1 <= samples <= available:
+        raise OptionError(f"samples is {samples}: there are 1 to {available} test images")
+    index = np.random.default_rng(seed).permutation(available)[:samples]
+    domains = []
+    for done, name in enumerate(names):
+        kind = name.partition("/")[0]
+        if on_domain is not None:
+            on_domain(kind, done, len(names))
+        domains.append(_measure(bench, kind, name, index, seed))
+    return Demo(
+        domains=tuple(domains),
+        severity=severity,
+        seed=seed,
+        batch_size=BATCH_SIZE,
+        parameters=sum(parameter.numel() for parameter in bench.model.parameters()),
+        state=bench.head.in_features,
+    )
+
+
+def _measure(bench: Workbench, kind: str, name: str, index: NDArray[np.int64], seed: int) -> DemoDomain:
+    dataset = bench.data.dataset(name)
+    order = Order(
+        kind="list",
+        seed=seed,
+        domains=(name,),
+        domain=np.zeros(len(index), dtype=np.int64),
+        index=index,
+        ids=tuple(dataset.ids[place] for place in index),
+        batch_size=BATCH_SIZE,
+    )
+
+    def predict(method: str) -> RunResult:
+        return bench.runner.predict(method, (order,), functools.partial(create, method, bench.model), from_cache=True)
+
+    return DemoDomain(kind, predict("none"), predict("neo"), functools.partial(_read, dataset, index))
+
+
+def _read(dataset: ImageDataset, index: NDArray[np.int64], row: int) -> Image:
+    return dataset.read(int(index[row]))
+
+
+def verdict(won: int, lost: int) -> int:
+    """1 or -1 if one side has won more often than chance explains, else 0."""
+    return int(np.sign(won - lost)) if sign_test(won, lost) < LEVEL else 0
+
+
+def sign_test(won: int, lost: int) -> float:
+    """How often a fair coin splits `won + lost` throws at least as unevenly (exact, two-sided)."""
+    throws = won + lost
+    tail = sum(math.comb(throws, k) for k in range(min(won, lost) + 1))
+    return min(1.0, 2 * tail / (1 << throws))

@@ -1,0 +1,45 @@
+"""Workbenches that know the plan they were opened for."""
+
+from __future__ import annotations
+
+import torch
+
+from neotta.evaluate import sweep as sweeping
+from neotta.evaluate.workbench import Workbench
+
+
+class PlanBench(Workbench):
+    """A workbench for one plan."""
+
+    def runs(self, plan=None):
+        return super().runs(plan or self.plan)
+
+    def record(self, run):
+        return self.execute(run)[0]
+
+
+def open_bench(plan, *, kind=PlanBench, **settings):
+    """Open the model and the data of a plan."""
+    bench = kind.for_plan(plan, **{"workers": 0, **settings})
+    bench.plan = plan
+    return bench
+
+
+def sweep(plan, path, *, cache=None, workers=0, **settings):
+    """Carry out a plan on a workbench of its own."""
+    return sweeping.sweep(open_bench(plan, cache=cache, workers=workers), plan, path, **settings)
+
+
+def lasting(records):
+    """What does not depend on when and how fast it was done, by key."""
+    return {
+        record["key"]: {name: value for name, value in record.items() if name not in ("time", "seconds", "sha256")}
+        for record in records
+    }
+
+
+def same_predictions(one, other, **tolerance):
+    """Whether two results hold the same predictions of the same samples."""
+    assert (one.ids, one.domains, one.labels) == (other.ids, other.domains, other.labels)
+    for mine, theirs in zip(one.stats, other.stats, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True, **{"rtol": 0, "atol": 0, **tolerance})

@@ -14,7 +14,7 @@ from neotta import Centroid
 from neotta.deploy import LogitRecenter
 from neotta.neo import moments
 from neotta.neo.moments import Moments
-from neotta.neo.rules import Rule
+from neotta.neo.rules import MeanRule
 from neotta.neo.stream_memory import StreamMemory
 from neotta.neo.sync.replica import copied, gained
 
@@ -37,7 +37,7 @@ class OfArrays:
     tolerance = 1e-12
 
     def __init__(self, rule):
-        self.rule = Rule(**rule)
+        self.rule = MeanRule(**rule)
         numbers = [np.array(0) for _ in range(3)]
         self.state = Moments(*numbers, np.zeros(FEATURES), np.array(0.0))
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from neotta.errors import OptionError
 from neotta.neo import stream_moments
 from neotta.neo.groups import ManyStreams, SoleStream
+from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
+
+
+def table(rule, streams, classes, kind=np.asarray):
+    """Streams that were never seen."""
+    fields = rule.fields(classes)
+    dtypes = {"count": np.int64, "real": np.float64}
+    return StreamMoments(*(kind(np.full((streams, *f.shape), f.start, dtypes[f.kind])) for f in fields.values()))
 
 
 class Stream:
@@ -23,14 +31,20 @@ class Stream:
         self.rule = StreamRule(**options)
         self.kind = kind
         self.bias = kind(np.asarray(bias, float))
-        self.state = stream_moments.blank(1, len(bias), like=self.bias)
+        self.state = table(self.rule, 1, len(bias), kind)
 
     def step(self, logits, weights=None, adapt=True):
         logits = np.asarray(logits, float)
         weights = np.ones(len(logits)) if weights is None else np.asarray(weights, float)
         rows = self.kind(logits)
         groups = SoleStream(len(logits))
-        self.state, subtract = self.rule.step(self.state, rows, self.kind(weights), self.bias, groups, adapt)
+        if adapt and len(self.bias) > 2:
+            constants, bias = self.rule.constants, self.bias - self.bias.mean()
+            self.state, subtract = stream_moments.step(self.state, rows, self.kind(weights), bias, groups, constants)
+        else:
+            every = self.kind(weights) > -1
+            after, subtract = self.rule.take(self.state, rows, groups, finite=every, bias=self.bias, adapt=False)
+            assert after is self.state
         return np.asarray(rows - subtract)
 
     @property
@@ -166,15 +180,16 @@ def test_one_stream_in_a_table_answers_as_it_would_alone(kind, options, plan):
     rng = np.random.default_rng(len(plan))
     alone = [Stream(bias, **options) for _ in range(4)]
     rule = StreamRule(**options)
-    table = stream_moments.blank(4, 4, like=kind(bias))
+    whole = table(rule, 4, 4, kind)
     for streams in plan:
         rows = 3 * rng.standard_normal((len(streams), 4))
         ids = np.array(streams)
         distinct = sorted(set(streams))
         groups = ManyStreams([distinct.index(each) for each in streams], len(distinct))
-        mine = table._make(column[distinct] for column in table)
-        after, subtract = rule.step(mine, kind(rows), kind(np.ones(len(rows))), kind(bias), groups)
-        for column, values in zip(table, after, strict=True):
+        mine = StreamMoments(*(column[distinct] for column in whole))
+        every = kind(np.ones(len(rows), bool))
+        after, subtract = rule.take(mine, kind(rows), groups, finite=every, bias=kind(bias), adapt=True)
+        for column, values in zip(whole, after, strict=True):
             column[distinct] = values
         for each in distinct:
             expected = alone[each].step(rows[ids == each])
@@ -204,11 +219,16 @@ def test_merging_is_associative_commutative_and_exact_in_its_moments(sizes, seed
         for row in batch:
             part.step(row[None])
     rule, (a, b, c) = parts[0].rule, (part.state for part in parts)
-    left, right = rule.merged(rule.merged(a, b), c), rule.merged(a, rule.merged(c, b))
+
+    def merged(one, other):
+        total = StreamMoments(*(column.copy() for column in one))
+        rule.merge(total, other)
+        return total
+
+    left, right = merged(merged(a, b), c), merged(a, merged(c, b))
     for name, one, two in zip(left._fields, left, right, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9, err_msg=name)
-    empty = stream_moments.blank(1, 4, like=bias)
-    again = rule.merged(left, empty)
+    again = merged(left, table(rule, 1, 4))
     np.testing.assert_allclose(again.mean, left.mean)
     np.testing.assert_allclose(again.shift, left.shift)
 

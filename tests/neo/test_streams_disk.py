@@ -20,6 +20,7 @@ from torch import nn
 
 import neotta
 from neotta.errors import InputError, OptionError, StateFileError, StateMismatchError, StorageError
+from neotta.neo.rules import MeanRule
 from neotta.neo.stream_cache import record_type
 from neotta.neo.stream_ids import unpack
 from neotta.neo.stream_store import FILE, SqliteStore
@@ -33,7 +34,7 @@ def test_evicted_streams_come_back_as_they_went(tmp_path_factory, plan):
         data = batch(len(ids), turn)
         assert torch.equal(answer(small, data, ids), answer(large, data, ids))
     assert len(neotta.head(small).streams.cache._rows) <= 5
-    assert len(neotta.head(small).streams.cache.mean) <= 64
+    assert len(neotta.head(small).streams.cache.count) <= 64
     assert neotta.head(small).streams.counts() == neotta.head(large).streams.counts()
     for name in neotta.head(large).streams.counts():
         one, other = (neotta.head(model).streams.centroid(name).state() for model in (small, large))
@@ -165,7 +166,7 @@ def test_a_model_with_a_folder_is_not_copied(tmp_path):
 # ---- the store
 
 
-RECORD = record_type(FEATURES)
+RECORD = record_type(MeanRule().fields(FEATURES))
 
 
 def states(*seeds: int) -> dict[str, np.ndarray]:
@@ -215,9 +216,10 @@ def test_a_store_holds_what_was_written_last_also_when_it_is_opened_again(tmp_pa
 
 WRITER = """
 import sys, numpy as np
+from neotta.neo.rules import MeanRule
 from neotta.neo.stream_cache import record_type
 from neotta.neo.stream_store import SqliteStore
-record = record_type(4)
+record = record_type(MeanRule().fields(4))
 store, turn = SqliteStore(sys.argv[1], record, "me"), 0
 while True:
     turn += 1
@@ -237,7 +239,7 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_torn(tmp_path):
                 acknowledged = int(process.stdout.readline())
             process.kill()
             acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
-        ids, fields = SqliteStore(tmp_path, record_type(4), "me").read()
+        ids, fields = SqliteStore(tmp_path, record_type(MeanRule().fields(4)), "me").read()
         assert sorted(ids) == list(range(50))
         turns = set(fields["count"].tolist())
         assert len(turns) == 1
@@ -276,8 +278,8 @@ def test_others_may_read_while_one_writes(tmp_path):
     for place in (tmp_path, tmp_path / ".." / tmp_path.name):
         with pytest.raises(StateFileError, match="in use"):
             SqliteStore(place, RECORD, "me")
-    again = "from neotta.neo.stream_store import SqliteStore; from neotta.neo.stream_cache import record_type; "
-    again += f"SqliteStore({str(tmp_path)!r}, record_type({FEATURES}), 'me')"
+    again = "from neotta.neo.rules import MeanRule; from neotta.neo.stream_store import SqliteStore; from neotta.neo.stream_cache import record_type; "
+    again += f"SqliteStore({str(tmp_path)!r}, record_type(MeanRule().fields({FEATURES})), 'me')"
     other = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True, check=False)
     assert "in use by another model or process" in other.stderr
     del store
@@ -320,7 +322,7 @@ def test_a_database_of_another_kind_is_refused_and_stays(tmp_path):
     with pytest.raises(StateMismatchError, match="another model"):
         SqliteStore(tmp_path, RECORD, "you")
     with pytest.raises(StateMismatchError, match="another model"):
-        SqliteStore(tmp_path, record_type(FEATURES + 1), "me")
+        SqliteStore(tmp_path, record_type(MeanRule().fields(FEATURES + 1)), "me")
     assert held(SqliteStore(tmp_path, RECORD, "me")) == {"a": 1}
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
         database.execute("UPDATE about SET value = 'other' WHERE key = 'format'")

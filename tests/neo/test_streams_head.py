@@ -291,9 +291,9 @@ def test_wrong_options(tmp_path):
 
 MEMORY = """
 import resource, torch, neotta
-from neotta.neo.rules import Rule
+from neotta.neo.rules import MeanRule
 from neotta.neo.stream_memory import StreamMemory
-memory = StreamMemory(768, Rule())
+memory = StreamMemory(768, MeanRule())
 data = torch.randn(1000, 768)
 def step(start):
     with neotta.streams(range(start, start + 1000)):

@@ -44,7 +44,7 @@ class AdaptiveGraph(nn.Module):
     def __init__(self, model: nn.Module, heads: dict[str, NEOHead]) -> None:
         super().__init__()
         self.model = model
-        self.carried = [(name, entry) for name, neo in heads.items() for entry in neo.memory.rule.remembers]
+        self.carried = [(name, entry) for name, neo in heads.items() for entry in neo.centroid.rule.remembers]
         self._switched = {name: SwitchedHead(neo) for name, neo in heads.items()}
         self.within = ModuleSwap(model, {neo: self._switched[name] for name, neo in heads.items()})
 

@@ -16,7 +16,7 @@ from neotta.deploy._logit_input import Estimator, bias_of, inverse_of, matrix
 from neotta.errors import InputError, OptionError, StateError, StateMismatchError
 from neotta.neo import moments
 from neotta.neo.moments import Moments
-from neotta.neo.rules import Rule, Weighting
+from neotta.neo.rules import MeanRule, Weighting
 from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
 
 LogitShrinkage = Literal["james-stein", "james-stein-logits"]
@@ -240,7 +240,7 @@ class LogitRecenter(Estimator):
         head = fingerprint({"bias": bias_of(self.bias, classes)})
         return {"kind": "logits", "classes": classes, "options": options, "bias": head}
 
-    def _begin(self, classes: int) -> Rule:
+    def _begin(self, classes: int) -> MeanRule:
         """Check the options, and begin with an empty state unless there is one."""
         rule = self._rule(classes)
         if not self.__sklearn_is_fitted__():
@@ -251,11 +251,11 @@ class LogitRecenter(Estimator):
             )
         return rule
 
-    def _rule(self, classes: int) -> Rule:
+    def _rule(self, classes: int) -> MeanRule:
         """The rule that the options describe: scikit-learn wants them checked only when they are used."""
         if self.shrinkage not in (None, *get_args(LogitShrinkage)):
             raise OptionError(f"shrinkage is None, 'james-stein' or 'james-stein-logits', got {self.shrinkage!r}")
-        rule = Rule(self.weighting, self.alpha, self.debias, "james-stein" if self.shrinkage else None)
+        rule = MeanRule(self.weighting, self.alpha, self.debias, "james-stein" if self.shrinkage else None)
         bias_of(self.bias, classes)
         if self.__sklearn_is_fitted__() and self.shrinkage != self._shrinkage:
             raise OptionError("shrinkage needs the variance from the first sample on: reset() before changing it")

@@ -29,6 +29,8 @@ def apply_action(target: Target, mean: Tensor, worth: int, seen: Floats, varianc
     if count == 0:
         return
     centroid = target.blank()
+    if not isinstance(centroid, Centroid):  # a shift of logits cannot be set to a mean of embeddings
+        return
     centroid.set(start.mean, count)
     if centroid.rule.variance:
         centroid.scatter.fill_(variance * (count - 1))

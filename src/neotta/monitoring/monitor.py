@@ -114,7 +114,7 @@ class Monitor:
             variance = float(centroid.total_variance()) if count > 1 else math.nan
             zero = Domain("origin", torch.zeros_like(mean), 0, 0.0, "")
             model = None
-            if self._target is not None:
+            if self._target is not None and self._target.in_embeddings:
                 model = Domain("model", self._target.centre(), self._target.count, 0.0, "")
             moving, noise = speed(detector.recent(REFERENCE)) if detector is not None else (math.nan, math.nan)
             return Status(

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, ModelError, OptionError, UnknownNameError
-from neotta.neo.centroid import Centroid
 from neotta.neo.head import NEOHead
+from neotta.neo.memory import OneStreamMemory
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId, current, one
 from neotta.neo.surgery import heads, need_stream
@@ -44,22 +44,27 @@ class Target:
         """Number of samples seen."""
         return self.centroid().total()
 
+    @property
+    def in_embeddings(self) -> bool:
+        """Whether it subtracts a centroid from embeddings, and not a shift from logits."""
+        return self.neo.memory.rule.space == "embeddings"
+
     def centre(self) -> Tensor:
         """A copy of what it subtracts, (d,) float64."""
         return self.centroid().value(torch.float64).cpu()
 
-    def centroid(self) -> Centroid:
+    def centroid(self) -> OneStreamMemory:
         """A copy of its centroid; an empty one for a stream that was not seen yet."""
         try:
             return self.neo.memory.centroid(self._stream)
         except InputError:
             return self.blank()
 
-    def blank(self) -> Centroid:
+    def blank(self) -> OneStreamMemory:
         """An empty centroid of its kind."""
         return self.neo.memory.blank()
 
-    def put(self, centroid: Centroid) -> None:
+    def put(self, centroid: OneStreamMemory) -> None:
         """Give it another centroid."""
         self.neo.memory.put(centroid, self._stream)
 

@@ -93,12 +93,12 @@ def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
     if asked.streams is None:
         return None
     capacity, folder = asked.streams
-    store = None
+    rule, store = rule_of(asked.options), None
+    size = linear.out_features if rule.space == "logits" else linear.in_features
     if folder is not None:
         owner = f"{fingerprint(dict(linear.named_parameters()))} {asked.method} {asked.options}"
-        store = SqliteStore(Path(folder) / name, record_type(linear.in_features), owner)
-    device = linear.weight.device
-    return StreamMemory(linear.in_features, rule_of(asked.options), capacity=capacity, store=store, device=device)
+        store = SqliteStore(Path(folder) / name, record_type(rule.fields(size)), owner)
+    return StreamMemory(size, rule, capacity=capacity, store=store, device=linear.weight.device)
 
 
 def _synchronize(model: nn.Module, undo: bool) -> None:

@@ -1,9 +1,8 @@
-"""The centroid: the moments of one stream as a module, whose buffers move along with the model."""
+"""The centroid: the running mean of the embeddings of one stream."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,15 +10,14 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from neotta._warning import warn
-from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.errors import InputError, OptionError
 from neotta.neo import moments
-from neotta.neo.memory import Memory, widest
-from neotta.neo.moments import COUNTS, Moments
-from neotta.neo.rules import Rule
-from neotta.neo.stream_ids import StreamId
+from neotta.neo.memory import OneStreamMemory
+from neotta.neo.moments import Moments
+from neotta.neo.rules import MeanRule
 
 
-class Centroid(Memory):
+class Centroid(OneStreamMemory):
     """Running mean of embeddings, (d,).
 
     The mean is kept in float64 (float32 on devices that have nothing better) whatever the dtype of the model, and
@@ -32,8 +30,7 @@ class Centroid(Memory):
         device: Where the buffers are.
     """
 
-    many = False
-
+    rule: MeanRule
     count: Tensor
     batches: Tensor
     rejected: Tensor
@@ -41,31 +38,11 @@ class Centroid(Memory):
     scatter: Tensor
 
     def __init__(
-        self, features: int, rule: Rule | None = None, *, device: torch.device | str | None = None, **options: Any
+        self, features: int, rule: MeanRule | None = None, *, device: torch.device | str | None = None, **options: Any
     ) -> None:
-        super().__init__(features, rule or Rule(**options))
-        real = widest(torch.device(device or "cpu"))
-        with torch.inference_mode(False):  # tensors made in inference mode could never be updated outside it
-            for name in COUNTS:
-                self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device), persistent=False)
-            self.register_buffer("mean", torch.zeros(features, dtype=real, device=device), persistent=False)
-            self.register_buffer("scatter", torch.zeros((), dtype=real, device=device), persistent=False)
-
-    def moments(self) -> Moments:
-        """The buffers themselves: hold `guard()` while you use them."""
-        buffers: dict[str, Any] = self._buffers  # as attributes of a module they would be searched for
-        return Moments(*(buffers[name] for name in Moments._fields))
+        super().__init__(features, rule or MeanRule(**options), device)
 
     # ---- reading
-
-    def value(self, dtype: torch.dtype | None = None) -> Tensor:
-        """A copy of the vector to subtract, (d,)."""
-        with self.guard():
-            return self._centre(dtype or self.mean.dtype)
-
-    def _centre(self, dtype: torch.dtype) -> Tensor:
-        centre: Tensor = self.rule.centre(self.moments())
-        return centre.to(dtype)
 
     def shrunk(self, dtype: torch.dtype | None = None) -> Tensor:
         """The mean shrunk towards zero by its own uncertainty (James-Stein), (d,)."""
@@ -80,10 +57,6 @@ class Centroid(Memory):
         with self.guard():
             return self.scatter / (self.count - 1).clamp(min=1)
 
-    def total(self) -> int:
-        """Number of samples seen."""
-        return int(self.count)
-
     # ---- changing
 
     def update(self, embeddings: Tensor) -> None:
@@ -96,7 +69,7 @@ class Centroid(Memory):
             raise InputError(f"this centroid takes in (B, {self.features}), got a tensor of {tuple(embeddings.shape)}")
         self.step(embeddings)
 
-    def step(self, rows: Tensor, samples: int = 1, *, adapt: bool = True) -> Tensor:
+    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
         """Take in a batch of embeddings, (N, d), and return the vector to subtract, (d,)."""
         if rows.requires_grad:  # not `no_grad` round it all: on a CPU that would take as long as the rest
             rows = rows.detach()
@@ -107,7 +80,8 @@ class Centroid(Memory):
                     self._take_on_host(rows, wide)
                 else:
                     self._take(rows)
-            return self._centre(wide)
+            centre: Tensor = self.rule.centre(self.moments())
+            return centre.to(wide)
 
     def _take_on_host(self, rows: Tensor, wide: torch.dtype) -> None:
         """Take in a batch on the CPU, where reading counts as numbers is fast.
@@ -133,24 +107,6 @@ class Centroid(Memory):
         moments.combine(state, new, self.rule.share(state, new))
 
     @torch.no_grad()
-    def merge(self, other: Centroid) -> None:
-        """Take in another centroid, exactly as if its samples had come here.
-
-        Raises:
-            OptionError: A moving average cannot be merged: it depends on the order of its batches.
-            StateMismatchError: The two count in different ways or differ in size.
-        """
-        if not (self.rule.mergeable and other.rule.mergeable):
-            raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
-        kind, others = ((c.features, c.rule.weighting, c.rule.variance) for c in (self, other))
-        if kind != others:
-            raise StateMismatchError(f"centroids of {kind} and {others} (size, weighting, variance) cannot be merged")
-        state = other.state()
-        new = Moments(*(state[name].to(getattr(self, name)) for name in Moments._fields))
-        with self.guard():
-            self.rule.merge(self.moments(), new)
-
-    @torch.no_grad()
     def set(self, mean: Tensor, count: int = 0) -> None:
         """Put a known centroid in, for example of another domain.
 
@@ -172,72 +128,6 @@ class Centroid(Memory):
             self.mean.copy_(mean * alpha if debias and alpha is not None else mean)
             self.count.fill_(count)
             self.batches.fill_(1 if count or debias else 0)
-
-    @torch.no_grad()
-    def reset(self, stream: StreamId | None = None) -> None:
-        """Forget everything."""
-        self._refuse(stream)
-        with self.guard():
-            for buffer in self.buffers():
-                buffer.zero_()
-
-    # ---- as a memory
-
-    def centroid(self, stream: StreamId | None = None) -> Centroid:
-        """A copy of this centroid."""
-        self._refuse(stream)
-        copy = self.blank()
-        copy.load_state(self.state())
-        return copy
-
-    def blank(self) -> Centroid:
-        """An empty centroid of the same kind, on the same device."""
-        return Centroid(self.features, self.rule, device=self.mean.device)
-
-    def put(self, centroid: Centroid, stream: StreamId | None = None) -> None:
-        """Take over the state of another centroid."""
-        self._refuse(stream)
-        self.load_state(centroid.state())
-
-    def _refuse(self, stream: StreamId | None) -> None:
-        if stream is not None:
-            raise InputError("this model does not keep streams apart: adapt it with streams=True, or name no stream")
-
-    def state(self) -> dict[str, Tensor]:
-        """A copy of the buffers by name."""
-        with self.guard():
-            return {name: buffer.detach().clone() for name, buffer in self.named_buffers()}
-
-    def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Raise an error unless `state` has the entries and shapes of this centroid."""
-        mine = dict(self.named_buffers())
-        if mine.keys() != state.keys():
-            raise StateMismatchError(f"a centroid consists of {sorted(mine)}, got {sorted(state)}")
-        for name, buffer in mine.items():
-            if buffer.shape != state[name].shape:
-                here, there = tuple(buffer.shape), tuple(state[name].shape)
-                raise StateMismatchError(f"the centroid's {name!r} has shape {here}, got {there}")
-
-    @torch.no_grad()
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned; either all of it or, with an error, nothing."""
-        self.check_state(state)
-        with self.guard():
-            for name, buffer in self.named_buffers():
-                buffer.copy_(state[name])
-
-    @torch.inference_mode(False)
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Centroid:
-        """Follow the module to another device, but not to a narrower dtype."""
-        device = fn(torch.empty(0, device=self.mean.device)).device
-        real = widest(device)
-        for name, buffer in self._buffers.items():
-            if buffer is None:
-                continue
-            wanted = buffer.to(real) if buffer.is_floating_point() else buffer
-            moved = fn(wanted)
-            self._buffers[name] = moved if moved.dtype == wanted.dtype else wanted.to(device)
-        return self
 
     def extra_repr(self) -> str:
         """What stands between the brackets when the module is printed."""

@@ -52,6 +52,30 @@ def _latest(counts: Any) -> Any:
     return np.maximum.accumulate(marked) if xp is np else marked.cummax(0).values
 
 
+class EachItsOwn:
+    """Each row is the only one of its stream."""
+
+    def total(self, values: Any) -> Any:
+        """Nothing to sum."""
+        return values
+
+    def spread(self, values: Any) -> Any:
+        """Nothing to repeat."""
+        return values
+
+    def before(self, rows: Any, counts: Any, stored: Any) -> Any:
+        """The stored rows, (N, C)."""
+        return stored
+
+    def last(self, rows: Any, counts: Any, stored: Any) -> Any:
+        """The rows that count, and for the others the stored ones, (N, C)."""
+        return namespace(rows).where(counts[:, None], rows, stored)
+
+    def turns(self, like: Any) -> list[tuple[Any, Any]]:
+        """All rows at once."""
+        return [(slice(None), slice(None))]
+
+
 class ManyStreams:
     """Rows belong to several streams.
 
@@ -60,7 +84,7 @@ class ManyStreams:
         count: Number of streams.
     """
 
-    def __init__(self, streams: Sequence[int], count: int) -> None:
+    def __init__(self, streams: Sequence[int] | np.ndarray[Any, Any], count: int) -> None:
         self._streams = np.asarray(streams, np.int64)
         self._count = count
 

@@ -16,7 +16,8 @@ from neotta.neo.centroid import Centroid
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm
-from neotta.neo.rules import Rule, Shrinkage, Weighting
+from neotta.neo.rules import MeanRule, Shrinkage, Weighting
+from neotta.neo.shift_memory import one_stream
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.stream_memory import StreamMemory
 from neotta.neo.variants import rule_of
@@ -65,7 +66,7 @@ class NEOHead(nn.Linear):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        rule = Rule(weighting, alpha, debias, shrinkage)
+        rule = MeanRule(weighting, alpha, debias, shrinkage)
         self._install(Centroid(in_features, rule, device=self.weight.device), uniform_bias)
 
     @classmethod
@@ -94,7 +95,7 @@ class NEOHead(nn.Linear):
         head.training = linear.training
         _share_hooks(linear, head)
         if memory is None:
-            memory = Centroid(linear.in_features, Rule.of(rule), device=linear.weight.device)
+            memory = Centroid(linear.in_features, MeanRule.of(rule), device=linear.weight.device)
         head._install(memory, uniform_bias)
         return head
 
@@ -104,7 +105,7 @@ class NEOHead(nn.Linear):
     ) -> Head:
         """Make the head that a method of the NEO family needs."""
         if memory is None:
-            memory = Centroid(linear.in_features, rule_of(options), device=linear.weight.device)
+            memory = one_stream(linear.in_features, linear.out_features, rule_of(options), linear.weight.device)
         return cls.from_linear(linear, memory=memory, uniform_bias=method == "neo-mse")
 
     def alone(self, stream: StreamId) -> NEOHead:
@@ -141,6 +142,11 @@ class NEOHead(nn.Linear):
             self._check(input)  # not always: a call costs more than the comparison
             flat = input.reshape(-1, self.in_features)
         samples = input.shape[0] if input.dim() > 1 else 1
+        if modules["memory"].rule.space == "logits":
+            logits = self.classify(flat)
+            bias = self._parameters["bias"]
+            subtract = modules["memory"].step(logits, samples, bias=bias, adapt=self.adapting)
+            return _subtract(logits, subtract).reshape(*input.shape[:-1], self.out_features)
         centred = _subtract(flat, modules["memory"].step(flat, samples, adapt=self.adapting))
         return self.classify(centred if flat is input else centred.reshape(input.shape))
 
@@ -231,7 +237,8 @@ class NEOHead(nn.Linear):
         bias = self.bias.double() if self.bias is not None else self.weight.new_zeros(self.out_features).double()
         if self.uniform_bias:
             bias = torch.full_like(bias, 1.0 / self.out_features)
-        bias = bias - self.weight.double() @ centre.double()
+        in_logits = self.memory.rule.space == "logits"
+        bias = bias - (centre.double() if in_logits else self.weight.double() @ centre.double())
         plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
         plain.weight = self.weight
         plain.bias = nn.Parameter(bias.to(self.weight.dtype), requires_grad=self.weight.requires_grad)
@@ -241,7 +248,7 @@ class NEOHead(nn.Linear):
     def extra_repr(self) -> str:
         """What stands between the brackets when the module is printed."""
         parts = [super().extra_repr()]
-        if self.memory.rule.shrinkage:
+        if isinstance(self.memory.rule, MeanRule) and self.memory.rule.shrinkage:
             parts.append(f"shrinkage={self.memory.rule.shrinkage!r}")
         if self.uniform_bias:
             parts.append("uniform_bias=True")

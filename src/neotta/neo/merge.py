@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
-from neotta.neo.moments import Moments
 from neotta.neo.rules import Rule
 from neotta.neo.state import state_of
 from neotta.neo.statefile import State, read_state
@@ -54,7 +53,7 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     many, rule = bool(about.get("streams")), rule_of(options)
     merged: dict[str, Tensor] = {}
     for head in about["heads"]:
-        ids, total = _merged([_table(state.tensors, head, many) for state, _ in read], rule)
+        ids, total = _merged([_table(state.tensors, head, many, rule) for state, _ in read], rule)
         if many:
             merged[f"{head}.ids"] = pack(ids)
         for key, tensor in total._asdict().items():
@@ -87,24 +86,24 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
             raise StateMismatchError(f"{other} cannot be merged with {one}: it was made with {what}")
 
 
-def _table(tensors: dict[str, Tensor], head: str, many: bool) -> tuple[list[StreamId], Moments]:
+def _table(tensors: dict[str, Tensor], head: str, many: bool, rule: Rule) -> tuple[list[StreamId], Any]:
     """The streams of one head, (S, ...) each; a single centroid is a single stream."""
-    rows = [tensors[f"{head}.{key}"].cpu() for key in Moments._fields]
+    rows = [tensors[f"{head}.{key}"].cpu() for key in rule.State._fields]
+    rows = [row.double() if row.is_floating_point() else row for row in rows]
     ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
-    table = Moments(*(row if many else row[None] for row in rows))
-    return ids, table._replace(mean=table.mean.double(), scatter=table.scatter.double())
+    return ids, rule.State(*(row if many else row[None] for row in rows))
 
 
-def _merged(parts: list[tuple[list[StreamId], Moments]], rule: Rule) -> tuple[list[StreamId], Moments]:
+def _merged(parts: list[tuple[list[StreamId], Any]], rule: Rule) -> tuple[list[StreamId], Any]:
     """Add up tables by stream."""
     places: dict[StreamId, int] = {}
     for ids, _ in parts:
         for item in ids:
             places.setdefault(item, len(places))
-    total = Moments(*(torch.zeros(len(places), *column.shape[1:], dtype=column.dtype) for column in parts[0][1]))
+    total = rule.State(*(torch.zeros(len(places), *column.shape[1:], dtype=column.dtype) for column in parts[0][1]))
     for ids, part in parts:
         rows = torch.tensor([places[item] for item in ids], dtype=torch.int64)
-        mine = Moments(*(column[rows] for column in total))
+        mine = rule.State(*(column[rows] for column in total))
         rule.merge(mine, part)
         for column, values in zip(total, mine, strict=True):
             column[rows] = values

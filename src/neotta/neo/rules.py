@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from neotta.errors import OptionError
 from neotta.neo import moments
-from neotta.neo.moments import Moments, Squares
+from neotta.neo.moments import COUNTS, Groups, Moments, Squares
 
 Weighting = Literal["sample", "batch"]
 Shrinkage = Literal["james-stein"]
 
 
+class Field(NamedTuple):
+    """One of the numbers that are remembered of a stream.
+
+    Attributes:
+        shape: Its shape for one stream.
+        kind: `"count"` is a whole number, `"real"` is kept in the best floating point format, `"narrow"` too, but in
+            float32 in a table of many streams.
+        start: The value it starts from.
+    """
+
+    shape: tuple[int, ...]
+    kind: Literal["count", "real", "narrow"] = "real"
+    start: float = 0.0
+
+
+class Rule(ABC):
+    """From the moments of streams to the vectors that are subtracted.
+
+    Attributes:
+        space: Whether rows are embeddings, before the head, or logits, after it.
+        State: What is remembered, a named tuple of arrays; `count`, `batches` and `rejected` are among them.
+    """
+
+    space: ClassVar[Literal["embeddings", "logits"]]
+    State: ClassVar[Any]
+
+    @property
+    @abstractmethod
+    def mergeable(self) -> bool:
+        """Whether states can be merged."""
+
+    @abstractmethod
+    def fields(self, size: int) -> dict[str, Field]:
+        """What is remembered of a stream of vectors of this length, in the order of `State`."""
+
+    @abstractmethod
+    def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
+        """Take in a batch.
+
+        Args:
+            state: The moments of the streams of the batch, which may be changed.
+            rows: (N, d) or (N, C), in order of arrival.
+            groups: Which stream each row belongs to.
+            finite: Which rows are finite, (N,); None if all are. The others change nothing but `rejected`.
+            bias: The bias of the head, (C,), if it has one.
+            adapt: Whether the batch is taken in; if not, the state stays as it is.
+
+        Returns:
+            The new state, and what to subtract from each row: (N, ...) or a shape that broadcasts to it.
+        """
+
+    @abstractmethod
+    def merge(self, old: Any, new: Any) -> None:
+        """Add the samples of `new` to `old`, in place."""
+
+    @abstractmethod
+    def centre(self, state: Any) -> Any:
+        """The vector to subtract, (..., d) or (..., C); a new array."""
+
+
 @dataclass(frozen=True)
-class Rule:
+class MeanRule(Rule):
     """How a centroid is made of the moments of a stream.
 
     - `weighting="sample"`: every sample counts equally (NEO);
@@ -34,6 +95,9 @@ class Rule:
     Raises:
         OptionError: The combination makes no sense.
     """
+
+    space = "embeddings"
+    State = Moments
 
     weighting: Weighting = "sample"
     alpha: float | None = None
@@ -59,7 +123,7 @@ class Rule:
             )
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Rule:
+    def of(cls, options: Mapping[str, Any]) -> MeanRule:
         """A rule of options by name.
 
         Raises:
@@ -85,6 +149,18 @@ class Rule:
         """The moments that the next answer depends on."""
         more = ["batches"] if self.debias or (self.alpha is None and self.weighting == "batch") else []
         return ("mean", "count", *more, *(["scatter"] if self.variance else []))
+
+    def fields(self, size: int) -> dict[str, Field]:
+        """Three counts, the mean and the scatter."""
+        counts = dict.fromkeys(COUNTS, Field((), "count"))
+        return {**counts, "mean": Field((size,), "narrow"), "scatter": Field(())}
+
+    def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
+        """Take in a batch of embeddings, and return the centroid of each row's stream."""
+        if adapt:
+            new = moments.summarise(rows, groups, finite=finite, variance=self.variance)
+            moments.combine(state, new, self.share(state, new))
+        return state, groups.spread(self.centre(state))
 
     def share(self, old: Moments, new: Moments) -> Any:
         """The share of the new mean that a batch gets, (...): 0 where it has no finite row."""

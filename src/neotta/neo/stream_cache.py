@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError
 from neotta.neo.memory import widest
-from neotta.neo.moments import COUNTS, Moments
+from neotta.neo.rules import Field
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.stream_store import StreamStore
 
@@ -21,9 +21,10 @@ _FIRST = 64  # rows of a new table
 _EVICT = 256  # streams that go to the store together, at most
 
 
-def record_type(features: int) -> np.dtype[Any]:
+def record_type(fields: Mapping[str, Field]) -> np.dtype[Any]:
     """The fields of a stream as a store keeps them."""
-    return np.dtype([*((name, "<i8") for name in COUNTS), ("mean", "<f4", (features,)), ("scatter", "<f8")])
+    kinds = {"count": "<i8", "real": "<f8", "narrow": "<f4"}
+    return np.dtype([(name, kinds[field.kind], field.shape) for name, field in fields.items()])
 
 
 class StreamCache(nn.Module):
@@ -34,27 +35,27 @@ class StreamCache(nn.Module):
     No cost of a batch depends on how many streams there are.
 
     Args:
-        features: The length d of an embedding.
+        fields: What is remembered of a stream.
         capacity: Number of streams held in memory at most.
         store: Where the others are.
         device: Where the table is.
     """
 
     count: Tensor
-    batches: Tensor
-    rejected: Tensor
-    mean: Tensor
-    scatter: Tensor
 
     def __init__(
-        self, features: int, capacity: int | None, store: StreamStore | None, device: torch.device | str | None
+        self,
+        fields: Mapping[str, Field],
+        capacity: int | None,
+        store: StreamStore | None,
+        device: torch.device | str | None,
     ) -> None:
         super().__init__()
         if (capacity is None) != (store is None):
             raise OptionError("a capacity needs a folder for the streams beyond it, and a folder a capacity")
         if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
             raise OptionError(f"capacity is {capacity!r}: expected a whole number, at least 1")
-        self.features = features
+        self.fields = dict(fields)
         self.capacity = capacity
         self.store = store
         self._clear(torch.device(device or "cpu"))
@@ -99,7 +100,7 @@ class StreamCache(nn.Module):
             if needed > 0:
                 self._evict(self.store, min(max(needed, min(_EVICT, self.capacity // 8)), len(self._rows) - kept))
         fresh = max(0, wanted - len(self._free))
-        if self._next + fresh > len(self.mean):
+        if self._next + fresh > len(self.count):
             self._grow(self._next + fresh)
         rows_found = [self._free.pop() for _ in range(wanted - fresh)]
         rows_found += range(self._next, self._next + fresh)
@@ -123,52 +124,53 @@ class StreamCache(nn.Module):
     def _allocate(self, rows: int, device: torch.device) -> dict[str, Tensor]:
         # Left unwritten, so that the system gives memory only for the rows in use, also while the table doubles.
         # In inference mode the tensors could never be changed outside of it.
+        kinds = {"count": torch.int64, "real": widest(device), "narrow": torch.float32}
         with torch.inference_mode(False):
-            tensors = {name: torch.empty(rows, dtype=torch.int64, device=device) for name in COUNTS}
-            tensors["mean"] = torch.empty(rows, self.features, dtype=torch.float32, device=device)
-            tensors["scatter"] = torch.empty(rows, dtype=widest(device), device=device)
-        return tensors
+            return {
+                name: torch.empty(rows, *field.shape, dtype=kinds[field.kind], device=device)
+                for name, field in self.fields.items()
+            }
 
     def _grow(self, needed: int) -> None:
         """Make place for `needed` rows and more."""
         # While it grows, the table is there twice. Memory of the host that was never written takes address space
         # only, so there the table grows by big steps, the last one of which is early; fixed steps keep that sure.
-        factor = 8 if self.mean.device.type == "cpu" else 2
+        factor = 8 if self.count.device.type == "cpu" else 2
         rows = _FIRST
         while rows < needed:
             rows *= factor
         if self.capacity is not None:
             rows = min(rows, self.capacity + 1)
         try:
-            new = self._allocate(rows, self.mean.device)
+            new = self._allocate(rows, self.count.device)
         except RuntimeError:  # more than the machine has in all
-            new = self._allocate(min(rows, needed + needed // 4), self.mean.device)
+            new = self._allocate(min(rows, needed + needed // 4), self.count.device)
         for name, old in self.named_buffers():
             new[name][: self._next] = old[: self._next]
             self._buffers[name] = new[name]
 
     def _zero(self, rows: Sequence[int]) -> None:
-        index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
-        for buffer in self.buffers():
-            buffer.index_fill_(0, index, 0)
+        index = torch.tensor(rows, dtype=torch.int64, device=self.count.device)
+        for name, field in self.fields.items():
+            getattr(self, name).index_fill_(0, index, field.start)
 
     def _read(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
+        index = torch.tensor(rows, dtype=torch.int64, device=self.count.device)
         return {name: buffer.index_select(0, index) for name, buffer in self.named_buffers()}
 
     def _write(self, rows: Sequence[int], state: Mapping[str, Tensor]) -> None:
-        index = torch.tensor(rows, dtype=torch.int64, device=self.mean.device)
+        index = torch.tensor(rows, dtype=torch.int64, device=self.count.device)
         for name, tensor in state.items():
             buffer: Tensor = getattr(self, name)
             buffer.index_copy_(0, index, tensor.to(buffer))
 
-    def rows(self, places: Tensor) -> Moments:
-        """A copy of the moments in these rows, (K, ...)."""
-        return Moments(*(getattr(self, name).index_select(0, places) for name in Moments._fields))
+    def rows(self, places: Tensor) -> list[Tensor]:
+        """A copy of these rows, (K, ...) for each field."""
+        return [getattr(self, name).index_select(0, places) for name in self.fields]
 
-    def set_rows(self, places: Tensor, moments: Moments) -> None:
-        """Set the moments in these rows, (K, ...)."""
-        for name, values in zip(Moments._fields, moments, strict=True):
+    def set_rows(self, places: Tensor, state: Iterable[Tensor]) -> None:
+        """Set these rows, (K, ...) for each field."""
+        for name, values in zip(self.fields, state, strict=True):
             buffer: Tensor = getattr(self, name)
             buffer.index_copy_(0, places, values.to(buffer.dtype))
 
@@ -195,7 +197,7 @@ class StreamCache(nn.Module):
         if self.store is not None:
             self.store.delete(None if stream is None else [stream])
         if stream is None:
-            self._clear(self.mean.device)
+            self._clear(self.count.device)
         elif stream in self._rows:
             self._free.append(self._rows.pop(stream))
 
@@ -217,7 +219,7 @@ class StreamCache(nn.Module):
         if self.store is not None:
             rest = {name: tensor[held:] for name, tensor in state.items()}
             self.store.write(ids[held:], _arrays(rest), replace=True)
-        self._clear(self.mean.device)
+        self._clear(self.count.device)
         rows = self._room(held, 0)
         self._rows.update(zip(ids[:held], rows, strict=True))
         self._write(rows, {name: tensor[:held] for name, tensor in state.items()})
@@ -226,10 +228,11 @@ class StreamCache(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamCache:
         """Follow the module to another device, but not to another dtype."""
-        device = fn(torch.empty(0, device=self.mean.device)).device
-        if device != self.mean.device:
+        device = fn(torch.empty(0, device=self.count.device)).device
+        if device != self.count.device:
             for name, rows in self._used().items():
-                self._buffers[name] = rows.to(device, widest(device) if name == "scatter" else rows.dtype)
+                real = self.fields[name].kind == "real"
+                self._buffers[name] = rows.to(device, widest(device) if real else rows.dtype)
         return self
 
     def _used(self) -> dict[str, Tensor]:
@@ -247,7 +250,7 @@ class StreamCache(nn.Module):
     def extra_repr(self) -> str:
         """What stands between the brackets when the module is printed."""
         limit = "" if self.capacity is None else f", capacity={self.capacity}"
-        return f"{self.features}, {len(self._rows)} streams in memory{limit}"
+        return f"{len(self._rows)} streams in memory{limit}"
 
 
 def _arrays(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from neotta._warning import warn
 from neotta.errors import InputError, ModelError, StateMismatchError
-from neotta.neo import moments
-from neotta.neo.centroid import Centroid
-from neotta.neo.memory import Memory
+from neotta.neo.groups import EachItsOwn, ManyStreams
+from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
 from neotta.neo.rules import Rule
+from neotta.neo.shift_memory import one_stream, run_rule
 from neotta.neo.stream_cache import StreamCache
 from neotta.neo.stream_ids import StreamId, current, one, pack, unpack
 from neotta.neo.stream_store import StreamStore
@@ -53,13 +53,13 @@ class StreamMemory(Memory):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__(features, rule)
-        self.cache = StreamCache(features, capacity, store, device)
+        self.cache = StreamCache(rule.fields(features), capacity, store, device)
 
     # ---- one batch
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
-    def step(self, rows: Tensor, samples: int = 1, *, adapt: bool = True) -> Tensor:
+    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
         """Take in a batch of embeddings, (N, d), each into its stream, and return the centroid of each row, (N, d).
 
         Raises:
@@ -76,24 +76,25 @@ class StreamMemory(Memory):
         if not ids:
             return rows.to(wide)
         with self._lock:
-            distinct, groups = _grouped(ids, len(rows) // len(ids), rows.device)
+            distinct, groups = _grouped(ids, len(rows) // len(ids))
             places = torch.from_numpy(np.array(self.cache.admit(distinct, create=adapt))).to(rows.device)
-            state = self.cache.rows(places)
+            state = self.rule.State(*self.cache.rows(places))
+            if self.rule.space == "logits":
+                state, subtract = run_rule(self.rule, state, rows, groups, bias, adapt)
+            else:
+                state, subtract = self._take(state, rows, groups, adapt)
             if adapt:
-                state = self._take(state, rows, groups)
                 self.cache.set_rows(places, state)
-            return groups.spread(self.rule.centre(state).to(wide))  # type: ignore[no-any-return]
+            return subtract.to(wide)
 
-    def _take(self, state: Moments, rows: Tensor, groups: Groups) -> Moments:
-        """The moments of the streams of a batch after it was taken in."""
+    def _take(self, state: Moments, rows: Tensor, groups: Groups, adapt: bool) -> tuple[Moments, Tensor]:
+        """Let the rule take in embeddings."""
         # Sums are made wide. Where each stream has a single sample there is nothing to sum, and the float32 of the
         # table does: what is stored is rounded once in either case.
-        wide = state.mean.dtype if groups is _EACH_ITS_OWN else state.scatter.dtype
+        wide = state.mean.dtype if isinstance(groups, EachItsOwn) else state.scatter.dtype
         rows, state = rows.to(wide), state._replace(mean=state.mean.to(wide))
-        finite = _finite(rows)
-        new = moments.summarise(rows, groups, finite=finite, variance=self.rule.variance)
-        moments.combine(state, new, self.rule.share(state, new))
-        return state
+        finite = _finite(rows) if adapt else None
+        return self.rule.take(state, rows, groups, finite=finite, bias=None, adapt=adapt)
 
     # ---- the streams one by one
 
@@ -106,7 +107,7 @@ class StreamMemory(Memory):
         """Number of samples of all streams together, those on disk too."""
         return sum(self.counts().values())
 
-    def centroid(self, stream: StreamId | None = None) -> Centroid:
+    def centroid(self, stream: StreamId | None = None) -> OneStreamMemory:
         """A copy of one stream's centroid.
 
         Raises:
@@ -121,11 +122,11 @@ class StreamMemory(Memory):
         centroid.load_state({key: tensor[0] for key, tensor in state.items()})
         return centroid
 
-    def blank(self) -> Centroid:
+    def blank(self) -> OneStreamMemory:
         """An empty centroid of the kind that each stream has."""
-        return Centroid(self.features, self.rule, device=self.cache.mean.device)
+        return one_stream(self.features, self.features, self.rule, self.cache.count.device)
 
-    def put(self, centroid: Centroid, stream: StreamId | None = None) -> None:
+    def put(self, centroid: OneStreamMemory, stream: StreamId | None = None) -> None:
         """Set one stream's centroid."""
         name = self._named(stream)
         with self._lock:
@@ -169,46 +170,13 @@ class StreamMemory(Memory):
             self.cache.replace(ids, {name: tensor for name, tensor in state.items() if name != "ids"})
 
 
-class _EachItsOwn:
-    """Each row is the only one of its stream."""
-
-    def total(self, values: Tensor) -> Tensor:
-        """Nothing to sum."""
-        return values
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Nothing to repeat."""
-        return values
-
-
-class _Segments:
-    """Each row belongs to the stream of this number, (N,), of so many."""
-
-    def __init__(self, index: Tensor, streams: int) -> None:
-        self._index = index
-        self._streams = streams
-
-    def total(self, values: Tensor) -> Tensor:
-        """Sums over the rows of each stream, (N, ...) to (K, ...)."""
-        zeros = torch.zeros(self._streams, *values.shape[1:], dtype=values.dtype, device=values.device)
-        return zeros.index_add_(0, self._index, values)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """The value of each row's stream, (K, ...) to (N, ...)."""
-        return values.index_select(0, self._index)
-
-
-_EACH_ITS_OWN = _EachItsOwn()
-
-
-def _grouped(ids: Sequence[StreamId], repeat: int, device: torch.device) -> tuple[Sequence[StreamId], Groups]:
+def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], Groups]:
     """The distinct ids of a batch, and which of them each row belongs to; `repeat` rows follow one another."""
     distinct = ids if len(set(ids)) == len(ids) else list(dict.fromkeys(ids))
     if distinct is ids and repeat == 1:
-        return ids, _EACH_ITS_OWN
+        return ids, EachItsOwn()
     places = {item: place for place, item in enumerate(distinct)}
-    segments = torch.from_numpy(np.array([places[item] for item in ids])).to(device)
-    return distinct, _Segments(segments if repeat == 1 else segments.repeat_interleave(repeat), len(distinct))
+    return distinct, ManyStreams(np.repeat([places[item] for item in ids], repeat), len(distinct))
 
 
 def _finite(rows: Tensor) -> Tensor | None:

@@ -11,10 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from neotta.neo.label_prior import START, Labels, expected, observed
-from neotta.neo.moments import namespace
+from neotta.neo.moments import COUNTS, namespace
 
 WARM = 4.0  # from this weight on, near-duplicates are discounted and outliers clipped
 DUPLICATE, LEAST = 0.5, 0.02  # a sample nearer to the last one than this part of the variance counts less
@@ -28,6 +26,9 @@ class StreamMoments(NamedTuple):
     """What is remembered of streams of centred logits, over all time and over a window.
 
     Attributes:
+        count: Number of samples, (K,), whole numbers.
+        batches: Number of batches that held any of them, (K,).
+        rejected: Number of rows kept out because of NaN or Inf, (K,).
         weight: Sum of the samples' weights, (K, 2).
         squares: Sum of their squares, (K, 2).
         mean: Weighted mean, (K, 2, C).
@@ -44,6 +45,9 @@ class StreamMoments(NamedTuple):
         seen: (K, 2).
     """
 
+    count: Any
+    batches: Any
+    rejected: Any
     weight: Any
     squares: Any
     mean: Any
@@ -160,25 +164,15 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
         + 3 * step * (n * seconds - m * second) / total,
         **{name: getattr(one, name)[:, ever] + getattr(other, name)[:, ever] for name in _SUMS},
     }
-    empty = blank(len(both), one.mean.shape[-1], like=one.mean)
     parts = {name: xp.concatenate([values, values * 0.0], 1) for name, values in sums.items()}
-    state = empty._replace(**parts)
+    counts = {name: getattr(one, name) + getattr(other, name) for name in COUNTS}
+    fresh = {name: getattr(one, name) * 0.0 for name in ("previous", "mix", "seen")}
+    labels = {"sticky": one.sticky * 0.0 + START, "last": one.last * 0.0 + 1.0 / one.last.shape[-1]}
+    state = one._replace(**counts, **parts, **fresh, **labels)
     return state._replace(shift=shift_of(state, use))
 
 
 _SUMS = ("weight", "squares", "predicted", "peak", "trust")
-
-
-def blank(streams: int, classes: int, like: Any) -> StreamMoments:
-    """What is remembered of streams that were never seen."""
-    shapes = field_shapes(classes)
-    xp = namespace(like)
-
-    def full(name: str, value: float) -> Any:
-        shape = (streams, *shapes[name])
-        return np.full(shape, value, like.dtype) if xp is np else like.new_full(shape, value)
-
-    return StreamMoments(*(full(name, STARTS.get(name, 0.0 if name != "last" else 1 / classes)) for name in shapes))
 
 
 def field_shapes(classes: int) -> dict[str, tuple[int, ...]]:
@@ -186,12 +180,8 @@ def field_shapes(classes: int) -> dict[str, tuple[int, ...]]:
     plain = dict.fromkeys(("weight", "squares", "peak", "trust", "seen"), (2,))
     by_class = dict.fromkeys(("mean", "second", "third", "predicted", "mix"), (2, classes))
     one = dict.fromkeys(("previous", "shift", "last"), (classes,))
-    shapes: dict[str, tuple[int, ...]] = {**plain, **by_class, **one, "sticky": ()}
+    shapes: dict[str, tuple[int, ...]] = {**plain, **by_class, **one, "sticky": (), **dict.fromkeys(COUNTS, ())}
     return {name: shapes[name] for name in StreamMoments._fields}
-
-
-STARTS = {"sticky": START}
-"""What fields start from if not from zero; `last` starts from equal shares."""
 
 
 def _limited(state: StreamMoments, y: Any, counts: Any, groups: StreamGroups) -> tuple[Any, Any]:

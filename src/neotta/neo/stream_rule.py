@@ -8,14 +8,16 @@ from typing import Any
 
 from neotta.errors import OptionError
 from neotta.neo import stream_moments
-from neotta.neo.moments import namespace
-from neotta.neo.stream_moments import Constants, StreamGroups, StreamMoments
+from neotta.neo.label_prior import START
+from neotta.neo.moments import COUNTS, namespace
+from neotta.neo.rules import Field, Rule
+from neotta.neo.stream_moments import Constants, StreamMoments
 
 FEWEST_CLASSES = 3  # with two, a shift and a label prior are one number
 
 
 @dataclass(frozen=True)
-class StreamRule:
+class StreamRule(Rule):
     """Re-centering that tells a shift of the domain from the labels of a stream.
 
     Attributes:
@@ -28,6 +30,9 @@ class StreamRule:
     Raises:
         OptionError: An option is out of range.
     """
+
+    space = "logits"
+    State = StreamMoments
 
     gate: float = 0.6
     stay: float = 0.98
@@ -49,28 +54,50 @@ class StreamRule:
         """What the functions on moments take."""
         return Constants(float(self.gate), float(self.stay), self.window, self.prior)
 
-    def step(
-        self, state: StreamMoments, logits: Any, weights: Any, bias: Any, groups: StreamGroups, adapt: bool = True
-    ) -> tuple[StreamMoments, Any]:
-        """Take in a batch of finite logits, (N, C), and return the state and what to subtract from each row, (N, C).
+    @property
+    def mergeable(self) -> bool:
+        """Moments over all time can be merged."""
+        return True
 
-        Args:
-            state: The moments of the K streams of the batch.
-            logits: In order of arrival.
-            weights: How much each row counts, (N,).
-            bias: The bias of the head, (C,).
-            groups: Which stream each row belongs to.
-            adapt: Whether the batch is taken in; if not, the state stays as it is.
-        """
-        if logits.shape[-1] < FEWEST_CLASSES:
-            return state, namespace(logits).zeros_like(logits)
-        if not adapt:
+    def fields(self, size: int) -> dict[str, Field]:
+        """The moments of both time scales, and what is known of the labels."""
+        starts = {"sticky": START, "last": 1.0 / size}
+        return {
+            name: Field(shape, "count" if name in COUNTS else "real", starts.get(name, 0.0))
+            for name, shape in stream_moments.field_shapes(size).items()
+        }
+
+    def take(self, state: Any, rows: Any, groups: Any, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
+        """Take in a batch of logits, (N, C); with fewer than three classes nothing is subtracted."""
+        xp = namespace(rows)
+        if rows.shape[-1] < FEWEST_CLASSES:
+            subtract = xp.zeros_like(rows)
+        elif not adapt:
             return state, stream_moments.answer(state, groups, self.constants)
-        return stream_moments.step(state, logits, weights, bias - bias.mean(), groups, self.constants)
+        else:
+            weights = finite * xp.ones_like(rows[:, 0])
+            rows = xp.where(finite[:, None], rows, 0.0)
+            state, subtract = stream_moments.step(state, rows, weights, bias - bias.mean(), groups, self.constants)
+        if adapt:
+            good = groups.total(finite * xp.ones_like(rows[:, 0], dtype=xp.int64))
+            every = groups.total(xp.ones_like(rows[:, 0], dtype=xp.int64))
+            state = state._replace(
+                count=state.count + good, batches=state.batches + (good > 0), rejected=state.rejected + every - good
+            )
+        return state, subtract
 
-    def merged(self, one: StreamMoments, other: StreamMoments) -> StreamMoments:
-        """The moments of two states together; the window, the labels and the last sample start anew."""
-        return stream_moments.merged(one, other, self.constants)
+    def merge(self, old: StreamMoments, new: StreamMoments) -> None:
+        """Add the moments of `new` to `old`, in place; the window, the labels and the last sample start anew."""
+        one_stream = old.weight.ndim == 1
+        mine, theirs = (
+            StreamMoments(*(column[None] for column in state)) if one_stream else state for state in (old, new)
+        )
+        for column, values in zip(mine, stream_moments.merged(mine, theirs, self.constants), strict=True):
+            column[...] = values
+
+    def centre(self, state: StreamMoments) -> Any:
+        """The shift, (..., C)."""
+        return state.shift * 1.0
 
 
 def _number(value: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from neotta.neo.rules import Rule, Shrinkage, Weighting
+from neotta.neo.rules import MeanRule, Rule, Shrinkage, Weighting
+from neotta.neo.stream_rule import StreamRule
 from neotta.options import Options
 
 
@@ -39,19 +40,31 @@ class NEOBNOptions(NEOOptions):
     momentum: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in that moving average.")
 
 
+class NEOStreamOptions(Options):
+    """Options of NEO-Stream."""
+
+    gate: float = Field(0.6, ge=0, description="Least skewness at which shift and label can be told apart.")
+    stay: float = Field(0.98, ge=0, lt=1, description="Probability that a sticky stream repeats its last label.")
+    window: float | None = Field(32.0, gt=0, description="The short time scale in label draws; None for all time.")
+    prior: bool = Field(True, description="Use the order of the samples; off where it means nothing.")
+
+
 VARIANTS: dict[str, type[Options]] = {
     "neo": NEOOptions,
     "neo-continual": NEOContinualOptions,
     "neo-mse": NEOOptions,
     "neo-bn": NEOBNOptions,
+    "neo-stream": NEOStreamOptions,
 }
 
 
 def rule_of(options: Options) -> Rule:
     """The rule that the options of a variant describe."""
+    given = options.given()
+    if isinstance(options, NEOStreamOptions):
+        return StreamRule(**given)
     names = ("weighting", "alpha", "debias", "shrinkage")
-    given: dict[str, Any] = {name: value for name, value in options.given().items() if name in names}
-    return Rule(**given)
+    return MeanRule(**{name: value for name, value in given.items() if name in names})
 
 
 def mergeable(options: Options) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neotta.errors import StateError
 from neotta.neo.moments import Moments, difference
-from neotta.neo.rules import Rule
+from neotta.neo.rules import MeanRule
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def copied(moments: Moments | Mapping[str, Tensor]) -> Moments:
     return Moments(*(column.detach().to("cpu", copy=True) for column in columns))
 
 
-def summed(parts: Iterable[Moments], like: Moments, rule: Rule) -> Moments:
+def summed(parts: Iterable[Moments], like: Moments, rule: MeanRule) -> Moments:
     """Merge moments, always in the order given: equal numbers on every machine, to the last bit."""
     total = empty(like)
     for part in parts:

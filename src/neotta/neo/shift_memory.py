@@ -1,0 +1,61 @@
+"""NEO-Stream for one stream: what is remembered of its logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from neotta._warning import warn
+from neotta.neo.centroid import Centroid
+from neotta.neo.groups import SoleStream
+from neotta.neo.memory import OneStreamMemory
+from neotta.neo.moments import Groups
+from neotta.neo.rules import MeanRule, Rule
+
+
+class ShiftMemory(OneStreamMemory):
+    """The moments of logits over all time and over a window, and what is known of the labels."""
+
+    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
+        """Take in a batch of logits, (N, C), and return what to subtract from each row, (N, C)."""
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        if rows.shape[0] == 0:
+            return rows.to(wide)
+        with self.guard(), torch.no_grad():
+            before = self.moments()
+            state = self.rule.State(*(column[None] for column in before))
+            after, subtract = run_rule(self.rule, state, rows, SoleStream(rows.shape[0]), bias, adapt)
+            if adapt:
+                for column, values in zip(before, after, strict=True):
+                    column.copy_(values[0])
+            return subtract.to(wide)
+
+
+def run_rule(
+    rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool
+) -> tuple[Any, Tensor]:
+    """Let a rule on logits take in a batch, in NumPy where that is quicker than torch: on the CPU.
+
+    Returns:
+        The state afterwards and what to subtract, (N, C), both of the device.
+    """
+    rows = rows.detach().to(state.mean.dtype)
+    bias = rows.new_zeros(rows.shape[1]) if bias is None else bias.detach().to(rows)
+    finite = torch.isfinite(rows).all(dim=1)
+    if rows.device.type != "cpu" or is_compiling():
+        return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt)
+    if adapt and not bool(finite.all()):
+        warn(f"{int((~finite).sum())} of {len(finite)} rows of logits hold NaN or Inf: predicted, but not learnt from")
+    arrays = type(state)(*(column.numpy() for column in state))
+    after, subtract = rule.take(arrays, rows.numpy(), groups, finite=finite.numpy(), bias=bias.numpy(), adapt=adapt)
+    return type(state)(*map(torch.as_tensor, after)), torch.as_tensor(subtract)
+
+
+def one_stream(features: int, classes: int, rule: Rule, device: torch.device | str | None) -> OneStreamMemory:
+    """The memory of one stream that a rule needs, for a head of so many features and classes."""
+    if isinstance(rule, MeanRule):
+        return Centroid(features, rule, device=device)
+    return ShiftMemory(classes, rule, device)

@@ -109,7 +109,7 @@ def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
         raise OptionError(
             f"{' + '.join(kind.name for kind in kinds) or 'an empty list'} cannot be stacked: a stack is one of "
             f"{', '.join(name for name in known if _recenters(known[name]))}, followed by one of "
-            f"{', '.join(name for name in known if _follows(known[name]))}"
+            f"{', '.join(sorted(name for name in known if _follows(known[name])))}"
         )
     first, last = kinds
     both = sorted(first.Options.model_fields.keys() & last.Options.model_fields.keys())

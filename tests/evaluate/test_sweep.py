@@ -129,6 +129,13 @@ def test_a_cache_that_cannot_be_written_to_is_a_clear_error(tmp_path):
     assert issubclass(StorageError, NeottaError)
 
 
+def test_a_file_that_cannot_be_appended_to_is_refused_before_anything_is_done(tmp_path):
+    notes = Notes()
+    with pytest.raises(DataError, match="cannot append records to the Parquet file"):
+        sweep(plan(), tmp_path / "results.parquet", progress=notes)
+    assert notes.runs is None
+
+
 def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
     """The limit on the size of files stands for the size of the disk."""
     path = tmp_path / "results.jsonl"

@@ -90,9 +90,11 @@ def sweep(
 
     Raises:
         OptionError: A method, option or engine is wrong; nothing was done then.
+        DataError: Records cannot be appended to a file of this kind; nothing was done then.
         StorageError: Results or cache cannot be written; what was recorded is safe.
     """
     execute, watcher, records = choose_engine(engine, jobs), progress or Watcher(), Records(records_path)
+    records.check_appendable()
     todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
     _encode(bench, todo, skipped, watcher)
     summary = Summary(keys, skipped)

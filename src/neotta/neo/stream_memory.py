@@ -57,7 +57,7 @@ class StreamMemory(Memory):
 
     # ---- one batch
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable imports the compiler at once: 1 s
     @torch.no_grad()
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
         """Take in a batch of embeddings, (N, d), each into its stream, and return the centroid of each row, (N, d).

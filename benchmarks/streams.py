@@ -20,11 +20,18 @@ from side_by_side import compare, parser, show
 
 import neotta
 from neotta.models._torchvision import guard
-from neotta.neo.stream_centroids import StreamCentroids
-from neotta.neo.stream_head import StreamHead
-from neotta.neo.stream_store import StreamStore
+from neotta.neo.rules import MeanRule
+from neotta.neo.stream_cache import record_type
+from neotta.neo.stream_memory import StreamMemory
+from neotta.neo.stream_store import SqliteStore
 
 BATCH = 64
+
+
+def step(memory, embeddings, ids):
+    """Take in a batch, and return what to subtract."""
+    with neotta.streams(ids):
+        return memory.step(embeddings, len(embeddings))
 
 
 def whole_model(rounds):
@@ -56,12 +63,13 @@ def layer(rounds):
     """The same for what adapting adds, and for the layer with its product of matrices, on embeddings (64, 192)."""
     linear = torch.nn.Linear(192, 1000)
     heads = [neotta.NEOHead.from_linear(copy.deepcopy(linear)) for _ in range(BATCH)]
-    many = StreamHead.from_linear(copy.deepcopy(linear))
+    memory = StreamMemory(192, MeanRule())
+    many = neotta.NEOHead.from_linear(copy.deepcopy(linear), memory=memory)
     embeddings, ids = torch.randn(BATCH, 192), [f"camera {place}" for place in range(BATCH)]
     pairs = list(zip(heads, embeddings.split(1), strict=True))
 
     def adapt_streams():
-        return embeddings - many.streams.step(embeddings, ids)
+        return embeddings - step(memory, embeddings, ids)
 
     def adapt_apart():
         for head, row in pairs:
@@ -92,17 +100,17 @@ def sizes(rounds, numbers):
     """The cost of a batch of 64 different streams while ever more of them exist."""
     tables = {}
     for number in numbers:
-        table = StreamCentroids(768)
+        table = StreamMemory(768, MeanRule())
         for start in range(0, number, 1000):
             ids = range(start, min(start + 1000, number))
-            table.step(torch.randn(len(ids), 768), ids)
+            step(table, torch.randn(len(ids), 768), ids)
         tables[f"{number:,} streams"] = (table, number)
     embeddings = torch.randn(BATCH, 768)
     chance = random.Random(0)
 
     def stepping(table, number):
         batches = itertools.cycle([chance.sample(range(number), BATCH) for _ in range(500)])
-        return lambda: table.step(embeddings, next(batches))
+        return lambda: step(table, embeddings, next(batches))
 
     ways = {name: stepping(table, number) for name, (table, number) in tables.items()}
     return compare(f"{BATCH} of so many streams, d = 768", ways, rounds=rounds * 10, warmup=20)
@@ -112,15 +120,16 @@ def disk(rounds):
     """A batch of 64 streams that are in memory, and one that comes from the disk while others go there."""
     embeddings = torch.randn(BATCH, 768)
     with tempfile.TemporaryDirectory() as folder:
-        tables = {"in memory": StreamCentroids(768)}
-        tables["from disk"] = StreamCentroids(768, capacity=1000, store=StreamStore(folder, 768, "benchmark"))
+        store = SqliteStore(folder, record_type(MeanRule().fields(768)), "benchmark")
+        tables = {"in memory": StreamMemory(768, MeanRule())}
+        tables["from disk"] = StreamMemory(768, MeanRule(), capacity=1000, store=store)
         for table in tables.values():
             for start in range(0, 10_000, 500):
-                table.step(torch.randn(500, 768), range(start, start + 500))
+                step(table, torch.randn(500, 768), range(start, start + 500))
 
         def stepping(table):
             starts = itertools.cycle(range(0, 10_000 - BATCH, BATCH))  # so the oldest ones are always next
-            return lambda: table.step(embeddings, range(start := next(starts), start + BATCH))
+            return lambda: step(table, embeddings, range(start := next(starts), start + BATCH))
 
         ways = {name: stepping(table) for name, table in tables.items()}
         return compare(f"{BATCH} of 10,000 streams, 1,000 held", ways, rounds=rounds * 5, warmup=20)

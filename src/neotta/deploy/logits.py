@@ -147,7 +147,7 @@ class LogitRecenter(Estimator):
         """The vector that is subtracted from the bias-free logits, (C,): W c."""
         self._need_state()
         centre: Array = self._rule(self.n_features_in_).centre(self._moments, self._squares)
-        return centre
+        return np.array(centre)
 
     def _answer(self, rows: Array, centre: Array | float) -> Array:
         answer = rows.astype(np.float64) - centre

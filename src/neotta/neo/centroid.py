@@ -81,7 +81,7 @@ class Centroid(OneStreamMemory):
                 else:
                     self._take(rows)
             centre: Tensor = self.rule.centre(self.moments())
-            return centre.to(wide)
+            return centre.to(wide, copy=True)
 
     def _take_on_host(self, rows: Tensor, wide: torch.dtype) -> None:
         """Take in a batch on the CPU, where reading counts as numbers is fast.
@@ -93,8 +93,8 @@ class Centroid(OneStreamMemory):
             self._take(rows, warning=True)
             return
         state, size = self.moments(), len(rows)
-        new = Moments(size, 1, 0, total.to(state.mean.dtype) / size, None)
-        seen = Moments(state.count.item(), state.batches.item(), 0, state.mean, None)
+        new = Moments(size, 1, None, total.to(state.mean.dtype).div_(size), None)
+        seen = Moments(state.count.item(), state.batches.item(), None, state.mean, None)
         moments.combine(state, new, self.rule.share(seen, new))
 
     def _take(self, rows: Tensor, warning: bool = False) -> None:

@@ -16,6 +16,8 @@ from neotta.neo.moments import namespace
 class SoleStream:
     """All rows belong to one stream, whose state has a leading dimension of 1."""
 
+    alone = False
+
     def __init__(self, rows: int) -> None:
         self._rows = rows
 
@@ -55,6 +57,8 @@ def _latest(counts: Any) -> Any:
 class EachItsOwn:
     """Each row is the only one of its stream."""
 
+    alone = True
+
     def total(self, values: Any) -> Any:
         """Nothing to sum."""
         return values
@@ -83,6 +87,8 @@ class ManyStreams:
         streams: The number of each row's stream, from 0 to `count` - 1.
         count: Number of streams.
     """
+
+    alone = False
 
     def __init__(self, streams: Sequence[int] | np.ndarray[Any, Any], count: int) -> None:
         self._streams = np.asarray(streams, np.int64)

@@ -142,7 +142,7 @@ class OneStreamMemory(Memory):
         """A copy of the vector to subtract, (d,) or (C,)."""
         with self.guard():
             centre: Tensor = self.rule.centre(self.moments())
-        return centre if dtype is None else centre.to(dtype)
+            return centre.to(dtype or centre.dtype, copy=True)
 
     def total(self) -> int:
         """Number of samples seen."""

@@ -37,7 +37,13 @@ class Moments(NamedTuple):
 
 
 class Groups(Protocol):
-    """Which stream each row of a batch belongs to."""
+    """Which stream each row of a batch belongs to.
+
+    Attributes:
+        alone: Whether each row is the only one of its stream.
+    """
+
+    alone: bool
 
     def total(self, values: Any) -> Any:
         """Sum over the rows of each stream, (N, ...) to (..., ...)."""
@@ -48,6 +54,8 @@ class Groups(Protocol):
 
 class OneStream:
     """All rows belong to one stream."""
+
+    alone = False
 
     def total(self, values: Any) -> Any:
         """Sum over all rows, (N, ...) to (...)."""
@@ -85,6 +93,8 @@ def summarise(
     """
     xp = namespace(rows)
     every = xp.ones_like(rows[:, 0], dtype=xp.int64)
+    if groups.alone and finite is None:  # a row is its own mean
+        return Moments(every, every, None, rows, xp.zeros_like(rows[:, 0]) if variance else None)
     values, kept = (rows, every) if finite is None else (xp.where(finite[:, None], rows, 0.0), finite * every)
     count = groups.total(kept)
     mean = groups.total(values) / _column(_at_least_one(as_real(count, rows)))
@@ -106,7 +116,8 @@ def combine(old: Moments, new: Moments, share: Any, squares: Squares = squares) 
     mean += step * _column(share)
     count += new.count
     batches += new.batches
-    rejected += new.rejected
+    if new.rejected is not None:
+        rejected += new.rejected
 
 
 def proportion(old: Any, new: Any, like: Any) -> Any:

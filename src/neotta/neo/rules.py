@@ -73,7 +73,7 @@ class Rule(ABC):
 
     @abstractmethod
     def centre(self, state: Any) -> Any:
-        """The vector to subtract, (..., d) or (..., C); a new array."""
+        """The vector to subtract, (..., d) or (..., C); it may be the state's own array."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ class MeanRule(Rule):
         moments.combine(old, new if self.variance else new._replace(scatter=None), share, squares)
 
     def centre(self, state: Moments, squares: Squares = moments.squares) -> Any:
-        """The vector to subtract, (..., d); a new array."""
+        """The vector to subtract, (..., d); it may be the state's own mean."""
         if self.shrinkage is not None:
             return state.mean * moments.shrink_factor(state, squares)[..., None]
         if self.debias and self.alpha is not None:
             return state.mean / moments.moving_weight(state.batches, self.alpha, state.mean)[..., None]
-        return state.mean * 1.0
+        return state.mean

@@ -91,7 +91,7 @@ class StreamMemory(Memory):
         """Let the rule take in embeddings."""
         # Sums are made wide. Where each stream has a single sample there is nothing to sum, and the float32 of the
         # table does: what is stored is rounded once in either case.
-        wide = state.mean.dtype if isinstance(groups, EachItsOwn) else state.scatter.dtype
+        wide = state.mean.dtype if groups.alone else state.scatter.dtype
         rows, state = rows.to(wide), state._replace(mean=state.mean.to(wide))
         finite = _finite(rows) if adapt else None
         return self.rule.take(state, rows, groups, finite=finite, bias=None, adapt=adapt)

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple, Protocol
 
 from neotta.neo.label_prior import START, Labels, expected, observed
-from neotta.neo.moments import COUNTS, namespace
+from neotta.neo.moments import COUNTS, Groups, namespace
 
 WARM = 4.0  # from this weight on, near-duplicates are discounted and outliers clipped
 DUPLICATE, LEAST = 0.5, 0.02  # a sample nearer to the last one than this part of the variance counts less
@@ -69,14 +69,8 @@ class StreamMoments(NamedTuple):
         return Labels(self.sticky, self.last, self.mix, self.seen)
 
 
-class StreamGroups(Protocol):
+class StreamGroups(Groups, Protocol):
     """Which stream each row of a batch belongs to, in order of arrival."""
-
-    def total(self, values: Any) -> Any:
-        """Sums over the rows of each stream, (N, ...) to (K, ...)."""
-
-    def spread(self, values: Any) -> Any:
-        """The value of each row's stream, (K, ...) to (N, ...)."""
 
     def before(self, rows: Any, counts: Any, stored: Any) -> Any:
         """The row before each row in its stream among those that count, (N, C), or the stored one, (K, C)."""

@@ -97,7 +97,7 @@ class StreamRule(Rule):
 
     def centre(self, state: StreamMoments) -> Any:
         """The shift, (..., C)."""
-        return state.shift * 1.0
+        return state.shift
 
 
 def _number(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -51,7 +52,7 @@ def run_rule(
         warn(f"{int((~finite).sum())} of {len(finite)} rows of logits hold NaN or Inf: predicted, but not learnt from")
     arrays = type(state)(*(column.numpy() for column in state))
     after, subtract = rule.take(arrays, rows.numpy(), groups, finite=finite.numpy(), bias=bias.numpy(), adapt=adapt)
-    return type(state)(*map(torch.as_tensor, after)), torch.as_tensor(subtract)
+    return type(state)(*map(torch.as_tensor, after)), torch.from_numpy(np.array(subtract))
 
 
 def one_stream(features: int, classes: int, rule: Rule, device: torch.device | str | None) -> OneStreamMemory:

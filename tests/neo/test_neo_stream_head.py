@@ -1,0 +1,177 @@
+"""NEO-Stream in a model: one stream, many streams, saved, merged, folded, compiled."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from support.stream_models import CLASSES, FEATURES, answer, batch, plain
+from torch import nn
+
+import neotta
+from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.neo.stream_moments import StreamMoments
+from neotta.neo.stream_rule import StreamRule
+
+
+def adapted(**options):
+    return neotta.adapt(plain(), "neo-stream", head="classes", **options)
+
+
+@torch.no_grad()
+def by_hand(data, sizes, **options):
+    """The answers to batches of these sizes, by the functions of the rule on NumPy arrays."""
+    from neotta.neo import stream_moments
+    from neotta.neo.groups import SoleStream
+
+    head = plain().classes
+    rule, bias = StreamRule(**options), head.bias.double().numpy()
+    kinds = {"count": np.int64, "real": np.float64}
+    fields = rule.fields(CLASSES).values()
+    state = StreamMoments(*(np.full((1, *f.shape), f.start, kinds[f.kind]) for f in fields))
+    answers = []
+    for part in data.split(sizes):
+        logits = head(part).double().numpy()
+        ones = np.ones(len(part))
+        state, subtract = stream_moments.step(
+            state, logits, ones, bias - bias.mean(), SoleStream(len(part)), rule.constants
+        )
+        answers.append(logits - subtract)
+    return torch.from_numpy(np.concatenate(answers)).float()
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": False}, {"window": None}, {"gate": 0.3, "stay": 0.9}], ids=str)
+def test_the_model_answers_as_the_rule_does(options):
+    model, data, sizes = adapted(**options), batch(40), [1, 7, 16, 3, 13]
+    with torch.no_grad():
+        logits = torch.cat([model(part) for part in data.split(sizes)])
+    torch.testing.assert_close(logits, by_hand(data, sizes, **options), rtol=1e-5, atol=1e-5)
+    assert neotta.head(model).count == 40
+
+
+def test_the_first_sample_gets_the_plain_answer_and_frozen_nothing_changes():
+    model = adapted()
+    with torch.no_grad():
+        torch.testing.assert_close(model(batch(1)), plain()(batch(1)))
+        model(batch(20))
+        neotta.head(model).freeze()
+        before = neotta.head(model).memory.state()
+        first = model(batch(5))
+        assert torch.equal(first, model(batch(5)))
+    after = neotta.head(model).memory.state()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_each_stream_answers_as_it_would_alone(tmp_path):
+    options = {"streams": True, "capacity": 4, "folder": tmp_path}
+    together, apart = adapted(**options), {name: adapted() for name in "abcdef"}
+    for turn in range(6):
+        ids = [["a", "b", "a", "c"], ["d", "e"], ["f", "a", "a"], ["b"], ["c", "c", "b", "e"], ["a", "f"]][turn]
+        data = batch(len(ids), turn)
+        logits = answer(together, data, ids)
+        for name in set(ids):
+            mine = torch.tensor([each == name for each in ids])
+            with torch.no_grad():
+                torch.testing.assert_close(logits[mine], apart[name](data[mine]), rtol=1e-5, atol=1e-5)
+    streams = neotta.head(together).streams
+    assert streams.counts() == {"a": 5, "b": 3, "c": 3, "d": 1, "e": 2, "f": 2}
+    for name, model in apart.items():
+        for key, value in neotta.head(model).memory.state().items():
+            torch.testing.assert_close(streams.centroid(name).state()[key], value, rtol=1e-5, atol=1e-5)
+
+
+def test_saved_and_loaded_it_continues_to_the_bit(tmp_path):
+    model, twin = adapted(), plain()
+    with torch.no_grad():
+        model(batch(20))
+        neotta.save(model, tmp_path / "s")
+        neotta.load(twin, tmp_path / "s")
+        assert torch.equal(model(batch(9, 2)), twin(batch(9, 2)))
+    with pytest.raises(StateMismatchError, match="adapted with neo "):
+        neotta.load(neotta.adapt(plain(), "neo", head="classes"), tmp_path / "s")
+
+
+def test_merged_the_moments_over_all_time_add_up():
+    one, other, both = adapted(prior=False), adapted(prior=False), adapted(prior=False)
+    with torch.no_grad():
+        for row in batch(30).split(1):
+            one(row)
+        for row in batch(30, 2).split(1):
+            other(row)
+    neotta.load(both, neotta.merge([one, other]))
+    a, b, c = (neotta.head(model).memory for model in (one, other, both))
+    assert c.total() == 60
+    expected = (a.mean[0] * a.weight[0] + b.mean[0] * b.weight[0]) / (a.weight[0] + b.weight[0])
+    torch.testing.assert_close(c.mean[0], expected)
+    empty = neotta.merge([one, adapted(prior=False)])
+    torch.testing.assert_close(empty.tensors["classes.mean"][0], a.mean[0])
+
+
+def test_folded_the_shift_is_in_the_bias():
+    model = adapted(prior=False)
+    with torch.no_grad():
+        for seed in range(5):
+            model(batch(50, seed))
+        neotta.head(model).freeze()
+        frozen = model(batch(8))
+        shift = neotta.head(model).centre()
+        neotta.fold(model)
+        assert type(model.classes) is nn.Linear
+        torch.testing.assert_close(model(batch(8)), frozen, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(model.classes.bias, plain().classes.bias - shift.float())
+
+
+def test_bad_rows_are_answered_and_kept_out():
+    model, clean = adapted(), adapted()
+    data = batch(10)
+    spoilt = data.clone()
+    spoilt[4, 2] = float("nan")
+    good = [row for row in range(10) if row != 4]
+    with torch.no_grad():
+        clean(data[good])
+        with pytest.warns(RuntimeWarning, match="1 of 10"):
+            logits = model(spoilt)
+    assert not logits[4].isfinite().any()
+    for name, value in neotta.head(clean).memory.state().items():
+        mine = neotta.head(model).memory.state()[name]
+        torch.testing.assert_close(mine, value + (name == "rejected"), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes_and_shapes(dtype):
+    model = adapted().to(dtype)
+    with torch.no_grad():
+        assert model(batch(8).to(dtype)).dtype == dtype
+        assert model(batch(12).reshape(3, 4, FEATURES).to(dtype)).shape == (3, 4, CLASSES)
+        assert model(batch(0).to(dtype)).shape == (0, CLASSES)
+    assert neotta.head(model).memory.mean.dtype == torch.float64
+    assert neotta.head(copy.deepcopy(model)).count == 20
+
+
+def test_without_the_prior_it_compiles_to_one_graph():
+    torch._dynamo.reset()
+    model, eager = adapted(prior=False), adapted(prior=False)
+    compiled = torch.compile(model, backend="eager", fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for rows in (4, 9, 9, 2):
+            torch.testing.assert_close(compiled(batch(rows)), eager(batch(rows)), rtol=1e-5, atol=1e-5)
+    for name, value in neotta.head(eager).memory.state().items():
+        torch.testing.assert_close(neotta.head(model).memory.state()[name], value)
+
+
+def test_a_binary_head_gets_the_plain_answer():
+    linear = nn.Linear(FEATURES, 2)
+    model = neotta.adapt(nn.Sequential(copy.deepcopy(linear)), "neo-stream")
+    with torch.no_grad():
+        for seed in range(3):
+            torch.testing.assert_close(model(batch(20, seed)), linear(batch(20, seed)))
+
+
+def test_wrong_options_and_a_state_of_another_rule():
+    for wrong in ({"gate": -0.1}, {"stay": 1.0}, {"window": 0.0}, {"prior": "no"}, {"alpha": 0.1}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            adapted(**wrong)
+    with pytest.raises(InputError, match="streams=True"):
+        neotta.reset(adapted(), stream="a")

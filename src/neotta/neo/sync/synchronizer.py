@@ -149,8 +149,8 @@ class Synchronizer:
             if late:
                 self.lost |= late
                 warnings.warn(
-                    f"no news from replica {', '.join(map(str, sorted(late)))} for {self._board.timeout:g} s: continuing "
-                    "with what it had published before",
+                    f"no news from replica {', '.join(map(str, sorted(late)))} for {self._board.timeout:g} s: "
+                    "continuing with what it had published before",
                     RuntimeWarning,
                     stacklevel=4,
                 )

@@ -278,7 +278,8 @@ def test_others_may_read_while_one_writes(tmp_path):
     for place in (tmp_path, tmp_path / ".." / tmp_path.name):
         with pytest.raises(StateFileError, match="in use"):
             SqliteStore(place, RECORD, "me")
-    again = "from neotta.neo.rules import MeanRule; from neotta.neo.stream_store import SqliteStore; from neotta.neo.stream_cache import record_type; "
+    again = "from neotta.neo.rules import MeanRule; from neotta.neo.stream_store import SqliteStore; "
+    again += "from neotta.neo.stream_cache import record_type; "
     again += f"SqliteStore({str(tmp_path)!r}, record_type(MeanRule().fields({FEATURES})), 'me')"
     other = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True, check=False)
     assert "in use by another model or process" in other.stderr

@@ -71,7 +71,7 @@ def test_one_stream_of_a_state_of_many(tmp_path):
     classifier = OnnxClassifier(tmp_path / "x.onnx")
     assert classifier.count == 6
     np.testing.assert_allclose(classifier.predict(images.numpy())[1], logits[1].numpy(), atol=1e-4)
-    for words, message in (([], "name one of them"), (["--stream", "yard"], "no stream 'yard'")):
+    for words, message in (([], "name a stream"), (["--stream", "yard"], "no stream 'yard'")):
         with pytest.raises(InputError, match=message):
             run("digits", tmp_path / "y.onnx", "--state", tmp_path / "all.safetensors", *words)
 

@@ -121,12 +121,12 @@ OTHERS = {
         {"w": WEIGHT, "b": BIAS},
     ),
     "Add 'the_add' from an input and a constant": ([node("Add", "x b")], {"b": BIAS[:3]}),
-    "MatMul 'the_matmul' multiplies by what is computed, from an input and Transpose": (
+    "MatMul 'the_matmul' has a weight that is computed from an input and Transpose": (
         [node("Transpose", "x", "t"), node("MatMul", "x t")],
         {},
     ),
     "Gemm 'the_gemm' has weights that are computed": ([node("Transpose", "x", "t"), node("Gemm", "x t")], {}),
-    "computed by nothing": ([node("Identity", "x")], {}),
+    "no node computes its output": ([node("Identity", "x")], {}),
 }
 
 

@@ -71,7 +71,7 @@ def test_rows_that_are_not_finite_are_kept_out_and_counted(good, bad, value):
     data[good:, 2] = value
     clean = filled([samples(3, 5), data[:good]], variance=True)
     dirty = filled([samples(3, 5)], variance=True)
-    with pytest.warns(RuntimeWarning, match=f"{bad} of {good + bad} embeddings hold NaN or Inf"):
+    with pytest.warns(RuntimeWarning, match=f"{bad} of {good + bad} embeddings contain NaN or Inf"):
         dirty.update(data)
     assert int(dirty.rejected) == bad
     dirty.rejected.zero_()
@@ -142,7 +142,7 @@ def test_reset_copy_and_state():
 def test_a_state_that_does_not_fit_changes_nothing():
     centroid = filled([samples(4, 1)])
     before = centroid.state()
-    with pytest.raises(StateMismatchError, match="consists of"):
+    with pytest.raises(StateMismatchError, match="expected the entries"):
         centroid.load_state({"mean": before["mean"]})
     with pytest.raises(StateMismatchError, match="shape"):
         centroid.load_state({**before, "mean": torch.zeros(7)})
@@ -165,7 +165,7 @@ def test_set():
         centroid.set(torch.zeros(3))
     with pytest.raises(InputError, match="NaN"):
         centroid.set(torch.full((5,), float("nan")))
-    with pytest.raises(InputError, match="the count is -1"):
+    with pytest.raises(InputError, match="count is -1"):
         centroid.set(vector, count=-1)
     assert all(torch.equal(before[name], buffer) for name, buffer in centroid.named_buffers())
 
@@ -173,7 +173,7 @@ def test_set():
 @pytest.mark.parametrize("shape", [(4, 3), (4, 1), (5,), (2, 2, 5), (0, 3)])
 def test_tensors_of_another_shape_are_refused(shape):
     centroid = Centroid(5)
-    with pytest.raises(InputError, match=r"takes in \(B, 5\)"):
+    with pytest.raises(InputError, match=r"expected embeddings of shape \(B, 5\)"):
         centroid.update(torch.ones(shape))
     assert int(centroid.count) == 0
 

@@ -315,7 +315,7 @@ print(neotta.head(model).streams.counts())
 def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path):
     done = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=True)
     refused, counts = done.stdout.splitlines()
-    assert "opened by another process, which forked this one" in refused
+    assert "opened by the process that forked this one" in refused
     assert ast.literal_eval(counts) == {"a": 1, "b": 1, "c": 1}
 
 

@@ -72,11 +72,11 @@ def test_ids_are_strings_numbers_arrays_and_tensors():
         (["a", "b", None], "got None"),
         ([1.0, 2.0, 3.0], r"got 1\.0"),
         ([True, False, True], "got True"),
-        ("abc", "a list with one id for each sample"),
-        (5, "a list with one id for each sample"),
-        ({"a"}, "in their order"),
-        ({"a": 1, "b": 2, "c": 3}, "in their order"),
-        (torch.tensor(3), "a list with one id for each sample"),
+        ("abc", "a list of stream ids, one per sample"),
+        (5, "a list of stream ids, one per sample"),
+        ({"a"}, "a list of stream ids"),
+        ({"a": 1, "b": 2, "c": 3}, "a list of stream ids"),
+        (torch.tensor(3), "a list of stream ids, one per sample"),
         (torch.zeros(3), r"got 0\.0"),
         (torch.zeros(3, 1, dtype=torch.int64), r"got \[0\]"),
     ],
@@ -95,7 +95,7 @@ def test_a_call_without_ids_says_what_to_do():
         model(batch(3))
     with neotta.streams(["a"]):
         model(batch(1))
-    with pytest.raises(InputError, match="was not told"):
+    with pytest.raises(InputError, match="got no stream ids"):
         model(batch(1))
 
 
@@ -237,7 +237,7 @@ def test_streams_that_are_not_there(tmp_path):
     for wrong in (neotta.reset, neotta.fold):
         with pytest.raises(InputError, match="streams=True"):
             wrong(alone(), stream="a")
-    with pytest.raises(InputError, match="string or a whole number"):
+    with pytest.raises(InputError, match="string or an integer"):
         neotta.reset(model, stream=1.5)
     assert neotta.head(model).streams.counts() == {"a": 1}
 
@@ -262,7 +262,7 @@ def test_states_that_do_not_fit_are_refused(tmp_path):
         neotta.load(alone(), tmp_path / "all")
     with pytest.raises(StateMismatchError, match="one centroid per stream"):
         neotta.load(model, tmp_path / "a")
-    with pytest.raises(StateMismatchError, match="holds many streams"):
+    with pytest.raises(StateMismatchError, match="contains many streams"):
         neotta.load(model, tmp_path / "all", stream="a")
     untouched = plain(classes=3)
     with pytest.raises(StateMismatchError, match="other head weights"):
@@ -276,9 +276,9 @@ def test_wrong_options(tmp_path):
         neotta.adapt(plain(), head="classes", capacity=5)
     with pytest.raises(OptionError, match="needs a folder"):
         many(capacity=5)
-    with pytest.raises(OptionError, match="a folder a capacity"):
+    with pytest.raises(OptionError, match="folder needs a capacity"):
         many(folder=tmp_path)
-    with pytest.raises(OptionError, match="whole number"):
+    with pytest.raises(OptionError, match="expected an integer"):
         many(capacity=0, folder=tmp_path)
     with pytest.raises(OptionError, match="neo-bn"):
         many("neo-bn")

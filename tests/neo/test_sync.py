@@ -230,8 +230,8 @@ def test_what_cannot_be_synchronized_is_refused():
         neotta.adapt(fresh, sync=True)
     assert type(fresh[0]) is nn.Linear
     for wrong, match in (
-        ({"rank": 0}, "all three"),
-        ({"rank": 2, "world_size": 2, "store": store}, "between 0 and 1"),
+        ({"rank": 0}, "must be given together"),
+        ({"rank": 2, "world_size": 2, "store": store}, "expected 0 to 1"),
         ({"rank": 0, "world_size": 2, "store": store, "every": 0}, "every is 0"),
         ({"rank": 0, "world_size": 2, "store": store, "timeout": 0}, "timeout is 0"),
     ):
@@ -261,7 +261,7 @@ def test_a_store_that_hangs_leaves_the_replica_alone_but_whole():
     syncs[0]._board.store = Dead()
     fed(models[0], batch(4, 2))
     start = time.monotonic()
-    with pytest.warns(RuntimeWarning, match=r"cannot be reached .* going on alone"):
+    with pytest.warns(RuntimeWarning, match=r"cannot be reached .* continuing alone"):
         syncs[0].now()
     assert time.monotonic() - start < 5 * 0.3
     fed(models[0], batch(1, 3))

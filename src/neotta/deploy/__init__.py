@@ -1,4 +1,4 @@
-"""Shipping an adapted classifier: ONNX files, a runner without torch, and NEO on logits alone.
+"""Deployment of adapted classifiers: ONNX files, a runner without torch, and NEO on logits.
 
 Importing this package imports neither torch nor any optional package.
 """

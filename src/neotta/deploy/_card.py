@@ -1,4 +1,4 @@
-"""What an exported ONNX file says of itself, in its metadata under the key `neotta`, as JSON."""
+"""The description of an exported ONNX file: JSON in its metadata, under the key `neotta`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Card:
         name: Name of the classifier.
         method: The variant of NEO; None if the model was not adapted.
         options: The options of the variant.
-        samples: How many samples stand behind the centroid that was exported.
-        preprocess: `Preprocess.to_dict()` of what belongs to the model.
-        labels: Name of each class.
-        heads: Fingerprint of the weights of every head, by its name in the model; adaptive only.
-        state: What each centroid starts from: numbers by name ("mean", "count", ...); adaptive only.
+        samples: Number of samples seen by the exported centroid.
+        preprocess: The preprocessing, as `Preprocess.to_dict()`.
+        labels: Names of the classes.
+        heads: Fingerprint of the weights of every head by name; adaptive only.
+        state: Initial state of each centroid: numbers by name ("mean", "count", ...); adaptive only.
         neotta: The version that wrote the file.
     """
 
@@ -44,12 +44,12 @@ class Card:
     neotta: str = __version__
 
     def to_json(self) -> str:
-        """For the file's metadata."""
+        """Encode the card for the file's metadata."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
     def read(cls, metadata: Mapping[str, str]) -> Card | None:
-        """Find the card in a file's metadata; None if there is none, or none of a format known here."""
+        """Read the card from a file's metadata; None if there is none of this format."""
         try:
             entries = json.loads(metadata.get(KEY, "null"))
             if not isinstance(entries, dict) or entries.pop("format", None) != FORMAT:
@@ -59,8 +59,8 @@ class Card:
             return None
 
     def port(self, head: str, entry: str) -> str:
-        """What an entry of a head's centroid is called among the inputs of the graph.
+        """Name of the graph's input for an entry of a head's centroid.
 
-        With one head, as always except for distilled models, it is called by the entry alone: "mean", "count".
+        With one head, that is the entry itself: "mean", "count".
         """
         return entry if len(self.heads) == 1 else f"{head}.{entry}"

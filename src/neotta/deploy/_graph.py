@@ -1,4 +1,4 @@
-"""The adaptive graph: a model whose centroid comes in and goes out with every call."""
+"""The adaptive graph: a model that takes and returns its centroid with every call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neotta.neo.module_swap import ModuleSwap
 
 
 class SwitchedHead(nn.Module):
-    """A NEO head whose adapting is switched by a tensor, which a graph can take as an input."""
+    """A NEO head that a tensor, and so an input of a graph, switches between adapting or not."""
 
     adapt: Tensor
 
@@ -24,7 +24,7 @@ class SwitchedHead(nn.Module):
         self.register_buffer("adapt", torch.tensor(True, device=neo.weight.device), persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Take in, re-center and classify; (..., d) to (..., C)."""
+        """Adapt, re-center and classify; (..., d) to (..., C)."""
         centroid = self.neo.centroid
         before = centroid.state()
         centroid.update(input.reshape(-1, self.neo.in_features))
@@ -34,10 +34,10 @@ class SwitchedHead(nn.Module):
 
 
 class AdaptiveGraph(nn.Module):
-    """Images and state to logits and state; nothing is kept in the module.
+    """Maps images and state to logits and state; the module is stateless.
 
     Args:
-        model: A model with NEO heads. It has `SwitchedHead`s in their places for as long as `within` is entered.
+        model: A model with NEO heads, which are replaced by `SwitchedHead`s inside the context `within`.
         heads: Its NEO heads by name.
     """
 
@@ -49,22 +49,22 @@ class AdaptiveGraph(nn.Module):
         self.within = ModuleSwap(model, {neo: self._switched[name] for name, neo in heads.items()})
 
     def forward(self, images: Tensor, adapt: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
-        """Run the model with the state of the caller.
+        """Run the model with a given state.
 
         Args:
             images: (B, 3, H, W).
-            adapt: Whether the batch enters the centroid, () bool.
+            adapt: Whether to add the batch to the centroid, () bool.
             state: The entries of `carried`.
 
         Returns:
-            Logits (B, C), the entries of `carried` after the call, and for each head how many rows were kept out.
+            Logits (B, C), the new entries of `carried`, and for each head the number of rows excluded.
         """
         given = dict(zip(self.carried, state, strict=True))
         buffers: dict[str, Any] = {}
         for name, head in self._switched.items():
             buffers[f"{name}.adapt"] = adapt
             for entry, own in head.neo.memory.named_buffers():
-                # In the graph the state is float32: some runtimes have nothing better.
+                # The graph uses float32, because some runtimes have nothing better.
                 blank = torch.zeros_like(own, dtype=torch.float32 if own.is_floating_point() else own.dtype)
                 buffers[f"{name}.neo.memory.{entry}"] = given.get((name, entry), blank).clone()
         logits = logits_of(functional_call(self.model, buffers, (images,)))

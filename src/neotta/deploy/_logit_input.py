@@ -1,4 +1,4 @@
-"""What a `LogitRecenter` is given: logits, the head behind them, and what scikit-learn asks of an estimator."""
+"""Validation of the input of `LogitRecenter`, and its scikit-learn base class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neotta.neo.statefile import Array
 if TYPE_CHECKING:
 
     class Estimator:
-        """Named parameters that the constructor only stores."""
+        """Base class of an estimator."""
 
 else:
     try:
@@ -21,7 +21,7 @@ else:
         _Base = object
 
     class Estimator(_Base):
-        """An estimator of scikit-learn, where that is installed: it can be cloned and searched over."""
+        """A scikit-learn estimator, if scikit-learn is installed."""
 
         def __sklearn_tags__(self) -> Any:
             from sklearn.utils import TransformerTags
@@ -33,46 +33,46 @@ else:
 
 
 def bias_of(bias: Any, classes: int) -> Array:
-    """The bias as numbers, (C,); zeros if there is none."""
+    """Convert the bias to an array, (C,); zeros if there is none."""
     if bias is None:
         return np.zeros(classes)
     numbers = _numbers("bias", bias)
     if numbers.shape != (classes,) or not np.isfinite(numbers).all():
-        raise OptionError(f"bias takes {classes} finite numbers, one for each class, got shape {numbers.shape}")
+        raise OptionError(f"bias must be {classes} finite numbers, one per class, got shape {numbers.shape}")
     return numbers
 
 
 def inverse_of(weight: Any, classes: int) -> Array:
-    """W⁺, (d, C), which makes embeddings of bias-free logits."""
-    other = "shrinkage='james-stein-logits' does without"
+    """W⁺, (d, C), which maps bias-free logits to embeddings."""
+    other = "shrinkage='james-stein-logits' does not need it"
     if weight is None:
         raise OptionError(f"shrinkage='james-stein' needs weight=, the weight of the head (C, d); {other}")
     numbers = _numbers("weight", weight)
     if numbers.ndim != 2 or len(numbers) != classes or not np.isfinite(numbers).all():
-        raise OptionError(f"weight takes finite numbers of ({classes}, d), got shape {numbers.shape}")
+        raise OptionError(f"weight must be finite numbers of shape ({classes}, d), got shape {numbers.shape}")
     rank = np.linalg.matrix_rank(numbers)
     if rank < numbers.shape[1]:
         raise OptionError(
-            f"shrinkage='james-stein' cannot be had from these logits: the weight has rank {rank} for embeddings "
-            f"of {numbers.shape[1]} numbers, so their lengths are not determined; {other}"
+            f"shrinkage='james-stein' is not possible with these logits: the weight has rank {rank} for embeddings "
+            f"of {numbers.shape[1]} numbers, so it does not determine their lengths; {other}"
         )
     return np.linalg.pinv(numbers)
 
 
 def _numbers(name: str, values: Any) -> Array:
-    """An array, a list, or a parameter of torch as float64."""
+    """Convert an array, a list or a torch parameter to float64."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"{name} takes numbers: {error}") from error
+        raise OptionError(f"{name} must be numbers: {error}") from error
 
 
 def matrix(values: Any, name: str, columns: int | None = None) -> Array:
-    """Check a table of numbers, (B, C); C has to be `columns` if given. Floating dtypes are kept.
+    """Validate a table of numbers, (B, C), where C must be `columns` if given. Floating dtypes are kept.
 
-    The words of the errors are those that scikit-learn's users, and its checks, know.
+    The error messages follow scikit-learn, whose estimator checks match them.
     """
     if hasattr(values, "toarray"):
         raise InputError(f"{name} takes a dense array, got a sparse {type(values).__name__}: call its toarray()")
@@ -82,7 +82,7 @@ def matrix(values: Any, name: str, columns: int | None = None) -> Array:
     if not np.issubdtype(table.dtype, np.floating):
         try:
             table = table.astype(np.float64)
-        except ValueError as error:  # what is no number at all is Python's TypeError
+        except ValueError as error:  # other types raise a TypeError
             raise InputError(f"{name} takes numbers: {error}") from error
     if table.ndim != 2:
         raise InputError(

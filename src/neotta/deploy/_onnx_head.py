@@ -1,4 +1,4 @@
-"""Finding the linear head in an ONNX file: the Gemm, or MatMul and Add, that the logits come from."""
+"""Find the linear head in an ONNX file: the Gemm, or MatMul and Add, that computes the logits."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
 
     Args:
         path: The file.
-        output: The output that the logits are; the first, if not given.
+        output: Name of the output with the logits; by default the first.
 
     Raises:
         ModelLoadError: The file is missing or damaged.
         HeadNotFoundError: The logits do not come from a linear layer.
-        AlreadyAdaptedError: The file re-centers its logits itself, or has a centroid folded in.
+        AlreadyAdaptedError: The file is adaptive, or has a centroid folded in.
     """
     onnx = need("onnx", "reading the head of an ONNX file")
     if not Path(path).is_file():
         raise ModelLoadError(f"there is no file {os.fspath(path)!r}")
     try:
         model = onnx.load(os.fspath(path))
-    except Exception as error:  # of protobuf, or of the file with its external weights
-        raise ModelLoadError(f"{os.fspath(path)!r} is damaged or no ONNX file: {error}") from error
+    except Exception as error:  # from protobuf, or from external weights
+        raise ModelLoadError(f"{os.fspath(path)!r} is damaged or not an ONNX file: {error}") from error
     card = Card.read({entry.key: entry.value for entry in model.metadata_props})
     if card is not None and card.form == "adaptive":
         raise AlreadyAdaptedError(
-            f"{os.fspath(path)!r} is adaptive, it re-centers its logits: run it as OnnxClassifier"
+            f"{os.fspath(path)!r} is adaptive and already re-centers its logits: run it with OnnxClassifier"
         )
     if card is not None and card.samples:
         raise AlreadyAdaptedError(
-            f"{os.fspath(path)!r} has the centroid of {card.samples} samples in its bias, which would be subtracted a "
-            "second time: export the model before it is adapted, or in the adaptive form"
+            f"{os.fspath(path)!r} has the centroid of {card.samples} samples in its bias, which would be subtracted "
+            "twice: export the model before adapting it, or in the adaptive form"
         )
     outputs = [port.name for port in model.graph.output]
     if not outputs or (output is not None and output not in outputs):
@@ -59,7 +59,7 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
 
 
 class _Graph:
-    """Who makes what in a graph, and what is constant in it."""
+    """Nodes and constants of a graph by name."""
 
     def __init__(self, model: ModelProto) -> None:
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
@@ -69,7 +69,7 @@ class _Graph:
     def head(self, logits: str) -> tuple[Array, Array | None]:
         node = self.maker(logits)
         if node is None:
-            raise HeadNotFoundError(f"its output {logits!r} is computed by nothing")
+            raise HeadNotFoundError(f"no node computes its output {logits!r}")
         if node.op_type == "Gemm":
             return self.gemm(node)
         if node.op_type == "MatMul":
@@ -80,8 +80,8 @@ class _Graph:
                 if inner is not None and inner.op_type == "MatMul" and bias is not None:
                     return self.fitting(self.matmul(inner), bias)
         raise HeadNotFoundError(
-            f"its output {logits!r} is computed by {_said(node)} from {self.sources(node)}, where a Gemm, or a MatMul "
-            "and an Add of constants, was expected. Give the head's bias by hand, LogitRecenter(bias=...)"
+            f"its output {logits!r} is computed by {_said(node)} from {self.sources(node)}: expected a Gemm, or a "
+            "MatMul and an Add of constants. Pass the head's bias yourself: LogitRecenter(bias=...)"
         )
 
     def gemm(self, node: NodeProto) -> tuple[Array, Array | None]:
@@ -89,7 +89,7 @@ class _Graph:
         weight = self.constant(node.input[1])
         bias = self.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
         if weight is None or given.get("transA") or (bias is None and len(node.input) > 2 and node.input[2]):
-            raise HeadNotFoundError(f"{_said(node)} has weights that are computed, from {self.sources(node)}")
+            raise HeadNotFoundError(f"{_said(node)} has weights that are computed from {self.sources(node)}")
         weight = (weight if given.get("transB") else weight.T) * given.get("alpha", 1.0)
         if bias is None:
             return weight, None
@@ -98,23 +98,23 @@ class _Graph:
     def matmul(self, node: NodeProto) -> Array:
         weight = self.constant(node.input[1])
         if weight is None or weight.ndim != 2:
-            raise HeadNotFoundError(f"{_said(node)} multiplies by what is computed, from {self.sources(node)}")
+            raise HeadNotFoundError(f"{_said(node)} has a weight that is computed from {self.sources(node)}")
         return weight.T
 
     def fitting(self, weight: Array, bias: Array) -> tuple[Array, Array]:
         if bias.size not in (1, len(weight)):
-            raise HeadNotFoundError(f"the bias has {bias.size} numbers, the weight is of {len(weight)} classes")
+            raise HeadNotFoundError(f"the bias has {bias.size} numbers, but the weight has {len(weight)} classes")
         return weight, np.broadcast_to(bias.reshape(-1), len(weight)).copy()
 
     def maker(self, name: str) -> NodeProto | None:
-        """The node that a value comes from, past those that leave its numbers as they are."""
+        """The node that computes a value, ignoring nodes that do not change its numbers."""
         node = self.makers.get(name)
         while node is not None and node.op_type in _PASS:
             node = self.makers.get(node.input[0])
         return node
 
     def constant(self, name: str) -> Array | None:
-        """A value that does not depend on the input of the graph, if `name` is one."""
+        """The value of `name` if it does not depend on the inputs of the graph, otherwise None."""
         from onnx import numpy_helper
         from onnx.reference import ReferenceEvaluator
 

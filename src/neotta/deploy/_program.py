@@ -1,4 +1,4 @@
-"""The graph of a torch module in ONNX, as torch's exporter makes it."""
+"""Convert a torch module to an ONNX graph with torch's exporter."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _MARK = "neotta."
 
 
 def check_opset(opset: int) -> None:
-    """Refuse a version of the operators that cannot be written."""
+    """Check that the version of the operators is supported."""
     from onnx.defs import onnx_opset_version
 
     newest = onnx_opset_version()
     if not isinstance(opset, int) or not OPSET <= opset <= newest:
-        raise OptionError(f"opset takes a version of the ONNX operators from {OPSET} to {newest}, got {opset!r}")
+        raise OptionError(f"opset is {opset!r}: expected a version of the ONNX operators from {OPSET} to {newest}")
 
 
 def program(
     module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], ins: list[str], outs: list[str], opset: int
 ) -> ModelProto:
-    """The graph of a module in ONNX.
+    """Convert a module to ONNX.
 
     Args:
         module: A model, or an `AdaptiveGraph`.
-        inputs: What to call it with.
-        shapes: Which sizes are free, as of `torch.export`.
+        inputs: Example inputs.
+        shapes: Dynamic shapes, as in `torch.export`.
         ins: Names of the inputs.
         outs: Names of the outputs.
         opset: Version of the operators.
 
     Raises:
-        UnsupportedModelError: torch's exporter cannot take this model, or not in this version.
+        UnsupportedModelError: torch's exporter does not support this model, or not in this opset.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are about the insides of torch and onnxscript
+            warnings.simplefilter("ignore")  # internal warnings of torch and onnxscript
             traced = torch.export.export(_Logits(module), inputs, dynamic_shapes=(shapes,), strict=False)
             made = torch.onnx.export(
                 traced,
@@ -57,23 +57,23 @@ def program(
                 opset_version=opset,
                 verbose=False,
             )
-    except Exception as error:  # whatever torch's exporter raises: it cannot take this model
+    except Exception as error:  # whatever torch's exporter raises
         reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX: {reason[0]}") from error
     if made is None:  # pragma: no cover - only the old exporter returns nothing
         raise UnsupportedModelError(f"{type(module).__name__} cannot be exported to ONNX")
     proto = made.model_proto
     written = {entry.version for entry in proto.opset_import if entry.domain == ""}
-    if written != {opset}:  # torch says so in its log, and goes on
-        raise UnsupportedModelError(f"this model cannot be written in opset {opset}: try opset={OPSET}")
-    # The exporter does not see to it that no value inside is called as an input or output; a mean may be.
+    if written != {opset}:  # torch only logs this
+        raise UnsupportedModelError(f"this model cannot be exported in opset {opset}: try opset={OPSET}")
+    # The exporter does not prevent inner values, for example a mean, from having the name of an input or output.
     _rename(proto.graph, {name: f"{name}_inside" for name in (*ins, *outs)})
     _rename(proto.graph, {_MARK + name: name for name in (*ins, *outs)})
     return proto
 
 
 def _rename(graph: GraphProto, names: dict[str, str]) -> None:
-    """Give values of a graph other names, in the graphs inside of it too."""
+    """Rename values of a graph and of its subgraphs."""
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = names.get(value.name, value.name)
     for node in graph.node:
@@ -85,7 +85,7 @@ def _rename(graph: GraphProto, names: dict[str, str]) -> None:
 
 
 class _Logits(nn.Module):
-    """A module that returns tensors alone, whatever output object the model returns."""
+    """Returns only tensors, whatever output object the model returns."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Comparing an exported file, run by ONNX Runtime, with the model it was made from."""
+"""Compare an exported file, run by ONNX Runtime, with the model."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from neotta.neo.statefile import Array
 from neotta.neo.surgery import adaptation, heads
 
 TOLERANCE = 1e-4
-"""The largest difference, relative to the largest logit where that is above 1."""
+"""Maximum difference, relative to the largest logit if that is above 1."""
 
 _SIZES = (1, 3, 2, 5)
 
 
 def verify_folded(path: Path, model: nn.Module, images: Tensor) -> str | None:
-    """What is wrong with a folded file, or None."""
+    """Describe how a folded file differs from the model; None if it does not."""
     adapted = any(isinstance(module, NEOHead) for module in model.modules())
     with ModuleSwap(model, folded(model) if adapted else {}):
         return _compare(OnnxClassifier(path), model, images)
 
 
 def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
-    """What is wrong with an adaptive file, or None: the same stream goes through both."""
+    """Describe how an adaptive file differs from the model on the same stream; None if it does not."""
     asked = adaptation(model)
     found = heads(model)
     fresh = {name: NEOHead.variant(neo, asked.method, asked.options) for name, neo in found.items()}

@@ -1,4 +1,4 @@
-"""Writing a classifier for another runtime: the forms that can be written, and how others are added."""
+"""Export a classifier for another runtime; the forms can be extended."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from neotta.neo.surgery import check_module, need_stream
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What an exporter is asked to write.
+    """The arguments of an exporter.
 
     Attributes:
-        model: The classifier, adapted or not; an exporter leaves it as it is.
-        path: The file or folder to write, at once and whole.
-        preprocess: What makes its input from images, if it is known.
-        labels: Name of each class, if they are known.
+        model: The classifier, adapted or not; an exporter must not change it.
+        path: The file or folder to write, atomically.
+        preprocess: The preprocessing, if known.
+        labels: Names of the classes, if known.
         name: Name of the classifier.
-        example: Images of the size the model takes, (B, 3, H, W), if they were given.
+        example: Images of the model's input size, (B, 3, H, W), if given.
         opset: Version of the ONNX operators.
-        verify: Whether to compare what was written with the model.
+        verify: Whether to compare the result with the model.
     """
 
     model: nn.Module
@@ -52,7 +52,7 @@ class ExportJob:
 
 
 Exporter = Callable[[ExportJob], None]
-OPSET = 18  # the lowest that torch's exporter speaks natively: the most runtimes know it
+OPSET = 18  # the lowest that torch's exporter supports natively, for the most runtimes
 
 
 def _check(name: str, exporter: Exporter) -> None:
@@ -66,7 +66,7 @@ EXPORTERS: Registry[Exporter] = Registry(
 
 
 def register_exporter(form: str) -> Callable[[Exporter], Exporter]:
-    """Make a function known as the exporter of a form; use it as a decorator.
+    """Decorator that registers a function as the exporter of a form.
 
     ```python
     @neotta.deploy.register_exporter("torchscript")
@@ -89,41 +89,41 @@ def export(
     opset: int = OPSET,
     verify: bool = True,
 ) -> None:
-    """Write a classifier as an ONNX file; the model itself stays as it is.
+    """Export a classifier, by default to an ONNX file; the model is not changed.
 
-    The *folded* form is an ordinary model, images to logits, with the adapted bias b - W c in the place of b: the
-    same graph and the same speed as without neotta. A model that is not adapted is written as it is.
+    The *folded* form is an ordinary model, images to logits, with the adapted bias b - W c: the same graph and the same
+    speed as without neotta. A model that is not adapted is exported unchanged.
 
-    The *adaptive* form goes on adapting: its inputs are `images` (B, 3, H, W), `mean` (d,) float32 and `count` ()
-    int64, its outputs `logits` (B, C), `next_mean` and `next_count`, which the caller (or `OnnxClassifier`) hands
-    over with the next batch; zeros to begin with. Variants that depend on more have more inputs of that kind
-    (`batches` () int64, `scatter` () float32). `rejected` () counts the rows kept out because of NaN or Inf. An input
-    `adapt` () bool may be left out; False predicts with the state as it is. A mean in float32 is rounded once per
-    batch: over T batches its relative error is about 6e-8 times the square root of T.
+    The *adaptive* form keeps adapting. Its inputs are `images` (B, 3, H, W), `mean` (d,) float32 and `count` () int64;
+    its outputs are `logits` (B, C), `next_mean` and `next_count`, to be passed with the next batch (start with zeros;
+    `OnnxClassifier` does this), and `rejected` (), the number of rows excluded because of NaN or Inf. Some variants
+    have further inputs and outputs (`batches` () int64, `scatter` () float32). With the optional input `adapt` () bool
+    set to False, the state does not change. The mean is rounded to float32 once per batch: after T batches its relative
+    error is about 6e-8 √T.
 
-    The batch size is free. Name, preprocessing, labels, method and options are in the file's metadata under the key
-    `neotta`, as JSON; so is the state that an adaptive file starts from when `OnnxClassifier` runs it.
+    The batch size is dynamic. The file's metadata contains, under the key `neotta`, a JSON object with the name,
+    preprocessing, labels, method, options and, for an adaptive file, the initial state for `OnnxClassifier`.
 
     Args:
-        model: A classifier, or what `load_model` gave; float32.
-        path: The file to write; it appears at once and whole.
-        form: "folded", "adaptive", one that was added by `register_exporter`, or `py:path/to/file.py:function`.
-        preprocess: Makes the model's input from images.
-        labels: Name of each class.
+        model: A classifier, or the result of `load_model`; float32.
+        path: The file to write, atomically.
+        form: "folded", "adaptive", a form added with `register_exporter`, or `py:path/to/file.py:function`.
+        preprocess: The preprocessing of the model.
+        labels: Names of the classes.
         name: Name of the classifier.
-        example: Images of the size the model takes, (B, 3, H, W); not needed with `preprocess`.
-        stream: Whose centroid is exported, if the model keeps one for each stream.
+        example: Images of the model's input size, (B, 3, H, W); not needed with `preprocess`.
+        stream: The stream to export, for a model with streams.
         opset: Version of the ONNX operators, at least 18.
-        verify: Run the file in ONNX Runtime beside the model, over batches of several sizes, and write nothing
-            unless they agree to 1e-4.
+        verify: Compare the file, in ONNX Runtime, with the model on batches of several sizes, and write it only if they
+            agree to 1e-4.
 
     Raises:
-        UnknownNameError: There is no such form.
+        UnknownNameError: The form is unknown.
         MissingExtraError: The extra `onnx` is not installed.
-        NotAdaptedError: The adaptive form of a model that is not adapted was asked for.
-        InputError: No stream is named of a model that keeps many, or one that is not there.
+        NotAdaptedError: The adaptive form needs an adapted model.
+        InputError: No stream is given for a model with streams, or it does not exist.
         UnsupportedModelError: The model cannot be exported in this form.
-        ModelError: What was exported does not answer as the model does.
+        ModelError: The exported file disagrees with the model.
     """
     write = EXPORTERS.find(form)
     if isinstance(model, LoadedModel):

@@ -1,7 +1,7 @@
-"""NEO on logits alone, in NumPy: behind any runtime that returns logits.
+"""NEO on logits, in NumPy, for any runtime that returns logits.
 
 W (h - c) + b = (W h + b) - W c, and W c is the mean of the bias-free logits W h. So the state is the running mean of
-C numbers, and neither the model nor its embeddings are needed.
+C numbers; the model and its embeddings are not needed.
 """
 
 from __future__ import annotations
@@ -25,40 +25,38 @@ LogitShrinkage = Literal["james-stein", "james-stein-logits"]
 class LogitRecenter(Estimator):
     """Re-center logits by their running mean, as `NEOHead` does with embeddings.
 
-    `recenter(logits)` takes a batch in and answers, which is what the layer does; `partial_fit` and `transform` are its
-    two halves, under the names of scikit-learn. All variants give the layer's answers (to rounding; everything is
-    computed in float64), except where it says so below.
+    `recenter(logits)` adapts and re-centers, as the layer does; `partial_fit` and `transform` are its two steps, named
+    as in scikit-learn. The results equal those of the layer up to rounding, except as described below. Everything is
+    computed in float64.
 
-    *The bias.* The mean has to be that of the bias-free logits, so the head's bias has to be known. `from_onnx` reads
-    it out of a file. Without it, `bias=None`, the bias counts as part of the logits' mean and is subtracted too: the
-    answer is W (h - c), as if the head had none. That is exact for a head without bias and for `uniform_bias`, which
-    replaces the bias anyway; a classifier trained on unbalanced classes loses their priors.
+    *Bias.* The mean is that of the bias-free logits, so the head's bias must be known; `from_onnx` reads it from the
+    file. With `bias=None`, the bias is part of the mean and is subtracted too: the result is W (h - c). That is exact
+    for a head without bias and for `uniform_bias`; a classifier trained on unbalanced classes loses their priors.
 
-    *Shrinkage.* The layer's factor, max(0, 1 - s² / (n |c|²)), is made of lengths of embeddings. Logits determine
-    these only if W has full column rank (at least as many classes as features, in general position): then
-    h = W⁺ (W h). `shrinkage="james-stein"` therefore needs `weight` (and the bias), and refuses one of lower rank, for
-    which embeddings of different lengths have the same logits. `"james-stein-logits"` needs neither: it is the same
-    estimate made of the logits' own mean and variance. It too is 0 for one sample and 1 in the limit, but it is not
-    the layer's factor.
+    *Shrinkage.* The layer's factor, max(0, 1 - s² / (n |c|²)), depends on lengths of embeddings. Logits determine them
+    only if W has full column rank (at least as many classes as features): then h = W⁺ (W h). So
+    `shrinkage="james-stein"` needs the bias and a `weight` of full column rank. `"james-stein-logits"` needs neither:
+    it is the same estimate from the mean and variance of the logits. It also is 0 for one sample and tends to 1, but it
+    is not the layer's factor.
 
-    Rows with NaN or Inf are answered (with NaN or Inf) but never enter the mean; they are counted in `rejected_`, and
-    a warning says so. One object is for one thread at a time; give each thread its own and `merge` them.
+    Rows with NaN or Inf stay NaN or Inf and are excluded from the mean, with a warning; `rejected_` counts them. An
+    object is not thread-safe: use one per thread and `merge` them.
 
     Args:
-        bias: The bias of the head, (C,).
+        bias: Bias of the head, (C,).
         weighting: "sample" counts every sample equally, "batch" every batch.
-        alpha: The weight of a new batch in a moving average, in [0, 1], instead (NEO-Continual).
+        alpha: Weight of a new batch in a moving average, in [0, 1] (NEO-Continual).
         debias: Correct the bias of the moving average towards its zero start.
-        uniform_bias: Answer with 1/C in the place of the bias (NEO-MSE).
+        uniform_bias: Use 1/C instead of the bias (NEO-MSE).
         shrinkage: None, "james-stein" or "james-stein-logits".
-        weight: The weight of the head, (C, d), for "james-stein".
+        weight: Weight of the head, (C, d), for "james-stein".
 
     Attributes:
         mean_: Running mean of the bias-free logits, (C,) float64.
         count_: Number of samples seen.
         batches_: Number of batches seen.
-        rejected_: Number of rows kept out.
-        n_features_in_: The number of classes C.
+        rejected_: Number of rows excluded.
+        n_features_in_: Number of classes C.
     """
 
     def __init__(
@@ -82,16 +80,16 @@ class LogitRecenter(Estimator):
 
     @classmethod
     def from_onnx(cls, path: str | os.PathLike[str], *, output: str | None = None, **options: Any) -> LogitRecenter:
-        """Make one for the logits of an ONNX file, with the bias of its last Gemm or MatMul + Add.
+        """Create one for the logits of an ONNX file, with the bias of its last Gemm or MatMul + Add.
 
         Args:
             path: The file. It is read, not run; this needs the package `onnx`.
-            output: Which of its outputs are the logits; the first, if not given.
-            **options: As of the constructor; the weight is filled in where shrinkage needs it.
+            output: Name of the output with the logits; by default the first.
+            **options: Options of the constructor; the weight is filled in if shrinkage needs it.
 
         Raises:
-            HeadNotFoundError: The logits do not come from a linear layer; the error says from what.
-            AlreadyAdaptedError: The file re-centers its logits itself, or has a centroid folded in.
+            HeadNotFoundError: The logits do not come from a linear layer.
+            AlreadyAdaptedError: The file is adaptive, or has a centroid folded in.
         """
         from neotta.deploy._onnx_head import read_head
 
@@ -100,10 +98,10 @@ class LogitRecenter(Estimator):
             options.setdefault("weight", weight)
         return cls(bias, **options)
 
-    # ---- answering and adapting
+    # ---- adapting and re-centering
 
     def recenter(self, logits: Any, adapt: bool = True) -> Array:
-        """Take a batch of logits in, unless told not to, and answer; (B, C) to (B, C), B may be 0."""
+        """Adapt to a batch of logits, unless `adapt=False`, and re-center it; (B, C) to (B, C), B may be 0."""
         if adapt:
             self.partial_fit(logits)
         elif not self.__sklearn_is_fitted__():
@@ -111,14 +109,14 @@ class LogitRecenter(Estimator):
         return self.transform(logits)
 
     def fit(self, X: Any, y: Any = None) -> LogitRecenter:
-        """Forget everything and take in one batch, (B, C)."""
+        """Reset, then add one batch, (B, C)."""
         if matrix(X, type(self).__name__).shape[0] == 0:
             raise InputError(f"Found array with 0 sample(s): a minimum of 1 is required by {type(self).__name__}.fit")
         self.reset()
         return self.partial_fit(X)
 
     def partial_fit(self, X: Any, y: Any = None) -> LogitRecenter:
-        """Take in a batch, (B, C); B may be 0."""
+        """Add a batch, (B, C); B may be 0."""
         rows = self._rows(X)
         rule = self._begin(rows.shape[1])
         if len(rows) == 0:
@@ -128,7 +126,7 @@ class LogitRecenter(Estimator):
         new = moments.summarise(free, finite=finite, variance=rule.variance, squares=self._squares)
         if new.rejected:
             warnings.warn(
-                f"{new.rejected} of {len(rows)} rows of logits hold NaN or Inf: kept out of the mean",
+                f"{new.rejected} of {len(rows)} rows of logits contain NaN or Inf: excluded from the mean",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -136,11 +134,11 @@ class LogitRecenter(Estimator):
         return self
 
     def transform(self, X: Any) -> Array:
-        """Re-center logits, (B, C), with the mean as it is; the dtype stays."""
+        """Re-center logits, (B, C), with the current mean; the dtype is kept."""
         return self._answer(self._rows(X), self.centre())
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
-        """`fit`, then `transform`."""
+        """Call `fit`, then `transform`."""
         return self.fit(X).transform(X)
 
     def centre(self) -> Array:
@@ -159,7 +157,7 @@ class LogitRecenter(Estimator):
         return matrix(X, type(self).__name__, getattr(self, "n_features_in_", None))
 
     def _squares(self, free: Array) -> Array:
-        """Squared lengths of bias-free logits (..., C), or of the embeddings (..., d) behind them."""
+        """Squared lengths of bias-free logits (..., C), or of their embeddings (..., d)."""
         return moments.squares(free @ self._inverse.T if self.shrinkage == "james-stein" else free)  # type: ignore[no-any-return]
 
     # ---- the state
@@ -184,7 +182,7 @@ class LogitRecenter(Estimator):
 
     @property
     def rejected_(self) -> int:
-        """Number of rows kept out because of NaN or Inf."""
+        """Number of rows excluded because of NaN or Inf."""
         return int(self._state("rejected"))
 
     def _state(self, name: str) -> Any:
@@ -198,34 +196,34 @@ class LogitRecenter(Estimator):
             self.__dict__.pop(name, None)
 
     def merge(self, other: LogitRecenter) -> None:
-        """Take in the state of another, exactly as if its samples had come here.
+        """Add the samples of another object, exactly as if they had been seen here.
 
         Raises:
-            OptionError: A moving average cannot be merged: it depends on the order of its batches.
-            StateMismatchError: The two count in different ways or differ in size.
+            OptionError: One of them is a moving average, which depends on the order of its batches.
+            StateMismatchError: They differ in options, bias or number of classes.
         """
         if not isinstance(other, LogitRecenter):
-            raise InputError(f"a {type(self).__name__} merges with another, got {type(other).__name__}")
+            raise InputError(f"expected a {type(self).__name__} to merge, got {type(other).__name__}")
         if self.alpha is not None or other.alpha is not None:
             raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
         if not other.__sklearn_is_fitted__():
             return
         classes = other.n_features_in_
         if getattr(self, "n_features_in_", classes) != classes or self._kind(classes) != other._kind(classes):
-            raise StateMismatchError("states of other options, bias or number of classes cannot be merged")
+            raise StateMismatchError("states with different options, bias or number of classes cannot be merged")
         rule = self._begin(classes)
         rule.merge(self._moments, other._moments, self._squares)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state as a safetensors file, which appears at once and whole."""
+        """Save the state to a safetensors file, atomically."""
         self._need_state()
         write_arrays(path, self._moments._asdict(), self._kind(self.n_features_in_))
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file of `save`; if it does not fit, an error and no change."""
+        """Load a file written by `save`; if it does not fit, raise an error and change nothing."""
         arrays, about = read_arrays(path)
         if about.get("kind") != "logits":
-            raise StateMismatchError(f"{os.fspath(path)!r} does not hold the state of a {type(self).__name__}")
+            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the state of a {type(self).__name__}")
         wrong = [name for name, value in self._kind(about["classes"]).items() if about.get(name) != value]
         if wrong:
             raise StateMismatchError(f"{os.fspath(path)!r} was saved with another {' and '.join(wrong)}")
@@ -234,14 +232,14 @@ class LogitRecenter(Estimator):
         self._moments = Moments(**{name: np.array(array) for name, array in arrays.items()})
 
     def _kind(self, classes: int) -> dict[str, Any]:
-        """What two states of so many classes must have in common."""
+        """What two states must have in common."""
         names = ("weighting", "alpha", "debias", "uniform_bias", "shrinkage")
         options = {name: getattr(self, name) for name in names}
         head = fingerprint({"bias": bias_of(self.bias, classes)})
         return {"kind": "logits", "classes": classes, "options": options, "bias": head}
 
     def _begin(self, classes: int) -> MeanRule:
-        """Check the options, and begin with an empty state unless there is one."""
+        """Validate the options, and create an empty state if there is none."""
         rule = self._rule(classes)
         if not self.__sklearn_is_fitted__():
             self.n_features_in_ = classes
@@ -252,13 +250,13 @@ class LogitRecenter(Estimator):
         return rule
 
     def _rule(self, classes: int) -> MeanRule:
-        """The rule that the options describe: scikit-learn wants them checked only when they are used."""
+        """The rule of these options, validated only on use, as scikit-learn requires."""
         if self.shrinkage not in (None, *get_args(LogitShrinkage)):
-            raise OptionError(f"shrinkage is None, 'james-stein' or 'james-stein-logits', got {self.shrinkage!r}")
+            raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None, 'james-stein' or 'james-stein-logits'")
         rule = MeanRule(self.weighting, self.alpha, self.debias, "james-stein" if self.shrinkage else None)
         bias_of(self.bias, classes)
         if self.__sklearn_is_fitted__() and self.shrinkage != self._shrinkage:
-            raise OptionError("shrinkage needs the variance from the first sample on: reset() before changing it")
+            raise OptionError("shrinkage needs the variance of all samples: call reset() before changing it")
         if self.shrinkage == "james-stein" and not hasattr(self, "_inverse"):
             self._inverse = inverse_of(self.weight, classes)
         return rule

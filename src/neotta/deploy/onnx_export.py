@@ -1,4 +1,4 @@
-"""Export a classifier to ONNX: with its adaptation folded in, or adapting wherever it runs."""
+"""Export a classifier to ONNX, folded or adaptive."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from neotta.neo.surgery import adaptation, heads
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_LARGEST = 2**31 - 2**20  # bytes of one ONNX file, less what is not weights
+_LARGEST = 2**31 - 2**20  # maximum bytes of an ONNX file, minus a margin
 
 
 @register_exporter("folded")
 def write_folded(job: ExportJob) -> None:
-    """Write an ordinary model, images to logits, with the adapted bias in the place of its own."""
+    """Write an ordinary model, images to logits, with the adapted bias."""
     images = _prepared(job)
     card = _card(job, "folded", heads(job.model) if job.adapted else {})
     with torch.no_grad(), evaluating(list(job.model.modules())):
@@ -45,7 +45,7 @@ def write_folded(job: ExportJob) -> None:
 
 @register_exporter("adaptive")
 def write_adaptive(job: ExportJob) -> None:
-    """Write a model that goes on adapting: its state comes in and goes out with every call."""
+    """Write a model that keeps adapting: it takes and returns its state with every call."""
     images = _prepared(job)
     found = heads(job.model)
     card = _card(job, "adaptive", found)
@@ -57,7 +57,7 @@ def write_adaptive(job: ExportJob) -> None:
 
 
 def _prepared(job: ExportJob) -> Tensor:
-    """Check what is needed, and make a batch of random images of the right size."""
+    """Check the requirements, and return a batch of random images of the right size."""
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if job.verify else [])):
         need(package, "exporting to ONNX")
     check_opset(job.opset)
@@ -65,18 +65,18 @@ def _prepared(job: ExportJob) -> Tensor:
 
 
 def _images(model: nn.Module, preprocess: Preprocess | None, example: Tensor | None) -> Tensor:
-    """A batch of random images of the right size, two so that no size of 1 is taken for a constant."""
+    """A batch of random images of the right size; two, because torch specialises on a size of 1."""
     like = next(model.parameters())
     if like.dtype != torch.float32:
-        raise UnsupportedModelError(f"the model is {like.dtype}: export takes float32, model.float() makes it so")
+        raise UnsupportedModelError(f"the model is {like.dtype}, but export needs float32: call model.float() first")
     if example is not None:
         if example.dim() != 4:
-            raise InputError(f"example is a batch of images, (B, 3, H, W), got a tensor of {tuple(example.shape)}")
+            raise InputError(f"example must be a batch of images, (B, 3, H, W), got shape {tuple(example.shape)}")
         size = tuple(example.shape[1:])
     elif preprocess is not None:
         size = (3, *preprocess.size)
     else:
-        raise OptionError("the size of the images is not known: give example=images, or the model's preprocess=")
+        raise OptionError("the size of the images is unknown: pass example=images, or the model's preprocess=")
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(like.device)
 
 
@@ -107,8 +107,8 @@ def _check_labels(card: Card, logits: Tensor) -> None:
 def _refuse_norms(model: nn.Module) -> None:
     if any(isinstance(module, AdaptiveNorm) for module in model.modules()):
         raise UnsupportedModelError(
-            "neo-bn has no adaptive form: the state of every BatchNorm layer would have to be carried. Export it "
-            "folded (with statistics='ema'), or adapt with 'neo'"
+            "neo-bn has no adaptive form, which would need the state of every BatchNorm layer: export it folded (with "
+            "statistics='ema'), or adapt with 'neo'"
         )
 
 
@@ -132,16 +132,16 @@ def _adaptive(model: nn.Module, found: dict[str, NEOHead], card: Card, images: T
             ["logits", *(f"next_{port}" for port in ports), *rejected],
             opset,
         )
-    # An input with an initializer of its name has that as its default.
+    # An initializer with the name of an input is its default.
     proto.graph.initializer.append(numpy_helper.from_array(adapt.cpu().numpy(), "adapt"))
     return proto
 
 
 def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> None:
-    """Write the file, and let it take its place only once it is verified."""
+    """Write the file, after verification."""
     size = proto.ByteSize()
     if size > _LARGEST:
-        raise UnsupportedModelError(f"the model takes {size / 2**30:.1f} GiB, and an ONNX file ends at 2 GiB")
+        raise UnsupportedModelError(f"the model takes {size / 2**30:.1f} GiB, but an ONNX file is limited to 2 GiB")
     entry = proto.metadata_props.add()
     entry.key, entry.value = KEY, card.to_json()
     with atomic(job.path) as temporary:

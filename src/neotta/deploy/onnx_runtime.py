@@ -1,6 +1,6 @@
-"""Run an exported classifier with ONNX Runtime and NumPy alone: neither torch nor timm is needed.
+"""Run an exported classifier with ONNX Runtime and NumPy, without torch.
 
-Pictures that have to be prepared need Pillow as well, and saving and loading a state needs safetensors.
+Preprocessing pictures also needs Pillow; saving and loading a state needs safetensors.
 """
 
 from __future__ import annotations
@@ -31,28 +31,27 @@ if TYPE_CHECKING:
 
 Images: TypeAlias = "Array | Sequence[Image.Image | Array]"
 
-_ENTRIES = ("mean", "count", "batches", "rejected", "scatter")  # of a centroid, as torch keeps it
+_ENTRIES = ("mean", "count", "batches", "rejected", "scatter")  # of a centroid, as in torch
 
 
 class OnnxClassifier:
-    """A classifier in an ONNX file of `neotta.deploy.export`, folded or adaptive.
+    """A classifier in an ONNX file written by `neotta.deploy.export`, folded or adaptive.
 
-    An adaptive file goes on adapting here: the state is kept by this object, starts where the exported model was,
-    and is saved in the format of `neotta.save`, so that it can travel between torch and ONNX Runtime in both
-    directions. The mean is kept in float32, as the graph computes it.
+    For an adaptive file, this object holds the state, which starts from that of the exported model. It is saved in the
+    format of `neotta.save`, so it can be exchanged with torch in both directions. The mean is float32.
 
-    Threads may share a classifier. While it adapts they take turns; folded or frozen they run at the same time.
+    Threads can share a classifier. Calls that adapt run one after another, the others in parallel.
 
     Args:
         path: The file.
-        providers: Where ONNX Runtime computes, such as `["CUDAExecutionProvider", "CPUExecutionProvider"]`.
-        threads: How many threads ONNX Runtime uses for one call; its own choice if not given.
+        providers: Execution providers, for example `["CUDAExecutionProvider", "CPUExecutionProvider"]`.
+        threads: Number of threads per call; chosen by ONNX Runtime by default.
 
     Attributes:
         form: "folded" or "adaptive".
         name: Name of the classifier.
-        labels: Name of each class, if they are known.
-        preprocess: What makes its input from images, if it is known.
+        labels: Names of the classes, if known.
+        preprocess: The preprocessing, if known.
         adapting: Whether `predict` adapts; see `freeze`.
 
     Raises:
@@ -70,8 +69,8 @@ class OnnxClassifier:
         card = Card.read(self._session.get_modelmeta().custom_metadata_map)
         if card is None:
             raise ModelLoadError(
-                f"{os.fspath(path)!r} was not written by neotta.deploy.export (of this version): for other ONNX "
-                "files, re-center their logits with neotta.deploy.LogitRecenter.from_onnx"
+                f"{os.fspath(path)!r} was not written by this version of neotta.deploy.export: for other ONNX "
+                "files, re-center the logits with neotta.deploy.LogitRecenter.from_onnx"
             )
         self._card = card
         self.form = card.form
@@ -88,13 +87,12 @@ class OnnxClassifier:
     # ---- predicting
 
     def predict(self, images: Images, adapt: bool = True) -> Array:
-        """Predict a batch, and adapt to it unless the file is folded, the classifier frozen, or told not to.
+        """Predict a batch, and adapt to it unless the file is folded or the classifier frozen.
 
         Args:
             images: Images of any size, as a list of Pillow images or uint8 arrays (H, W, 3), or as one uint8 array
-                (B, H, W, 3); or a batch that is preprocessed already, an array (or tensor) of floating point numbers,
-                (B, 3, H, W).
-            adapt: Whether the state may change.
+                (B, H, W, 3); or a preprocessed batch, a floating point array (or tensor), (B, 3, H, W).
+            adapt: Whether to adapt; if not, the state does not change.
 
         Returns:
             Logits, (B, C) float32.
@@ -113,14 +111,14 @@ class OnnxClassifier:
         rejected = sum(int(outputs[self._card.port(head, "rejected")]) for head in self._state)
         if rejected:
             warnings.warn(
-                f"{rejected} of {len(batch)} embeddings hold NaN or Inf: predicted, but kept out of the centroid",
+                f"{rejected} of {len(batch)} embeddings contain NaN or Inf: predicted, but excluded from the centroid",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return outputs["logits"]
 
     def classify(self, images: Images, adapt: bool = True) -> list[str]:
-        """As `predict`, but the name of the likeliest class of each image (its number, if no labels are known)."""
+        """Same as `predict`, but return the name of the most likely class of each image (its index without labels)."""
         best = self.predict(images, adapt).argmax(axis=1).tolist()
         return [str(index) if self.labels is None else self.labels[index] for index in best]
 
@@ -131,7 +129,7 @@ class OnnxClassifier:
         return dict(zip(self._outputs, outputs, strict=True))
 
     def _take(self, outputs: Mapping[str, Array]) -> None:
-        """Put the state after a call in the place of the state before, all at once."""
+        """Replace the state by the one that a call returned, atomically."""
         after = {}
         for head, before in self._state.items():
             new = {name: outputs.get(f"next_{self._card.port(head, name)}", value) for name, value in before.items()}
@@ -142,20 +140,22 @@ class OnnxClassifier:
         self._state = after
 
     def _ready(self, images: Images) -> Array:
-        """Make the input of the graph, (B, 3, H, W) float32."""
-        if hasattr(images, "detach"):  # a tensor of torch
+        """Convert images to the input of the graph, (B, 3, H, W) float32."""
+        if hasattr(images, "detach"):  # a torch tensor
             images = images.detach().cpu().numpy()
         if isinstance(images, np.ndarray) and np.issubdtype(images.dtype, np.floating):
             wanted = tuple(self._shape[1:])
             if images.ndim != 4 or images.shape[1:] != wanted:
-                raise InputError(f"preprocessed images here are (batch, {wanted}), got an array of {images.shape}")
+                raise InputError(f"expected preprocessed images of shape (batch, {wanted}), got {images.shape}")
             return np.ascontiguousarray(images, np.float32)
         if isinstance(images, np.ndarray) and images.ndim != 4:
-            raise InputError(f"images are a list or an array of (batch, height, width, 3), got one of {images.shape}")
+            raise InputError(f"expected a list or an array (batch, height, width, 3), got shape {images.shape}")
         if not isinstance(images, (np.ndarray, Iterable)):
-            raise InputError(f"images are a list or an array, got {type(images).__name__}: put one image into a list")
+            raise InputError(
+                f"expected a list or array of images, got {type(images).__name__}: put one image into a list"
+            )
         if self.preprocess is None:
-            raise InputError("this file does not say how images are prepared: give preprocessed ones, or export it "
+            raise InputError("this file contains no preprocessing: pass preprocessed images, or export it "
                              "with preprocess=")  # fmt: skip
         ready = [self.preprocess.array(image) for image in images]
         return np.stack(ready) if ready else np.empty((0, *self._shape[1:]), np.float32)
@@ -164,33 +164,33 @@ class OnnxClassifier:
 
     @property
     def count(self) -> int:
-        """How many samples stand behind the centroid; in a folded file, behind the one that was folded in."""
+        """Number of samples seen; for a folded file, by the centroid that was folded in."""
         return max((int(entries["count"]) for entries in self._state.values()), default=self._card.samples)
 
     def freeze(self) -> None:
-        """Keep the state as it is: predict without adapting."""
+        """Stop adapting; the state stays as it is."""
         self._need_adaptive()
         self.adapting = False
 
     def unfreeze(self) -> None:
-        """Adapt again."""
+        """Resume adapting."""
         self._need_adaptive()
         self.adapting = True
 
     def reset(self) -> None:
-        """Forget everything, also what the exported model had seen."""
+        """Forget everything, including the state of the exported model."""
         self._need_adaptive()
         with self._lock:
             zeros = {name: {key: np.zeros_like(v) for key, v in e.items()} for name, e in self._state.items()}
             self._state = zeros
 
     def state(self) -> dict[str, Array]:
-        """A copy of the state: the centroid's entries, named as in a file of `save`."""
+        """Return a copy of the state, with the names of a saved file."""
         self._need_adaptive()
         return {f"{head}.{name}": np.array(v) for head, entries in self._state.items() for name, v in entries.items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state alone, as `neotta.save` does: `neotta.load` gives it to the model in torch."""
+        """Save the state as `neotta.save` does, so that `neotta.load` can load it in torch."""
         about = {
             "kind": "model",
             "method": self._card.method,
@@ -200,15 +200,15 @@ class OnnxClassifier:
         write_arrays(path, self.state(), about)
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
-        """Go on from a file of `save` or `neotta.save`; if anything is wrong, the state stays as it is.
+        """Load a file written by `save` or `neotta.save`; on error, the state does not change.
 
         Args:
             path: The file.
-            strict: Refuse a state that was saved with other head weights.
+            strict: Raise an error if the head weights differ.
 
         Raises:
             StateFileError: The file is missing or damaged.
-            StateMismatchError: It belongs to another model or method.
+            StateMismatchError: The state belongs to another model or method.
         """
         arrays, about = read_arrays(path)
         mine = self.state()
@@ -216,15 +216,15 @@ class OnnxClassifier:
         kind = (self._card.method, self._card.options)
         if about.get("kind") != "model" or (about.get("method"), about.get("options")) != kind:
             raise StateMismatchError(
-                f"{os.fspath(path)!r} holds the state of {about.get('method')!r} ({about.get('options')}), "
+                f"{os.fspath(path)!r} contains the state of {about.get('method')!r} ({about.get('options')}), "
                 f"this classifier is {kind[0]!r} ({kind[1]})"
             )
         if about.get("streams"):
             raise StateMismatchError(
-                f"{os.fspath(path)!r} holds many streams: save one alone, neotta.save(model, path, stream=...)"
+                f"{os.fspath(path)!r} contains many streams: save one of them with neotta.save(model, path, stream=...)"
             )
         if shapes != {name: array.shape for name, array in mine.items()}:
-            raise StateMismatchError(f"{os.fspath(path)!r} belongs to another model: it holds {shapes}")
+            raise StateMismatchError(f"{os.fspath(path)!r} belongs to another model: it contains {shapes}")
         if strict and about.get("heads") != self._card.heads:
             raise StateMismatchError(f"{os.fspath(path)!r} was saved with other head weights (see strict=False)")
         with self._lock:
@@ -235,14 +235,14 @@ class OnnxClassifier:
 
     def _need_adaptive(self) -> None:
         if self.form != "adaptive":
-            raise NotAdaptedError(f"{self.name} is folded, it has no state: export it with form='adaptive'")
+            raise NotAdaptedError(f"{self.name} is folded and has no state: export it with form='adaptive'")
 
     def __repr__(self) -> str:
         return f"<OnnxClassifier {self.name!r}, {self.form}, count={self.count}>"
 
 
 def _typed(entries: Mapping[str, Any]) -> dict[str, Array]:
-    """The entries of a centroid in the types that the graph takes."""
+    """Convert the entries of a centroid to the dtypes of the graph."""
     real = ("mean", "scatter")
     return {name: np.array(entries[name], np.float32 if name in real else np.int64) for name in _ENTRIES}
 
@@ -252,16 +252,16 @@ def _session(path: Path, providers: Sequence[str] | None, threads: int | None) -
     if not path.is_file():
         raise ModelLoadError(f"there is no file {str(path)!r}")
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors: that `adapt` has a default is meant
+    options.log_severity_level = 3  # only errors: a warning about the default of `adapt` is expected
     if threads is not None:
         if not isinstance(threads, int) or threads < 1:
-            raise OptionError(f"threads takes a whole number, at least 1, got {threads!r}")
+            raise OptionError(f"threads is {threads!r}: expected an integer, at least 1")
         options.intra_op_num_threads = threads
     available = onnxruntime.get_available_providers()
     missing = [provider for provider in providers or () if provider not in available]
     if missing:
-        raise OptionError(f"ONNX Runtime has no {missing[0]!r} here: it has {', '.join(available)}")
+        raise OptionError(f"ONNX Runtime has no provider {missing[0]!r}: available are {', '.join(available)}")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=list(providers or ["CPUExecutionProvider"]))
-    except Exception as error:  # onnxruntime's errors share no base class
+    except Exception as error:  # the errors of onnxruntime share no base class
         raise ModelLoadError(f"{str(path)!r} cannot be run by ONNX Runtime: {error}") from error

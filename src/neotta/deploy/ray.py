@@ -1,15 +1,15 @@
-"""Adapting over a dataset larger than the memory of one machine, with Ray Data, in two passes or in one.
+"""Adapt over a dataset larger than memory with Ray Data, in one or two passes.
 
 ```python
 from neotta.deploy import ray as on_ray
 
-on_ray.adapt(dataset, model)                # every worker makes partial centroids; they are merged exactly
-logits = on_ray.predict(dataset, model)     # a dataset again, computed as it is read
+on_ray.adapt(dataset, model)                # merges the partial centroids of the workers exactly
+logits = on_ray.predict(dataset, model)     # a dataset, computed lazily
 
-logits = on_ray.predict(dataset, model, adapt=True)     # or in one pass, adapting on the way
+logits = on_ray.predict(dataset, model, adapt=True)     # one pass: adapt while predicting
 ```
 
-The first pass brings one small row per batch to the driver, whatever the size of the dataset.
+The first pass sends one small row per batch to the driver.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ def adapt(
     workers: int = 1,
     **resources: Any,
 ) -> None:
-    """Take a whole dataset into the centroid of an adapted model, which then is as if it had seen all of it itself.
+    """Add a whole dataset to the centroid of an adapted model, as if the model had seen all of it itself.
 
     Args:
         dataset: A `ray.data.Dataset`.
-        model: An adapted model. What it has taken in before counts too.
-        images: The column of the images, ready for the model, (3, H, W) each; or a function that makes the tensor
-            (B, 3, H, W) out of a batch, a dictionary of arrays.
-        batch_size: How many images a worker runs at once.
-        workers: How many copies of the model run side by side. Leave some processors of Ray to those who read the data.
-        **resources: What `Dataset.map_batches` is to give each of them, such as `num_gpus=1`.
+        model: An adapted model. Its state is kept and added to.
+        images: The column of preprocessed images, (3, H, W) each; or a function that converts a batch, a dictionary of
+            arrays, to a tensor (B, 3, H, W).
+        batch_size: Number of images per batch.
+        workers: Number of copies of the model. Leave some CPUs of Ray to the tasks that read the data.
+        **resources: Passed to `Dataset.map_batches` for each worker, for example `num_gpus=1`.
 
     Raises:
-        OptionError: The method keeps a moving average or many streams: partial centroids cannot be merged then.
+        OptionError: The model has a moving average or streams, which cannot be merged.
         MissingExtraError: Ray is not installed.
     """
     method, options, _ = adaptation(model)
     if not mergeable(options):
-        raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' on Ray")
+        raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' with Ray")
     _refuse_streams(model)
     totals = {name: copied(neo.centroid.state()) for name, neo in heads(model).items()}
     for row in _mapped(dataset, _Summarise, (model, images), batch_size, workers, resources).iter_rows():
@@ -79,23 +79,23 @@ def predict(
     workers: int = 1,
     **resources: Any,
 ) -> Any:
-    """Answer for a whole dataset, with the centroid as it is or adapting on the way.
+    """Predict a whole dataset, with or without adapting.
 
     Args:
         dataset: A `ray.data.Dataset`.
-        model: An adapted model, or any other. It stays as it is.
+        model: A model, adapted or not. It is not changed.
         images: See `adapt`.
-        adapt: Adapt on the way, in one pass. Each worker starts from the state of the model and goes on by itself, with
-            the batches that come to it, which works for moving averages too.
+        adapt: Adapt while predicting. Each worker starts from the state of the model and adapts to the batches it gets;
+            this works for moving averages too.
         batch_size: See `adapt`.
         workers: See `adapt`.
         **resources: See `adapt`.
 
     Returns:
-        A `ray.data.Dataset` with a column `logits`, (C,) each, in the place of the column of images.
+        A `ray.data.Dataset` with a column `logits`, (C,) each, instead of the column of images.
 
     Raises:
-        OptionError: The model keeps many streams.
+        OptionError: The model has streams.
         MissingExtraError: Ray is not installed.
     """
     _refuse_streams(model)
@@ -104,7 +104,7 @@ def predict(
 
 def _refuse_streams(model: nn.Module) -> None:
     if any(isinstance(module, NEOHead) and module.memory.many for module in model.modules()):
-        raise OptionError("a model with many streams cannot be run on Ray: use one model, and one dataset, per stream")
+        raise OptionError("a model with many streams cannot be run on Ray: use one model and one dataset per stream")
 
 
 def _mapped(
@@ -129,7 +129,7 @@ def _mapped(
 
 
 class _Worker:
-    """A copy of the model in a process of Ray."""
+    """A copy of the model in a Ray actor."""
 
     def __init__(self, model: Any, images: Images) -> None:
         import ray
@@ -152,7 +152,7 @@ class _Worker:
 
 
 class _Summarise(_Worker):
-    """Makes the centroid of each batch, and nothing else."""
+    """Computes the centroid of each batch."""
 
     def __call__(self, batch: Batch) -> dict[str, list[bytes]]:
         for neo in heads(self.model).values():
@@ -164,7 +164,7 @@ class _Summarise(_Worker):
 
 
 class _Adapting(_Worker):
-    """Answers, and adapts unless the model is frozen."""
+    """Predicts, and adapts unless the model is frozen."""
 
     def __call__(self, batch: Batch) -> Batch:
         logits = self.run(batch).float().cpu().numpy()
@@ -172,7 +172,7 @@ class _Adapting(_Worker):
 
 
 class _Predict(_Adapting):
-    """Answers without adapting."""
+    """Predicts without adapting."""
 
     def __init__(self, model: Any, images: Images) -> None:
         super().__init__(model, images)

@@ -1,4 +1,4 @@
-"""Knowing when: a monitor of embeddings, a library of known domains, metrics for Prometheus."""
+"""Detection of domain changes: a monitor of embeddings, a library of domains, Prometheus metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving a model another centroid after a change."""
+"""Set the centroid of a model after a change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from neotta.neo.centroid import Centroid
 
 
 def apply_action(target: Target, mean: Tensor, worth: int, seen: Floats, variance: float) -> None:
-    """Give a model a centroid that counts as so many samples, together with samples it has seen.
+    """Restart a model from a known centroid and the samples of the new domain.
 
     Args:
         target: The model.
-        mean: The centroid, (d,).
-        worth: As how many samples it counts; 0 for not at all.
+        mean: The known centroid, (d,).
+        worth: Number of samples it counts as; 0 to ignore it.
         seen: Samples of the new domain, (n, d); n may be 0.
-        variance: The total variance of the new domain.
+        variance: Total variance of the new domain.
     """
     target.reset()
     start = Centroid(len(mean))
@@ -38,10 +38,10 @@ def apply_action(target: Target, mean: Tensor, worth: int, seen: Floats, varianc
 
 
 def worth(distance: float, variance: float, count: int, domain: Domain) -> int:
-    """As how many samples a known centroid counts.
+    """Number of samples that a known centroid counts as.
 
-    A mean of n samples misses by s²/n. The known one misses by its distance from the new samples' mean, less what that
-    mean itself misses by; and at least by what its own samples leave open.
+    The squared error of a mean of n samples is s²/n. That of the known centroid is estimated as its squared distance
+    from the mean of the new samples, minus the error of that mean, and at least the error of its own mean.
     """
     least = variance / max(domain.count, 1)
     error = max(distance**2 - variance / count, least)

@@ -25,7 +25,7 @@ SUFFIX = ".safetensors"
 
 @runtime_checkable
 class Savable(Protocol):
-    """What can write its centroid as a state file: a NEO adapter, or a monitor."""
+    """Anything that can save its centroid to a state file: a NEO adapter, or a monitor."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state."""
@@ -36,11 +36,11 @@ class Domain:
     """A known domain.
 
     Attributes:
-        name: Its name.
-        centroid: The mean of its embeddings, (d,) float64.
-        count: How many samples stand behind it.
-        variance: The total variance of its embeddings; None where it was not tracked.
-        fingerprint: A hash of the weights of the head it belongs to.
+        name: Name of the domain.
+        centroid: Mean of its embeddings, (d,) float64.
+        count: Number of samples seen.
+        variance: Total variance of its embeddings; None if it was not tracked.
+        fingerprint: Hash of the weights of the head.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Domain:
 
 @dataclass(frozen=True)
 class Proximity:
-    """How near a centroid is to another.
+    """Distance of a centroid from a domain.
 
     Attributes:
-        domain: The name of the other, `"origin"` for zero.
+        domain: Name of the domain, `"origin"` for zero.
         distance: |c - c'|.
-        cosine: Of the angle between them; NaN with the origin.
-        noise: How large the distance would be, typically, if both were samples of the same domain: the square root of
-            s²/n + s'²/n'. NaN where no variance is known.
+        cosine: Cosine of the angle between them; NaN for the origin.
+        noise: Typical distance between two centroids of the same domain: the square root of s²/n + s'²/n'. NaN if no
+            variance is known.
     """
 
     domain: str
@@ -69,37 +69,37 @@ class Proximity:
 
     @property
     def ratio(self) -> float:
-        """The distance in units of the noise: about 1 within a domain."""
+        """Distance in units of the noise: about 1 within a domain."""
         return self.distance / self.noise if self.noise > 0 else math.nan if math.isnan(self.noise) else math.inf
 
 
 class DomainLibrary:
     """Named domains in a folder, one state file each.
 
-    Every file that `neotta.save` (or `save` of a NEO adapter) wrote into the folder is an entry, and every entry can be
-    given to a model with `neotta.load`. Files may come and go while the library is in use.
+    Every file that `neotta.save` (or `save` of a NEO adapter) wrote into the folder is an entry, and `neotta.load` can
+    load every entry. Files may be added and removed at any time.
 
     Args:
-        folder: Where the files are; it need not exist before the first `add`.
+        folder: The folder; created by the first `add`.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
-            raise OptionError(f"a library is a folder, and {os.fspath(folder)!r} is a file")
+            raise OptionError(f"expected a folder for the library: {os.fspath(folder)!r} is a file")
         self._read: dict[Path, tuple[tuple[int, int], Domain | StateError]] = {}
 
     def add(self, name: str, source: nn.Module | Savable, *, stream: StreamId | None = None) -> Domain:
-        """Save what a model has learnt as a domain of this name; an older one is replaced.
+        """Save the centroid of a model as a domain, replacing an existing one.
 
         Args:
-            name: The name of the domain, which becomes the name of the file.
-            source: An adapted model, a NEO adapter, or a monitor: its centroid since the last change.
-            stream: Which stream of the model, if it keeps one centroid for each.
+            name: Name of the domain, and of the file.
+            source: An adapted model, a NEO adapter, or a monitor (its centroid since the last change).
+            stream: The stream, for a model with streams.
         """
         path = self._path(name)
         if stream is not None and not isinstance(source, nn.Module):
-            raise OptionError(f"stream is for a model with many: a {type(source).__name__} has one centroid")
+            raise OptionError(f"stream needs a model with streams: a {type(source).__name__} has one centroid")
         if isinstance(source, Savable):
             source.save(path)
         else:
@@ -119,8 +119,8 @@ class DomainLibrary:
         """Read a domain.
 
         Raises:
-            UnknownNameError: There is none of this name.
-            StateError: Its file is damaged, or holds something else.
+            UnknownNameError: The domain does not exist.
+            StateError: Its file is damaged or not a domain.
         """
         path = self._path(name)
         if not path.is_file():
@@ -131,32 +131,32 @@ class DomainLibrary:
         return found
 
     def __iter__(self) -> Iterator[Domain]:
-        """All domains that can be read, by name; the other files are warned of and left out."""
+        """Iterate over the readable domains by name; other files are skipped with a warning."""
         for name in self._stems():
             found = self._load(self._path(name))
             if isinstance(found, StateError):
-                warnings.warn(f"left out of the library: {found}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"skipped in the library: {found}", RuntimeWarning, stacklevel=2)
             else:
                 yield found
 
     def names(self) -> list[str]:
-        """The names of all domains that can be read."""
+        """Names of the readable domains."""
         return [domain.name for domain in self]
 
     def __len__(self) -> int:
-        """Count the domains that can be read."""
+        """Number of readable domains."""
         return len(self.names())
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Whether a file of this name exists."""
         return name in self._stems()
 
     def nearest(self, centroid: Tensor, *, fingerprint: str | None = None) -> Proximity | None:
-        """The domain whose centroid is nearest to this one, (d,), or None where there is none.
+        """Return the nearest domain, or None if the library is empty.
 
         Args:
-            centroid: Compared by distance.
-            fingerprint: Only domains of the head with this fingerprint count.
+            centroid: The centroid to compare with, (d,).
+            fingerprint: Only consider domains of the head with this fingerprint.
         """
         found = rank(centroid, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
         return found[0] if found else None
@@ -172,11 +172,11 @@ class DomainLibrary:
     def _path(self, name: str) -> Path:
         usable = isinstance(name, str) and name and not name.startswith(".") and not {"\\", "\0"} & set(name)
         if not usable or name != Path(name).name:
-            raise OptionError(f"{name!r} cannot be the name of a domain: it becomes the name of a file")
+            raise OptionError(f"{name!r} cannot be the name of a domain: it must be a valid file name")
         return self.folder / f"{name}{SUFFIX}"
 
     def _load(self, path: Path) -> Domain | StateError:
-        """Read a file, or remember what is wrong with it, unless it is known and has not changed."""
+        """Read a file, or return the error; cached until the file changes."""
         try:
             about = path.stat()
             stamp = (about.st_mtime_ns, about.st_size)
@@ -186,20 +186,20 @@ class DomainLibrary:
             found: Domain | StateError = _domain(path)
         except StateError as error:
             found = error
-        except OSError as error:  # it was deleted in this moment, or may not be read
+        except OSError as error:  # it was just deleted, or is not readable
             return StateFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}")
         self._read[path] = (stamp, found)
         return found
 
 
 def rank(centroid: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
-    """How near a centroid, (d,), is to each domain, the nearest first.
+    """Distance of a centroid from each domain, nearest first.
 
     Args:
-        centroid: The mean of `count` embeddings of this total `variance`.
-        domains: Those to compare it with.
-        count: See above; 0 where it is not known.
-        variance: See above; also stands in for a domain whose own is not known.
+        centroid: The centroid, (d,).
+        domains: The domains to compare it with.
+        count: Number of samples of the centroid; 0 if unknown.
+        variance: Total variance of its embeddings; also used for domains without one.
     """
     mine = torch.as_tensor(centroid).detach().double().cpu()
     found = []
@@ -219,7 +219,7 @@ def rank(centroid: Tensor, domains: Iterable[Domain], count: int = 0, variance: 
 def _domain(path: Path) -> Domain:
     tensors, about = read_state(path)
     if about.get("kind") not in ("model", "adapter"):
-        raise StateMismatchError(f"{os.fspath(path)!r} holds {about.get('kind')!r}, and no centroid")
+        raise StateMismatchError(f"{os.fspath(path)!r} contains {about.get('kind')!r}, not a centroid")
     heads = (
         {f"{name}.": key for name, key in about["heads"].items()} if about["kind"] == "model" else {"": about["head"]}
     )
@@ -229,11 +229,11 @@ def _domain(path: Path) -> Domain:
     try:
         state = {part: tensors[f"{prefix}{part}"] for part in ("mean", "count", "batches", "rejected", "scatter")}
     except KeyError as error:
-        raise StateMismatchError(f"{os.fspath(path)!r} holds no centroid: {error} is missing") from error
+        raise StateMismatchError(f"{os.fspath(path)!r} contains no centroid: {error} is missing") from error
     if about.get("streams"):
         raise StateMismatchError(
-            f"{os.fspath(path)!r} holds many streams, and a domain has one centroid: save one of them, "
-            "neotta.save(model, path, stream=...)"
+            f"{os.fspath(path)!r} contains many streams, but a domain has one centroid: save one of "
+            "them with neotta.save(model, path, stream=...)"
         )
     if state["mean"].dim() != 1 or not bool(torch.isfinite(state["mean"]).all()):
         raise StateMismatchError(f"the centroid of {os.fspath(path)!r} is not a vector of finite numbers")
@@ -243,7 +243,7 @@ def _domain(path: Path) -> Domain:
 
 
 def _centroid(state: dict[str, Tensor], options: Mapping[str, Any]) -> Tensor:
-    """What a model with this state subtracts, before any shrinkage, (d,) float64."""
+    """The vector that a model with this state subtracts, before shrinkage, (d,) float64."""
     debias = str(options.get("debias")) == "True"  # an adapter's options are saved as text
     centroid = Centroid(len(state["mean"]), alpha=float(options["alpha"]) if debias else None, debias=debias)
     centroid.load_state(state)

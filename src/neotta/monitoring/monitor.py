@@ -1,4 +1,4 @@
-"""The monitor: where the embeddings of a model lie, how fast they move, and an alarm when they suddenly change."""
+"""The monitor: tracks the embeddings of a model, and raises an alarm when they change suddenly."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from neotta.neo.variants import VARIANTS
 
 
 class Monitor:
-    """Watches the embeddings that an adapted model sees.
+    """Monitors the embeddings of an adapted model.
 
-    It keeps the centroid of the current domain, compares it with known ones, and raises an alarm when the embeddings
-    suddenly change: while they are independent and equally distributed, the probability of a false alarm within n
-    samples of the start, or of the last alarm, is at most `false_alarm_rate` · n (see `neotta.monitoring.change`).
+    It tracks the centroid of the current domain, compares it with known domains, and raises an alarm when the
+    embeddings change suddenly. If they are independent and identically distributed, the probability of a false alarm
+    within n samples of the start, or of the last alarm, is at most `false_alarm_rate` · n.
 
-    A batch is shown to the monitor before the model answers it, so that an action on an alarm helps this batch already.
-    A model that is frozen is watched, but no action is taken. Remove the monitor before compiling or pickling a model.
+    The monitor sees a batch before the model does, so an action already applies to the batch that raises the alarm. No
+    action is taken on a frozen model. Remove the monitor before compiling or pickling a model.
 
     Args:
-        model: A model adapted by `neotta.adapt`, a NEO head, or an adapter of the NEO family. None for a monitor that
-            is only given embeddings, with `observe`.
-        library: Known domains; a folder will do.
-        false_alarm_rate: The default is at most 1 % in 10,000 samples.
-        action: What to do with the model's centroid on an alarm: `"none"`, `"reset"` (begin anew with the samples since
-            the change), or `"nearest"` (the same, with the centroid of the nearest known domain counted as many
-            samples as it is worth: a mean of n samples misses by s²/n, the known one by about its distance).
-        on_change: Called with every `Change`, in the thread that ran the model.
-        warmup: How many samples are taken as usual before the test for changes begins.
-        memory: How many samples pass, in the long run, before that test is fitted anew.
-        head: The name of the head, for a model that has several.
-        stream: Which stream to watch, of a model adapted with `streams=True`; the others need monitors of their own.
-        attach: Whether to watch the model's calls. If not, give the embeddings to `observe` before the model sees them.
+        model: A model adapted by `neotta.adapt`, a NEO head, or an adapter of the NEO family. None to only pass
+            embeddings to `observe`.
+        library: Known domains: a library, or its folder.
+        false_alarm_rate: The default means at most 1 % in 10,000 samples.
+        action: What to do with the model's centroid on an alarm: `"none"`, `"reset"` (restart from the samples since
+            the change), or `"nearest"` (the same, combined with the centroid of the nearest known domain, weighted by
+            its expected error).
+        on_change: Called with every `Change`, in the thread that runs the model.
+        warmup: Number of samples before the test for changes starts.
+        memory: Number of samples after which the test is refitted, in the long run.
+        head: Name of the head, for a model with several.
+        stream: The stream to monitor, for a model adapted with `streams=True`.
+        attach: Whether to watch the model's calls. If not, pass the embeddings to `observe` before calling the model.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Monitor:
         attach: bool = True,
     ) -> None:
         if action not in get_args(Action):
-            raise OptionError(f"action is {action!r}: it is one of {', '.join(map(repr, get_args(Action)))}")
+            raise OptionError(f"action is {action!r}: expected one of {', '.join(map(repr, get_args(Action)))}")
         if action == "nearest" and library is None:
             raise OptionError("action 'nearest' needs a library of known domains")
         if action != "none" and model is None:
             raise OptionError(f"action {action!r} needs a model to act on")
         if on_change is not None and not callable(on_change):
-            raise OptionError(f"on_change is called with every change, and {on_change!r} cannot be called")
+            raise OptionError(f"on_change is {on_change!r}: expected a callable")
         self.library = library if isinstance(library, DomainLibrary | None) else DomainLibrary(library)
         self.action: Action = action
         self.on_change = on_change
@@ -83,7 +83,7 @@ class Monitor:
         self.rejected = 0
         self.changes: list[Change] = []
         self._options: dict[str, Any] = {"false_alarm_rate": false_alarm_rate, "warmup": warmup, "memory": memory}
-        ChangeDetector(1, **self._options)  # checks them, even if no batch ever comes
+        ChangeDetector(1, **self._options)  # validates the options
         self._lock = threading.RLock()
         self._detector: ChangeDetector | None = None
         self._centroid: Centroid | None = None
@@ -92,11 +92,11 @@ class Monitor:
             self._begin(self._target.neo.in_features)
         self._end = self._target.watch(self.observe) if self._target is not None and attach else None
 
-    # ---- what a caller uses
+    # ---- public methods
 
     @torch.no_grad()
     def observe(self, embeddings: Tensor | NDArray[np.floating]) -> list[Change]:
-        """Take in a batch of embeddings, (..., d), and return the changes that it brings."""
+        """Add a batch of embeddings, (..., d), and return the changes detected in it."""
         rows = _rows(embeddings)
         with self._lock:
             detector = self._detector or self._begin(rows.shape[1])
@@ -107,7 +107,7 @@ class Monitor:
         return changes
 
     def status(self) -> Status:
-        """What the monitor knows now."""
+        """Return the current status."""
         with self._lock:
             centroid, detector = self.centroid, self._detector
             mean, count = centroid.mean.clone(), int(centroid.count)
@@ -133,32 +133,32 @@ class Monitor:
 
     @property
     def centroid(self) -> Centroid:
-        """The mean of the embeddings since the last change, with their variance."""
+        """Mean and variance of the embeddings since the last change."""
         if self._centroid is None:
-            raise InputError("this monitor has seen no embeddings yet: it cannot know how long they are")
+            raise InputError("this monitor has seen no embeddings yet")
         return self._centroid
 
     @property
     def head_name(self) -> str:
-        """The name of the head that is watched."""
+        """Name of the monitored head."""
         return "" if self._target is None else self._target.name
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the weights of the head that is watched; empty without a model."""
+        """Hash of the weights of the monitored head; empty without a model."""
         return "" if self._target is None else self._target.fingerprint
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the centroid since the last change as the state of a model adapted by NEO."""
+        """Save the centroid since the last change, as the state of a model adapted by NEO."""
         if not self.fingerprint:
-            raise OptionError("this monitor belongs to no model: a domain needs to know which head it is for")
+            raise OptionError("this monitor has no model: a domain must belong to a head")
         tensors = {f"{self.head_name}.{name}": tensor for name, tensor in self.centroid.state().items()}
         options = VARIANTS["neo"]().model_dump(mode="json")
         about = {"kind": "model", "method": "neo", "options": options, "heads": {self.head_name: self.fingerprint}}
         write_state(path, tensors, about)
 
     def reset(self) -> None:
-        """Forget everything but the numbers of samples and alarms; the model stays as it is."""
+        """Reset the monitor, except for the number of samples and alarms; the model is not changed."""
         with self._lock:
             if self._centroid is not None:
                 self._begin(self._centroid.features)
@@ -180,7 +180,7 @@ class Monitor:
     ) -> None:
         self.remove()
 
-    # ---- what happens to a batch
+    # ---- processing of a batch
 
     def _begin(self, features: int) -> ChangeDetector:
         self._centroid = Centroid(features, variance=True)
@@ -204,13 +204,13 @@ class Monitor:
         return changes
 
     def _change(self, detector: ChangeDetector, alarm: Alarm, coming: Floats, in_batch: int) -> Change:
-        """Begin a new domain.
+        """Start a new domain.
 
         Args:
-            detector: It has raised the alarm.
+            detector: The detector that raised the alarm.
             alarm: The alarm.
-            coming: The rest of the batch, which very likely belongs to the new domain too, (n, d).
-            in_batch: How many samples of this batch came up to the alarm: the model has yet to see them.
+            coming: The rest of the batch, which most likely belongs to the new domain too, (n, d).
+            in_batch: Number of samples of this batch up to the alarm, which the model has not seen yet.
         """
         before = self.centroid
         known = _trim(detector.recent(alarm.since), coming, before.mean.numpy())
@@ -218,7 +218,7 @@ class Monitor:
         self._centroid = _centroid(known)
         fresh = _centroid(np.concatenate([known, coming]))
         mean, count = fresh.mean, int(fresh.count)
-        # A few samples may be on the wrong side of the change, and these only add to a variance.
+        # A few samples may be on the wrong side of the change, which can only increase a variance.
         variance = min(float(side.total_variance()) for side in (fresh, before) if int(side.count) > 1)
         domains = {domain.name: domain for domain in self._domains()}
         near = next(iter(rank(mean, domains.values(), count, variance)), None)
@@ -247,17 +247,17 @@ class Monitor:
 
 
 def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
-    """Embeddings as float64 on the host, (n, d)."""
+    """Convert embeddings to float64 on the CPU, (n, d)."""
     if isinstance(embeddings, Tensor):
         embeddings = embeddings.detach().to("cpu", torch.float64).numpy()
     rows = np.asarray(embeddings, dtype=np.float64)
     if rows.ndim < 2:
-        raise InputError(f"embeddings are (batch, features), got {rows.shape}")
+        raise InputError(f"expected embeddings of shape (batch, features), got {rows.shape}")
     return rows.reshape(-1, rows.shape[-1])
 
 
 def _trim(known: Floats, coming: Floats, old: Floats) -> Floats:
-    """Leave out the first of the samples since the change that are nearer to the old centroid than to the new one."""
+    """Drop the leading samples that are nearer to the old centroid than to the new one."""
     new = np.concatenate([known, coming]).mean(0)
     belongs = np.square(known - new).sum(1) <= np.square(known - old).sum(1)
     return known[belongs.argmax() :] if belongs.any() else known[-1:]

@@ -1,4 +1,4 @@
-"""Monitors' figures as Prometheus metrics (the extra `prometheus`).
+"""Prometheus metrics of monitors (the extra `prometheus`).
 
 ```python
 from neotta.monitoring import prometheus
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 COUNTERS = {
     "samples": "Samples seen.",
-    "rejected": "Samples with NaN or Inf, which did not count.",
-    "alarms": "Sudden changes.",
+    "rejected": "Samples excluded because of NaN or Inf.",
+    "alarms": "Changes detected.",
 }
 GAUGES = {
     "current_samples": "Samples since the last change.",
-    "evidence": "How near the next alarm is, 0 to 1.",
+    "evidence": "How close the next alarm is, 0 to 1.",
     "origin_distance": "Distance of the centroid from zero.",
     "origin_distance_ratio": "The same in units of sampling noise.",
     "model_distance": "Distance of the current centroid from the one that the model subtracts.",
-    "speed": "How far the short-window centroid moves in 100 samples.",
-    "speed_noise": "What the speed would be if nothing moved.",
+    "speed": "Distance that the short-window centroid moves in 100 samples.",
+    "speed_noise": "Speed expected from sampling noise alone.",
     "nearest_cosine": "Cosine of the centroid with that of the nearest domain.",
 }
 BY_DOMAIN = {
@@ -44,18 +44,18 @@ BY_DOMAIN = {
 
 
 class Metrics:
-    """Makes metrics of monitors when it is asked for them, and costs nothing between.
+    """Collects the metrics of monitors when they are scraped.
 
     Args:
-        monitors: The monitors by their label; the label "" is left out.
-        prefix: Of the metrics' names.
+        monitors: The monitors by label; the label "" is omitted.
+        prefix: Prefix of the metrics' names.
     """
 
     def __init__(self, monitors: Mapping[str, Monitor], prefix: str = "neotta") -> None:
         self._monitors, self._prefix = monitors, prefix
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """Yield the current metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         labels = ["monitor"] if any(self._monitors) else []
@@ -73,7 +73,7 @@ class Metrics:
 
 
 def _figures(monitor: Monitor) -> Iterator[tuple[str, str, float]]:
-    """What a monitor has to tell: the name of a metric, the domain it is about if it is about one, and its value."""
+    """Yield the name, domain (or "") and value of each metric of a monitor."""
     yield "samples", "", monitor.samples
     yield "rejected", "", monitor.rejected
     yield "alarms", "", len(monitor.changes)
@@ -99,13 +99,13 @@ def _figures(monitor: Monitor) -> Iterator[tuple[str, str, float]]:
 def export(
     monitor: Monitor | Mapping[str, Monitor], registry: CollectorRegistry | None = None, *, prefix: str = "neotta"
 ) -> Metrics:
-    """Show the figures of a monitor, or of several, in a Prometheus registry.
+    """Add the metrics of one or several monitors to a Prometheus registry.
 
     Args:
-        monitor: The monitor, or several by name: every metric then has a label `monitor`. A dictionary may be added to
-            afterwards.
-        registry: None for the default one. `registry.unregister` what comes back to end it.
-        prefix: Of the metrics' names.
+        monitor: A monitor, or a dictionary of several by name, which adds a label `monitor` to every metric. The
+            dictionary may be extended later.
+        registry: None for the default one. To stop, pass the returned object to `registry.unregister`.
+        prefix: Prefix of the metrics' names.
 
     Raises:
         MissingExtraError: prometheus_client is not installed.
@@ -114,7 +114,7 @@ def export(
     monitors = monitor if isinstance(monitor, Mapping) else {"": monitor}
     for name, each in monitors.items():
         if not isinstance(each, Monitor) or not isinstance(name, str):
-            raise OptionError(f"metrics are made of a monitor, or of several by name, got {monitor!r}")
+            raise OptionError(f"expected a monitor, or a dictionary of monitors by name, got {monitor!r}")
     metrics = Metrics(monitors, prefix)
     (default if registry is None else registry).register(metrics)
     return metrics

@@ -1,21 +1,21 @@
-"""RankEvidence that a stream of numbers has changed, valid whatever their distribution.
+"""Distribution-free evidence that a stream of numbers has changed.
 
-How it works, and why its rate of false alarms holds:
+How it works, and why the bound on false alarms holds:
 
-1. *Ranks.* If the samples behind the numbers s_1, s_2, … are independent and equally distributed (in any way), then the
+1. *Ranks.* If the samples behind the numbers s_1, s_2, … are independent and identically distributed, then the
    rank r_n of s_n among the first n is uniform on 1 … n and independent of all earlier ranks. No mean, variance or tail
-   is assumed. The numbers may even be computed anew at every n, in a way that treats the first n samples alike.
+   is assumed. The numbers may even be recomputed at every n, if this treats the first n samples alike.
 2. *Bets.* A bet on a rank is b(r) = r^(ε-1), divided by its mean over 1 … n. Its expectation is exactly 1 while nothing
-   changes. It pays when numbers appear that are larger than before (r counted from above) or smaller (from below).
-   Equal numbers are ranked against the bet.
-3. *Evidence.* Shiryaev and Roberts' statistic R_n = (1 + R_(n-1)) b_n sums, over every moment at which the change may
-   have happened, what a bettor who began there has won. While nothing changes, R_n - n is a martingale, so that at any
+   changes. It pays off when numbers are larger than before (r counted from above) or smaller (from below). Ties are
+   ranked against the bet.
+3. *Evidence.* The Shiryaev-Roberts statistic R_n = (1 + R_(n-1)) b_n sums, over every possible time of the change,
+   the winnings of a bettor who started then. While nothing changes, R_n - n is a martingale, so that at any
    bounded stopping time T: E[R_T] = E[T]. The same holds for the mean over several bets.
 4. *Rate.* Let T be the first n with R_n ≥ A. Then A P(T ≤ n) ≤ E[R_min(T,n)] ≤ n, that is P(T ≤ n) ≤ n / A: the
    probability of a false alarm within n numbers is at most n / A, for every n.
 
-See V. Vovk, "Testing randomness online" (Statistical Science, 2021), for conformal martingales and the procedure of
-Shiryaev and Roberts on top of them.
+See V. Vovk, "Testing randomness online" (Statistical Science, 2021), for conformal martingales and the
+Shiryaev-Roberts procedure on top of them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Floats = NDArray[np.floating]
 Ranks = NDArray[np.int64]
 
 EXPONENTS = np.array([0.15, 0.35, 0.6])
-"""ε of the bets: the smallest is best for numbers beyond all seen before, the largest for a slight change."""
+"""ε of the bets: small ones are best for numbers beyond all seen before, large ones for a slight change."""
 
 
 class Alarm(NamedTuple):
-    """Where the evidence crossed the threshold.
+    """Position at which the evidence crossed the threshold.
 
     Attributes:
-        position: The place of the number (or sample) that crossed it, among those of this call.
-        since: How many of them, this one included, came since the most likely moment of the change.
+        position: Index of the number (or sample) that crossed it, within this call.
+        since: Number of samples, this one included, since the most likely time of the change.
     """
 
     position: int
@@ -45,12 +45,12 @@ class Alarm(NamedTuple):
 
 
 def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:
-    """Rank each number among those before it and itself, from above and from below; equal ones count against it.
+    """Rank each number among itself and those before it, from above and from below; ties count against it.
 
     Args:
-        numbers: New numbers in their order, (n,).
-        seen: All numbers before, sorted, (m,).
-        slack: What lies this near to a number is equal to it, (n,): rounding must not decide.
+        numbers: New numbers in order, (n,).
+        seen: All earlier numbers, sorted, (m,).
+        slack: Numbers closer than this are ties, (n,), so that rounding does not decide.
     """
     low, high = numbers - slack, numbers + slack
     earlier = np.tri(len(numbers), k=-1, dtype=bool)
@@ -60,11 +60,11 @@ def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:
 
 
 class RankEvidence:
-    """Bets on ranks and sums up what they win; see the top of this file.
+    """Accumulates the winnings of bets on ranks; see the top of this file.
 
     Args:
-        threshold: A: the probability of a false alarm within n numbers is at most n / A.
-        tails: How many ranks come with each number: 1, or 2 (from above and from below).
+        threshold: A; the probability of a false alarm within n numbers is at most n / A.
+        tails: Number of ranks per number: 1, or 2 (from above and from below).
     """
 
     def __init__(self, threshold: float, tails: int) -> None:
@@ -73,24 +73,24 @@ class RankEvidence:
         self._count = 0
         self._sum = np.zeros(len(EXPONENTS))  # of r^(ε-1) over 1 … n
         self._log_r = np.full(bets, -np.inf)
-        self._won = np.zeros(bets)  # logarithm of what each bet has won since the beginning
-        self._lowest = np.zeros(bets)  # … at its lowest, which is the most likely moment of the change
+        self._won = np.zeros(bets)  # logarithm of the winnings of each bet since the start
+        self._lowest = np.zeros(bets)  # … its minimum, at the most likely time of the change
         self._lowest_at = np.zeros(bets, dtype=np.int64)
         self.log_r = -np.inf
-        """log R_n, R_n the mean over the bets."""
+        """log R_n, where R_n is the mean over the bets."""
 
     @property
     def share(self) -> float:
-        """How near the alarm is, 0 to 1: log R as a share of log A."""
+        """How close the alarm is, 0 to 1: log R as a fraction of log A."""
         return float(np.clip(self.log_r / self._limit, 0.0, 1.0))
 
     def observe(self, *tails: Ranks) -> Alarm | None:
-        """Take in the ranks of a few numbers, one (n,) for each tail, up to the one that raises an alarm."""
+        """Add the ranks of n numbers, (n,) for each tail, up to the one that raises an alarm."""
         if len(tails[0]) == 0:
             return None
         won = self._won + np.cumsum(self._bets(tails), axis=0)  # (n, bets)
         before = np.concatenate([self._won[None], won[:-1]])
-        # the recursion, solved: R_n = B_n (R_0 / B_0 + Σ 1 / B_(i-1)), B_n the product of the bets so far
+        # closed form of the recursion: R_n = B_n (R_0 / B_0 + Σ 1 / B_(i-1)), B_n the product of the bets so far
         log_r = won + np.logaddexp(self._log_r - self._won, np.logaddexp.accumulate(-before, axis=0))
         mean = np.logaddexp.reduce(log_r, axis=1) - np.log(log_r.shape[1])
         crossed = np.flatnonzero(mean >= self._limit)

@@ -1,4 +1,4 @@
-"""Two ways to turn embeddings into ranks: how unusual each one is, and how far it lies where the latest ones went."""
+"""Two scores for embeddings: distance from the reference, and position along the direction of the latest shift."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import numpy as np
 from neotta.monitoring.rank_evidence import Alarm, Floats, RankEvidence, ranks
 
 DIRECTIONS = 32
-"""At most so many directions get a variance of their own."""
+"""Maximum number of directions with their own variance."""
 
 LEAST_SPREAD = 1e-3
-"""The smallest variance of a direction, as a share of the mean one: some embeddings have features that are always 0."""
+"""Minimum variance of a direction, as a fraction of the mean one: some features may always be 0."""
 
 ROUNDING = 1e-6
-"""Scores that differ by less than this share are equal."""
+"""Relative difference below which scores are ties."""
 
 CHUNK = 16
-"""After so many samples, at most, a direction is learnt anew."""
+"""Maximum number of samples between updates of the direction."""
 
 WINDOW = 64
-"""The direction comes from the latest samples; these have a weight of 1 / WINDOW each, and older ones less."""
+"""The direction is a moving average in which a new sample has the weight 1 / WINDOW."""
 
 
 class Spread:
-    """How embeddings are spread about their mean: probabilistic PCA.
+    """Spread of embeddings around their mean: probabilistic PCA.
 
-    Trained classifiers let their embeddings vary mostly with the class, in few directions; a new domain often shows in
-    the others, where the spread is small. So the directions of largest variance get a variance of their own, and all
-    others one together.
+    The embeddings of trained classifiers vary mostly with the class, in few directions; a new domain often shows in the
+    others, where the spread is small. So the directions of largest variance have their own variance, and all others
+    share one.
 
     Args:
         reference: Embeddings, (n, d), n at least 2.
@@ -39,7 +39,7 @@ class Spread:
         _, singular, directions = np.linalg.svd(reference - self.mean, full_matrices=False)
         variances = singular**2 / (n - 1)
         kept = min(DIRECTIONS, len(variances) - 1)
-        # Embeddings that are all the same, but for rounding, get some spread too.
+        # Embeddings that are equal up to rounding get some spread too.
         total = max(float(variances.sum()), LEAST_SPREAD**2 * float(self.mean @ self.mean)) or 1.0
         rest = (total - float(variances[:kept].sum())) / max(d - kept, 1)
         self._rest = max(rest, LEAST_SPREAD * total / d)
@@ -47,7 +47,7 @@ class Spread:
         self._extra = 1 / np.maximum(variances[:kept], self._rest) - 1 / self._rest
 
     def precision(self, offsets: Floats) -> Floats:
-        """Offsets times the inverse of the covariance, (n, d) to (n, d)."""
+        """Multiply offsets by the inverse covariance, (n, d) to (n, d)."""
         along = offsets @ self._directions.T
         return offsets / self._rest + (along * self._extra) @ self._directions  # type: ignore[no-any-return]
 
@@ -59,10 +59,10 @@ class Spread:
 
 
 class DistanceTest:
-    """Ranks each embedding by its distance from the reference: quick where single samples look different.
+    """Ranks embeddings by their distance from the reference: fast if single samples look different.
 
     Args:
-        spread: Of the reference.
+        spread: Spread of the reference.
         threshold: See `RankEvidence`.
     """
 
@@ -72,7 +72,7 @@ class DistanceTest:
         self._seen: Floats = np.empty(0)
 
     def observe(self, rows: Floats) -> Alarm | None:
-        """Take in embeddings, (n, d), up to the one that raises an alarm."""
+        """Add embeddings, (n, d), up to the one that raises an alarm."""
         scores = self._spread.distance(rows)
         alarm = self.evidence.observe(*ranks(scores, self._seen, ROUNDING * np.abs(scores)))
         self._seen = np.sort(np.append(self._seen, scores), kind="stable")
@@ -80,15 +80,15 @@ class DistanceTest:
 
 
 class DirectionTest:
-    """Ranks embeddings along the direction in which the latest ones moved: finds small shifts of all samples.
+    """Ranks embeddings along the direction of the latest shift: detects small shifts of all samples.
 
-    Every second sample is used to learn the direction; the others are ranked along it, among their like. To those the
-    direction is given from outside: it treats them alike, as valid ranks demand.
+    Every second sample is used to learn the direction; the others are ranked along it, among each other. The direction
+    does not depend on the ranked samples, so their ranks are valid.
 
     Args:
-        spread: Of the reference.
-        count: How many samples its mean stands for.
-        threshold: See `RankEvidence`. It counts the samples of both kinds.
+        spread: Spread of the reference.
+        count: Number of samples of the reference.
+        threshold: See `RankEvidence`; refers to all samples, learnt from or ranked.
     """
 
     def __init__(self, spread: Spread, count: int, threshold: float) -> None:
@@ -100,7 +100,7 @@ class DirectionTest:
         self._turn = 0
 
     def observe(self, rows: Floats) -> Alarm | None:
-        """Take in embeddings, (n, d), up to the one that raises an alarm."""
+        """Add embeddings, (n, d), up to the one that raises an alarm."""
         for start in range(0, len(rows), CHUNK):
             alarm = self._observe(rows[start : start + CHUNK])
             if alarm is not None:

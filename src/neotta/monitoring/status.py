@@ -1,4 +1,4 @@
-"""What a monitor tells: alarms, and how things stand."""
+"""Results of a monitor: changes and status."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Action = Literal["none", "reset", "nearest"]
 
 @dataclass(frozen=True)
 class Change:
-    """An alarm, and what was done about it.
+    """An alarm, and the action that was taken.
 
     Attributes:
-        sample: How many samples the monitor had seen when it was raised.
-        since: How many of them, the last ones, came after the most likely moment of the change (256 at most).
-        moved: How far the mean of these lies from the centroid before.
-        nearest: The known domain nearest to them, if the library has any.
-        action: What was done with the model's centroid. `"none"` also if it is frozen.
-        worth: With `"nearest"`: as how many samples the known centroid counts from now on.
+        sample: Number of samples seen when the alarm was raised.
+        since: Number of samples since the most likely time of the change (at most 256).
+        moved: Distance of their mean from the centroid before the change.
+        nearest: The nearest known domain, if the library has any.
+        action: The action taken; `"none"` if the model is frozen.
+        worth: For `"nearest"`, the number of samples that the known centroid counts as.
     """
 
     sample: int
@@ -37,20 +37,20 @@ class Change:
 
 @dataclass(frozen=True)
 class Status:
-    """What a monitor knows.
+    """Status of a monitor.
 
     Attributes:
-        samples: How many samples it has seen.
-        rejected: How many more held NaN or Inf, and did not count.
-        current: How many samples came since the last change; all that follows is about these.
-        alarms: How many changes there were.
-        ready: Whether the test for changes has begun.
-        evidence: How near the next alarm is, 0 to 1.
-        origin: How far the centroid lies from zero.
-        model: How far it lies from the centroid that the model subtracts; None without a model.
-        speed: How far the centroid of a short window moves in 100 samples.
-        speed_noise: How large that would typically be if nothing moved.
-        domains: How far the centroid lies from the known domains, the nearest first.
+        samples: Number of samples seen.
+        rejected: Number of samples excluded because of NaN or Inf.
+        current: Number of samples since the last change, which the distances and speeds below refer to.
+        alarms: Number of changes detected.
+        ready: Whether the test for changes has started.
+        evidence: How close the next alarm is, 0 to 1.
+        origin: Distance of the centroid from zero.
+        model: Distance from the centroid that the model subtracts; None without a model.
+        speed: Distance that the centroid of a short window moves in 100 samples.
+        speed_noise: Speed expected from sampling noise alone.
+        domains: Distances from the known domains, nearest first.
     """
 
     samples: int
@@ -67,7 +67,7 @@ class Status:
 
 
 def speed(recent: Floats) -> tuple[float, float]:
-    """How far the mean moves in 100 samples, from the older to the newer half of a window; and what noise would do."""
+    """Distance that the mean moves in 100 samples, between the halves of a window; and that expected from noise."""
     half = len(recent) // 2
     if half < 2:
         return math.nan, math.nan

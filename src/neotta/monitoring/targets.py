@@ -1,4 +1,4 @@
-"""What a monitor can be attached to: an adapted model, one of its streams, a NEO head, or a NEO adapter."""
+"""What a monitor attaches to: an adapted model, one of its streams, a NEO head, or a NEO adapter."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Watch = Callable[[Tensor], object]
 
 
 class Target:
-    """A NEO head, or one stream of it: how to watch it, what it subtracts, and how to give it another centroid.
+    """A NEO head, or one of its streams.
 
     Args:
-        name: The name of the head in its model.
+        name: Name of the head in its model.
         head: The head.
-        stream: Which of its streams, if it keeps many.
+        stream: The stream, if the head has several.
     """
 
     def __init__(self, name: str, head: NEOHead, stream: StreamId | None = None) -> None:
@@ -50,33 +50,33 @@ class Target:
         return self.neo.memory.rule.space == "embeddings"
 
     def centre(self) -> Tensor:
-        """A copy of what it subtracts, (d,) float64."""
+        """Return a copy of the vector that is subtracted, (d,) float64."""
         return self.centroid().value(torch.float64).cpu()
 
     def centroid(self) -> OneStreamMemory:
-        """A copy of its centroid; an empty one for a stream that was not seen yet."""
+        """Return a copy of the centroid; an empty one for a stream that was not seen yet."""
         try:
             return self.neo.memory.centroid(self._stream)
         except InputError:
             return self.blank()
 
     def blank(self) -> OneStreamMemory:
-        """An empty centroid of its kind."""
+        """Return an empty centroid with the same rule."""
         return self.neo.memory.blank()
 
     def put(self, centroid: OneStreamMemory) -> None:
-        """Give it another centroid."""
+        """Set the centroid."""
         self.neo.memory.put(centroid, self._stream)
 
     def reset(self) -> None:
-        """Forget the adaptation."""
+        """Reset the adaptation state."""
         self.neo.reset(self._stream)
 
     def watch(self, watch: Watch) -> Callable[[], None]:
-        """Have `watch` called with every batch of embeddings before it is answered; returns what ends that."""
+        """Call `watch` with every batch of embeddings before the head sees it; return a function that stops it."""
 
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-            if module is self._head:  # and not a copy, or the layer that it stands in for, which share its hooks
+            if module is self._head:  # not a copy, or the layer it replaced, which share its hooks
                 self._show(arguments[0], watch)
 
         return self._head.register_forward_pre_hook(hook).remove
@@ -107,7 +107,7 @@ class _Adapter(Target):
 
     def watch(self, watch: Watch) -> Callable[[], None]:
         if self._adapter.observer is not None:
-            raise OptionError("this adapter is watched by another monitor already: remove that one first")
+            raise OptionError("this adapter already has another monitor: remove that one first")
         self._adapter.observer = watch
 
         def end() -> None:
@@ -117,19 +117,19 @@ class _Adapter(Target):
 
 
 def find_target(model: nn.Module | Recentering, head: str | None = None, stream: StreamId | None = None) -> Target:
-    """Find the NEO head behind whatever was given.
+    """Find the NEO head to monitor.
 
     Args:
-        model: See above.
-        head: The name of the head, for a model that has several.
-        stream: Which of its streams, for a model that keeps one centroid for each.
+        model: An adapted model, a NEO head, or a NEO adapter.
+        head: Name of the head, for a model with several.
+        stream: The stream, for a model with streams.
     """
     if isinstance(model, Recentering):
         if head is not None or stream is not None:
-            raise OptionError("head and stream choose a part of a model: an adapter has one head, and no streams")
+            raise OptionError("head and stream do not apply: an adapter has one head and no streams")
         return _Adapter(model)
     if not isinstance(model, nn.Module):
-        raise OptionError(f"a monitor watches an adapted model or a NEO adapter, got {type(model).__name__}")
+        raise OptionError(f"expected an adapted model or a NEO adapter, got {type(model).__name__}")
     found = heads(model)
     need_stream(model, stream, "neotta.Monitor(model, stream='gate')")
     if head is None and len(found) > 1:

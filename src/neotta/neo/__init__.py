@@ -1,1 +1,1 @@
-"""NEO itself: what is remembered of a stream, what is subtracted, and the head that does it."""
+"""NEO: moments of the embeddings, rules that turn them into a centroid, and the head that subtracts it."""

@@ -1,4 +1,4 @@
-"""Which layers can be re-centered: linear ones that are a weight and a bias and nothing else."""
+"""Validation of heads: only plain linear layers can be re-centered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neotta.neo.head import NEOHead
 
 
 def linear_layer(model: nn.Module, name: str, module: nn.Module) -> nn.Linear:
-    """The module as a linear layer that can be re-centered, or a clear refusal."""
+    """Return the module if it is a plain linear layer, or raise an error that says why not."""
     where = f"head {name!r} of {type(model).__name__} is"
     if (around := wrapping(module)) is not None:
         raise HeadNotFoundError(f"{where} {around}")
@@ -23,7 +23,7 @@ def linear_layer(model: nn.Module, name: str, module: nn.Module) -> nn.Linear:
 
 
 def wrapping(module: nn.Module) -> str | None:
-    """What is wrapped around a linear layer that hides its weights."""
+    """Describe the wrapper that hides the weights of a linear layer, if there is one."""
     kind = f"{type(module).__module__}.{type(module).__name__}".lower()
     if not isinstance(module, nn.Linear) and "quantized" in kind:
         return f"quantized ({type(module).__name__}): adapt and fold before quantizing"
@@ -33,20 +33,20 @@ def wrapping(module: nn.Module) -> str | None:
 
 
 def _unusual(module: nn.Linear) -> str | None:
-    """Why a linear layer is more than its weight and bias."""
+    """Explain why a linear layer is more than its weight and bias, if it is."""
     if nn.utils.parametrize.is_parametrized(module):
         return "parametrized: remove its parametrizations first"
     weight = module._parameters.get("weight")
     if weight is None:
-        return "computed anew in each call (weight_norm, spectral_norm or pruning): remove that from the layer first"
+        return "recomputed in each call (weight_norm, spectral_norm or pruning): remove that from the layer first"
     if isinstance(weight, nn.parameter.UninitializedParameter):
-        return "lazy and has no weight yet: run the model once before"
+        return "lazy and has no weight yet: run the model once first"
     if "forward" in module.__dict__:
-        return "a layer whose forward was replaced (as accelerate does): take that out first"
+        return "a layer whose forward was replaced (as accelerate does): remove that first"
     kind = type(module)
     plain = kind.forward is nn.Linear.forward or isinstance(module, NEOHead)
-    # timm's own Linear casts when scripted and is a plain one otherwise.
+    # timm's Linear only differs from nn.Linear when scripted.
     if not plain and not (kind.__module__.startswith("timm.layers") and kind.__name__ == "Linear"):
         full = f"{kind.__module__}.{kind.__qualname__}"
-        return f"a {full}, which computes in a way of its own: neotta re-centers plain Linear layers"
+        return f"a {full} with a custom forward: neotta re-centers plain Linear layers"
     return None

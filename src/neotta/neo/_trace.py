@@ -1,4 +1,4 @@
-"""Which linear layers the answer of a model is made of, seen by running it once."""
+"""Run a model once to see which linear layers produce its output."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from neotta.errors import InputError
 
 
 class Trace(NamedTuple):
-    """What a run has shown.
+    """Result of a run.
 
     Attributes:
-        returned: The layers whose output is returned as it is.
-        joined: The layers that the logits are computed from, with no other linear layer in between.
-        bypassed: The logits depend on the images in some way that leads through none of these layers.
+        returned: Layers whose output is returned unchanged.
+        joined: Layers that the logits are computed from, with no other linear layer in between.
+        bypassed: Whether the logits also depend on the images by a path through none of these layers.
     """
 
     returned: list[nn.Module]
@@ -27,15 +27,15 @@ class Trace(NamedTuple):
 
 
 def trace(model: nn.Module, layers: Iterable[nn.Module], images: Tensor) -> Trace:
-    """Run a model in evaluation mode and see what its answer is made of; it stays as it was.
+    """Run a model in evaluation mode and trace its output; the model is not changed.
 
     Raises:
-        Exception: Whatever the model raises when it does not take such images.
+        Exception: Whatever the model raises if it does not accept such images.
     """
     layers = list(layers)
     try:
         return _trace(model, layers, images, grad=True)
-    except Exception:  # no gradients can be taken, for instance of weights made in inference mode
+    except Exception:  # gradients are not available, for example for weights created in inference mode
         return _trace(model, layers, images, grad=False)
 
 
@@ -43,7 +43,7 @@ def _trace(model: nn.Module, layers: list[nn.Module], images: Tensor, grad: bool
     made: list[tuple[nn.Module, Tensor, Tensor]] = []
 
     def cut(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        # A new leaf in the place of the output: the graph behind it ends here. The copy may be changed in place.
+        # Replace the output by a new leaf, so that the graph ends here. The copy may be changed in place.
         leaf = output.detach().requires_grad_(grad)
         made.append((module, leaf, leaf.clone()))
         return made[-1][2]
@@ -61,14 +61,14 @@ def _trace(model: nn.Module, layers: list[nn.Module], images: Tensor, grad: bool
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in what a classifier returns: a tensor, or Hugging Face's output object, or a dict or tuple."""
+    """Extract the logits from the output of a classifier: a tensor, a Hugging Face output, a dict or a tuple."""
     if isinstance(output, Tensor):
         return output
     logits = _field(output)
     if logits is None and isinstance(output, (tuple, list)) and output:
         logits = output[0]
     if not isinstance(logits, Tensor):
-        raise InputError(f"the model returned {type(output).__name__}, in which no logits were found")
+        raise InputError(f"no logits found in the output of the model, a {type(output).__name__}")
     return logits
 
 
@@ -84,7 +84,7 @@ def _logits(output: Any) -> Tensor | None:
 
 
 def _answers(output: Any) -> list[Tensor]:
-    """The tensors that can be the answer: what is called logits, or else all that is returned."""
+    """The tensors that may be the logits: the field of that name, or else everything returned."""
     logits = _field(output)
     return _tensors(output if logits is None else logits)
 
@@ -98,7 +98,7 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _leaves(tensor: Tensor | None) -> set[int]:
-    """The ids of the leaves that a tensor was computed from."""
+    """Ids of the leaves that a tensor was computed from."""
     waiting: list[Any] = [tensor.grad_fn] if tensor is not None else []
     seen, leaves = set(waiting), set()
     while waiting:

@@ -1,4 +1,4 @@
-"""`neotta.adapt`: NEO in the place of a model's linear head."""
+"""`neotta.adapt`: replace the linear head of a model with NEO."""
 
 from __future__ import annotations
 
@@ -38,30 +38,32 @@ def adapt(
     sync: bool = False,
     **options: Any,
 ) -> Model:
-    """Make a classifier adapt to the images it meets: NEO takes the place of its linear head.
+    """Make a classifier adapt to its input: NEO replaces its linear head.
 
-    The same model object comes back; from then on every call adapts and predicts. A model adapted in the same way
-    already is left as it is, with its state.
+    Returns the same model object; every call now adapts and predicts. If the model is already adapted in the same way,
+    nothing changes.
 
     Args:
         model: A classifier of timm, Hugging Face or torchvision, or any module that ends in a linear layer.
         method: `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
-        head: The name of the linear layer (or several), if it cannot be found.
-        example: A batch of images to run the model with, if that is what it takes to find the head.
-        streams: Keep one centroid per stream; the model is then called inside `with neotta.streams(ids):`.
-        capacity: Number of streams held in memory at most; the least recently used ones go to `folder`.
-        folder: Where they go, into an SQLite database. Streams that are there already are resumed.
-        sync: Keep this model equal to its replicas in the other processes of torch.distributed; see `neotta.sync`.
-        **options: The method's options, such as `alpha=0.1` or `shrinkage="james-stein"`.
+        head: Name of the linear layer (or several names), if it cannot be found.
+        example: A batch of images to find the head with, if a blank image does not work.
+        streams: Keep one centroid per stream; call the model inside `with neotta.streams(ids):`.
+        capacity: Maximum number of streams in memory; the least recently used ones move to `folder`.
+        folder: Folder of the SQLite database for the other streams. Existing streams are resumed.
+        sync: Synchronise with the replicas in the other processes of torch.distributed; see `neotta.sync`.
+        **options: The method's options, for example `alpha=0.1` or `shrinkage="james-stein"`.
 
     Raises:
-        HeadNotFoundError: There is no linear head, or it is of a kind that cannot be re-centered.
-        AlreadyAdaptedError: The model is adapted in another way, or at another layer.
-        OptionError: An option is unknown or wrong.
+        HeadNotFoundError: There is no linear head, or it cannot be re-centered.
+        AlreadyAdaptedError: The model is already adapted in another way, or at another layer.
+        OptionError: An option is unknown or invalid.
     """
     check_module(model)
     if method not in VARIANTS:
-        raise UnknownMethodError(str(method), VARIANTS, hint=f"others are made by neotta.create({method!r}, model)")
+        raise UnknownMethodError(
+            str(method), VARIANTS, hint=f"create other methods with neotta.create({method!r}, model)"
+        )
     checked = VARIANTS[method].make(method, options)
     asked = Adaptation(method, checked, _streams(method, streams, capacity, folder))
     present = stand_ins(model)
@@ -69,10 +71,10 @@ def adapt(
         _put_in(model, head, example, asked)
     elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
         raise AlreadyAdaptedError(
-            f"the model is adapted at {', '.join(heads(model))} already, not at {head}: neotta.restore(model) first"
+            f"the model is already adapted at {', '.join(heads(model))}, not at {head}: neotta.restore(model) first"
         )
     elif (now := adaptation(model)) != asked:
-        raise AlreadyAdaptedError(f"the model is adapted with {now} already: neotta.restore(model) first")
+        raise AlreadyAdaptedError(f"the model is already adapted with {now}: neotta.restore(model) first")
     if sync:
         _synchronize(model, undo=not present)
     return model
@@ -89,7 +91,7 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Tensor 
 
 
 def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
-    """One centroid for each stream, if that was asked for."""
+    """Create the memory for streams, if they are used."""
     if asked.streams is None:
         return None
     capacity, folder = asked.streams
@@ -113,10 +115,10 @@ def _synchronize(model: nn.Module, undo: bool) -> None:
 def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None) -> Streams | None:
     if not streams:
         if capacity is not None or folder is not None:
-            raise OptionError("capacity and folder are for many streams: give streams=True too")
+            raise OptionError("capacity and folder need streams=True")
         return None
     if method == "neo-bn":
-        raise OptionError("neo-bn normalises a batch as a whole and cannot keep streams apart: use 'neo'")
+        raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
     return Streams(capacity, None if folder is None else os.fspath(folder))
 
 

@@ -20,14 +20,13 @@ from neotta.neo.rules import MeanRule
 class Centroid(OneStreamMemory):
     """Running mean of embeddings, (d,).
 
-    The mean is kept in float64 (float32 on devices that have nothing better) whatever the dtype of the model, and
-    the counts are integers, so that it stays accurate over any number of samples. Rows with NaN or Inf never enter;
-    they are counted in `rejected`.
+    The mean is float64 (float32 on devices without it) whatever the dtype of the model, and the counts are integers, so
+    it stays accurate over any number of samples. Rows with NaN or Inf are excluded and counted in `rejected`.
 
     Args:
-        features: The length d of an embedding.
-        rule: How a batch is taken in; or its options by name, such as `alpha=0.1` (see `Rule`).
-        device: Where the buffers are.
+        features: Length d of an embedding.
+        rule: How batches are weighted; or its options by keyword, for example `alpha=0.1` (see `Rule`).
+        device: Device of the buffers.
     """
 
     rule: MeanRule
@@ -45,33 +44,33 @@ class Centroid(OneStreamMemory):
     # ---- reading
 
     def shrunk(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The mean shrunk towards zero by its own uncertainty (James-Stein), (d,)."""
+        """The mean shrunk towards zero according to its uncertainty (James-Stein), (d,)."""
         with self.guard():
             shrunk: Tensor = self.mean * moments.shrink_factor(self.moments())
         return shrunk.to(dtype or self.mean.dtype)
 
     def total_variance(self) -> Tensor:
-        """Unbiased variance of the embeddings summed over their coordinates, (); 0 below two samples."""
+        """Unbiased variance of the embeddings summed over their coordinates, (); 0 for fewer than two samples."""
         if not self.rule.variance:
-            raise OptionError("this centroid does not track the variance: make it with variance=True")
+            raise OptionError("this centroid does not track the variance: create it with variance=True")
         with self.guard():
             return self.scatter / (self.count - 1).clamp(min=1)
 
     # ---- changing
 
     def update(self, embeddings: Tensor) -> None:
-        """Take in a batch of embeddings, (B, d); B may be 0.
+        """Add a batch of embeddings, (B, d); B may be 0.
 
         Raises:
-            InputError: The tensor has another shape.
+            InputError: The tensor has the wrong shape.
         """
         if embeddings.dim() != 2 or embeddings.shape[1] != self.features:
-            raise InputError(f"this centroid takes in (B, {self.features}), got a tensor of {tuple(embeddings.shape)}")
+            raise InputError(f"expected embeddings of shape (B, {self.features}), got {tuple(embeddings.shape)}")
         self.step(embeddings)
 
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
-        """Take in a batch of embeddings, (N, d), and return the vector to subtract, (d,)."""
-        if rows.requires_grad:  # not `no_grad` round it all: on a CPU that would take as long as the rest
+        """Add a batch of embeddings, (N, d), and return the vector to subtract, (d,)."""
+        if rows.requires_grad:  # `no_grad` around everything would double the time on a CPU
             rows = rows.detach()
         wide = torch.promote_types(rows.dtype, torch.float32)
         with self.guard():
@@ -84,9 +83,9 @@ class Centroid(OneStreamMemory):
             return centre.to(wide, copy=True)
 
     def _take_on_host(self, rows: Tensor, wide: torch.dtype) -> None:
-        """Take in a batch on the CPU, where reading counts as numbers is fast.
+        """Add a batch on the CPU, where reading counts is fast.
 
-        The sum of a batch is finite only if all its rows are. If it is not, it may have overflowed, too.
+        The sum of a batch is finite only if all its rows are. (If it is not, it may also have overflowed.)
         """
         total = rows.sum(0, dtype=wide)
         if self.rule.variance or not math.isfinite(total.sum().item()):
@@ -98,39 +97,39 @@ class Centroid(OneStreamMemory):
         moments.combine(state, new, self.rule.share(seen, new))
 
     def _take(self, rows: Tensor, warning: bool = False) -> None:
-        """Take in a batch without reading anything back: that would wait for the device, and break a compiled graph."""
+        """Add a batch without reading values back, which would wait for the device and break a compiled graph."""
         state = self.moments()
         finite = torch.isfinite(rows).all(dim=1)
         new = moments.summarise(rows.to(state.mean.dtype), finite=finite, variance=self.rule.variance)
         if warning and (bad := int(new.rejected)):
-            warn(f"{bad} of {len(rows)} embeddings hold NaN or Inf: predicted, but kept out of the centroid")
+            warn(f"{bad} of {len(rows)} embeddings contain NaN or Inf: predicted, but excluded from the centroid")
         moments.combine(state, new, self.rule.share(state, new))
 
     @torch.no_grad()
     def set(self, mean: Tensor, count: int = 0) -> None:
-        """Put a known centroid in, for example of another domain.
+        """Set the centroid to a known one, for example of another domain.
 
         Args:
             mean: The centroid, (d,).
-            count: The number of samples it counts as. With 0, the next update forgets it. A moving average goes on
-                from it, whatever the count.
+            count: Number of samples it counts as. With 0, the next update replaces it. A moving average continues from
+                it, whatever the count.
         """
         if mean.shape != self.mean.shape:
-            raise InputError(f"a centroid here has {self.features} numbers, got a tensor of {tuple(mean.shape)}")
+            raise InputError(f"expected a centroid of {self.features} numbers, got shape {tuple(mean.shape)}")
         if not torch.isfinite(mean).all():
-            raise InputError("the centroid to set holds NaN or Inf")
+            raise InputError("the centroid contains NaN or Inf")
         if count < 0:
-            raise InputError(f"the count is {count}: expected a number of samples, at least 0")
+            raise InputError(f"count is {count}: expected a number of samples, at least 0")
         debias, alpha = self.rule.debias, self.rule.alpha
         with self.guard():
             self.reset()
-            # To a debiased moving average this is one batch: `value` will divide by alpha.
+            # A debiased moving average treats this as one batch: `value` divides by alpha.
             self.mean.copy_(mean * alpha if debias and alpha is not None else mean)
             self.count.fill_(count)
             self.batches.fill_(1 if count or debias else 0)
 
     def extra_repr(self) -> str:
-        """What stands between the brackets when the module is printed."""
+        """Arguments shown when the module is printed."""
         rule = self.rule
         how = f"alpha={rule.alpha}" if rule.alpha is not None else f"weighting={rule.weighting!r}"
         return f"{self.features}, {how}, count={int(self.count)}"

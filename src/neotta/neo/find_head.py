@@ -1,4 +1,4 @@
-"""Finding the linear head of a classifier: the last `nn.Linear`, whose input is the embedding."""
+"""Find the linear head of a classifier: the last `nn.Linear`, whose input is the embedding."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ def find_heads(
 ) -> dict[str, nn.Linear]:
     """Find the head of a classifier, or the two heads of a distilled one.
 
-    Models of timm, Hugging Face and torchvision are known by timm's `get_classifier` and by the names of their
-    layers. Any other model that has several linear layers, and one of these that leaves doubts, is run once to see
-    which of them answers.
+    Models of timm, Hugging Face and torchvision are recognised by `get_classifier` and by the names of their layers.
+    Other models with several linear layers, and ambiguous ones, are run once to see which layer produces the logits.
 
     Args:
         model: Any classifier.
-        head: The name of the layer (or names, if there are several), when the caller knows better.
-        example: A batch of images to run the model with; where it is given, the run decides.
+        head: Name of the layer, or several names; skips the search.
+        example: A batch of images. If given, the model is always run, and the run decides.
 
     Returns:
         The linear layers by name.
 
     Raises:
-        HeadNotFoundError: There is none, or the layer named is not one.
-        AmbiguousHeadError: Several are possible.
+        HeadNotFoundError: There is no linear head, or the named layer is not one.
+        AmbiguousHeadError: Several layers are possible.
     """
     if head is not None:
         given = [head] if isinstance(head, str) else list(head)
@@ -66,7 +65,7 @@ def find_heads(
 
 
 def joined_heads(model: nn.Module, example: Tensor | None = None) -> list[str]:
-    """The names of the linear layers whose outputs together make the answer, as far as it can be seen."""
+    """Names of the linear layers whose outputs are combined into the logits; empty if unknown."""
     try:
         return list(find_heads(model, None, example))
     except ModelError:
@@ -79,7 +78,7 @@ def joined_heads(model: nn.Module, example: Tensor | None = None) -> list[str]:
 
 
 def _of_a_library(model: nn.Module) -> bool:
-    """Whether the class itself, not only one of its ancestors, is a library's: its names can be relied on."""
+    """Whether the class itself, not only a base class, is a library's, so that its names are reliable."""
     return type(_uncompiled(model)).__module__.partition(".")[0] in _LIBRARIES
 
 
@@ -89,7 +88,7 @@ def _uncompiled(model: nn.Module) -> nn.Module:
 
 
 def _by_convention(model: nn.Module) -> dict[str, nn.Linear] | None:
-    """The head by timm's method, or by the usual names."""
+    """Find the head with `get_classifier`, or by the usual names."""
     getter = getattr(model, "get_classifier", None)
     if callable(getter):
         classifier = getter()
@@ -107,7 +106,7 @@ def _by_convention(model: nn.Module) -> dict[str, nn.Linear] | None:
 
 
 def _descend(model: nn.Module, modules: dict[str, nn.Module]) -> dict[str, nn.Linear]:
-    """The linear layers themselves, or the last ones inside containers: several, if they are equally wide."""
+    """The linear layers themselves, or the last ones inside containers (all that have the same width)."""
     found: dict[str, nn.Linear] = {}
     for name, module in modules.items():
         inside = [(f"{name}.{sub}", child) for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
@@ -121,7 +120,7 @@ def _descend(model: nn.Module, modules: dict[str, nn.Module]) -> dict[str, nn.Li
 
 
 def _doubtful(model: nn.Module, found: dict[str, nn.Linear]) -> bool:
-    """Whether other layers may have a part in the answer, or not all of these: only a run can tell."""
+    """Whether other layers may contribute to the logits, or some of these may not: only a run can tell."""
     last = next(reversed(found.values()))
     beside = [child for child in _uncompiled(model).children() if isinstance(child, nn.Linear)]
     more = any(child.out_features == last.out_features and child not in found.values() for child in beside)
@@ -134,10 +133,10 @@ def _doubtful(model: nn.Module, found: dict[str, nn.Linear]) -> bool:
 def _by_running(
     model: nn.Module, expected: dict[str, nn.Linear] | None, example: Tensor | None
 ) -> dict[str, nn.Linear]:
-    """The linear layer whose output is the answer, or the expected ones if their outputs together are."""
+    """The linear layer that produces the logits, or the expected ones if they do so together."""
     names = _linear_layers(model)
     if not names:
-        _by_convention(model)  # it may know why
+        _by_convention(model)  # may raise a more specific error
         raise HeadNotFoundError(f"{_kind(model)} has no Linear layer: neotta adapts classifiers that end in one")
     seen = _run(model, names, example)
     if seen is None:
@@ -158,12 +157,12 @@ def _by_running(
                 f"name one with head={found[0]!r}, or all of them with head={found}"
             )
         raise AmbiguousHeadError(
-            f"{_kind(model)} computes its answer from several Linear layers together ({_some(found)}): "
+            f"{_kind(model)} computes its logits from several Linear layers ({_some(found)}): "
             f"if all of them should be re-centered, name them with head={found}"
         )
     _by_convention(model)
     raise HeadNotFoundError(
-        f"the answer of {_kind(model)} is not that of a Linear layer: if one should be re-centered all the same, "
+        f"the output of {_kind(model)} is not that of a Linear layer: if one should be re-centered anyway, "
         f"name it with head='...' (linear layers: {_some(names.values())})"
     )
 
@@ -171,16 +170,16 @@ def _by_running(
 def _unseen(
     model: nn.Module, names: dict[nn.Module, str], expected: dict[str, nn.Linear] | None
 ) -> dict[str, nn.Linear]:
-    """What can be said of a model that could not be run on a blank image."""
+    """Raise the error for a model that cannot be run on a blank image."""
     _by_convention(model)
     if expected is not None and _of_a_library(model):
         raise AmbiguousHeadError(
-            f"the answer of {_kind(model)} may come from several Linear layers ({_some(names.values())}): "
-            f"name them, as in head={list(expected)}, or give a batch of images as example=..."
+            f"the output of {_kind(model)} may come from several Linear layers ({_some(names.values())}): "
+            f"name them, for example head={list(expected)}, or pass a batch of images as example=..."
         )
     raise HeadNotFoundError(
         f"the head of {_kind(model)} was not recognised: name it with head='...' "
-        f"(linear layers: {_some(names.values())}), or give a batch of images as example=..."
+        f"(linear layers: {_some(names.values())}), or pass a batch of images as example=..."
     )
 
 
@@ -189,12 +188,12 @@ def _linear_layers(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def _run(model: nn.Module, layers: Iterable[nn.Module], example: Tensor | None) -> Trace | None:
-    """Run on the example, or on a blank image of the first size that works; None if none does."""
+    """Run on the example, or on a blank image of the first size that works; None if none works."""
     inner = _uncompiled(model)
     if example is not None:
         try:
             return trace(inner, layers, example)
-        except Exception as error:  # whatever the model raises: it does not take such an input
+        except Exception as error:  # whatever the model raises for such an input
             raise HeadNotFoundError(f"{_kind(model)} could not be run on the example: {error}") from error
     for images in _blanks(inner):
         try:
@@ -205,7 +204,7 @@ def _run(model: nn.Module, layers: Iterable[nn.Module], example: Tensor | None) 
 
 
 def _blanks(model: nn.Module) -> list[Tensor]:
-    """Blank images of the sizes that a model may take; its own first, where it tells."""
+    """Blank images of the likely sizes, the one that the model declares first."""
     like = next(model.parameters())
     conv = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     told = [getattr(getattr(model, "patch_embed", None), "img_size", None)]
@@ -223,7 +222,7 @@ def _blanks(model: nn.Module) -> list[Tensor]:
 
 
 def _refuse_wrapped(model: nn.Module, name: str) -> None:
-    """Refuse a layer that is a part of something wrapped around a linear layer."""
+    """Raise an error if the layer is inside a wrapper of a linear layer."""
     parts = name.split(".")
     for end in range(1, len(parts)):
         parent = ".".join(parts[:end])
@@ -252,4 +251,4 @@ def _kind(module: nn.Module) -> str:
 
 def _some(names: Iterable[str], most: int = 8) -> str:
     names = list(names)
-    return ", ".join(map(repr, names[-most:])) + (f" and {len(names) - most} before them" if len(names) > most else "")
+    return ", ".join(map(repr, names[-most:])) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""NEO taken out of a model again: folded into the bias, for one stream alone, or as if it had never been there."""
+"""Remove NEO from a model: fold it into the bias, or restore the original."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import Model, adaptation, check_module, heads, mark, need_stream, original
 
-# What a folded layer stands in for. It is noted here and not in the layer, which is to be a plain one.
+# The module that each folded layer replaced. Kept here because a folded layer must be a plain one.
 _FOLDED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
 def fold(model: Model, *, stream: StreamId | None = None) -> Model:
-    """Write the centroid into the bias, b - W c, and put a plain `nn.Linear` in the head's place.
+    """Fold the centroid into the bias, b - W c, and replace the head by a plain `nn.Linear`.
 
-    The model answers as before, adapts no more, and costs exactly what it cost before `adapt`. `restore` still undoes
-    it, in the same process; to keep the adaptation state, `neotta.save` it first.
+    The model predicts as before, stops adapting, and costs exactly what it cost before `adapt`. `restore` undoes it in
+    the same process; to keep the adaptation state, call `neotta.save` first.
 
     Args:
         model: The adapted model.
-        stream: Whose centroid is written, if the model keeps one for each stream.
+        stream: The stream whose centroid is folded, for a model with streams.
 
     Raises:
-        InputError: No stream is named, or one that is not there.
+        InputError: No stream is given for a model with streams, or it does not exist.
         NotAdaptedError: The model has no NEO head.
-        UnsupportedModelError: NEO-BN normalises with each batch, which no fixed weights can do.
+        UnsupportedModelError: NEO-BN with the statistics of the current batch cannot be folded.
     """
     pairs = folded(model, stream)
     for new, plain in pairs.items():
@@ -43,7 +43,7 @@ def fold(model: Model, *, stream: StreamId | None = None) -> Model:
 
 
 def folded(model: nn.Module, stream: StreamId | None = None) -> dict[nn.Module, nn.Module]:
-    """The plain layers that `fold` puts in, by the layers they stand in for; the model stays as it is."""
+    """Return the plain layers for `fold`, by the layers they replace; the model is not changed."""
     need_stream(model, stream, "neotta.fold(model, stream='gate')")
     norms = [module for module in model.modules() if isinstance(module, AdaptiveNorm)]
     if any(norm.statistics == "batch" for norm in norms):
@@ -56,7 +56,7 @@ def folded(model: nn.Module, stream: StreamId | None = None) -> dict[nn.Module, 
 
 
 def _folded_norm(norm: AdaptiveNorm) -> nn.Module:
-    """A layer of the original kind whose stored statistics are the moving ones."""
+    """A layer of the original class whose running statistics are the moving ones."""
     plain = copy.copy(_stands_for(norm)) or norm
     plain._parameters = norm._parameters.copy()
     plain._buffers = {
@@ -66,10 +66,10 @@ def _folded_norm(norm: AdaptiveNorm) -> nn.Module:
 
 
 def restore(model: Model) -> Model:
-    """Take everything out again: the model is, bit for bit, as if `adapt` had never been called.
+    """Undo `adapt` and `fold`: the model is, bit for bit, the original.
 
     Raises:
-        NotAdaptedError: The model is neither adapted nor folded (copies of a folded model cannot be restored).
+        NotAdaptedError: The model is neither adapted nor folded (a copy of a folded model cannot be restored).
     """
     check_module(model)
     pairs: dict[nn.Module, nn.Module] = {}
@@ -90,17 +90,17 @@ def restore(model: Model) -> Model:
 
 
 def _follow(old: nn.Module, new: nn.Module) -> None:
-    """Move a module to where its folded stand-in is now, in device and dtype; its values stay its own."""
+    """Move a module to the device and dtype of the folded layer that replaced it; its values are kept."""
     like = next(new.parameters())
     old.to(device=like.device, dtype=like.dtype)
     old.training = new.training
 
 
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
-    """Ordinary heads with the centroid of one stream, by the heads they can stand in for; the model stays as it is.
+    """Return heads with the centroid of one stream, by the heads they replace; the model is not changed.
 
     Raises:
-        InputError: The model keeps no streams apart, or there is none of this name.
+        InputError: The model has no streams, or the stream does not exist.
     """
     need_stream(model, stream, "")
     asked = adaptation(model)._replace(streams=None)
@@ -111,5 +111,5 @@ def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
 
 
 def _stands_for(module: nn.Module) -> nn.Module | None:
-    """What a module stands in for, or None."""
+    """The module that this one replaced, or None."""
     return _FOLDED.get(module) or original(module)

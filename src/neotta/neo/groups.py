@@ -47,7 +47,7 @@ class SoleStream:
 
 
 def _latest(counts: Any) -> Any:
-    """The number of the last row that counts up to each row, (N,); -1 before the first."""
+    """Index of the last row that counts up to each row, (N,); -1 before the first."""
     xp = namespace(counts)
     numbers = xp.cumsum(xp.ones_like(counts, dtype=xp.int64), 0) - 1
     marked = xp.where(counts, numbers, -1)
@@ -55,7 +55,7 @@ def _latest(counts: Any) -> Any:
 
 
 class EachItsOwn:
-    """Each row is the only one of its stream."""
+    """Every row belongs to a different stream."""
 
     alone = True
 
@@ -84,7 +84,7 @@ class ManyStreams:
     """Rows belong to several streams.
 
     Args:
-        streams: The number of each row's stream, from 0 to `count` - 1.
+        streams: Index of each row's stream, from 0 to `count` - 1.
         count: Number of streams.
     """
 
@@ -95,7 +95,7 @@ class ManyStreams:
         self._count = count
 
     def total(self, values: Any) -> Any:
-        """Sums over the rows of each stream, (N, ...) to (K, ...)."""
+        """Sum over the rows of each stream, (N, ...) to (K, ...)."""
         if isinstance(values, np.ndarray):
             sums = np.zeros((self._count, *values.shape[1:]), values.dtype)
             np.add.at(sums, self._streams, values)
@@ -103,7 +103,7 @@ class ManyStreams:
         return values.new_zeros(self._count, *values.shape[1:]).index_add_(0, _index(self._streams, values), values)
 
     def spread(self, values: Any) -> Any:
-        """The value of each row's stream, (K, ...) to (N, ...)."""
+        """Give each row the value of its stream, (K, ...) to (N, ...)."""
         return values[_index(self._streams, values)]
 
     def before(self, rows: Any, counts: Any, stored: Any) -> Any:
@@ -135,12 +135,12 @@ class ManyStreams:
         return [(_index(rows, like), _index(self._streams[rows], like)) for rows in map(np.array, turns)]
 
     def _chosen(self, places: Any, rows: Any, stored: Any) -> Any:
-        """Rows by number, or what is stored where the number is -1."""
+        """Rows by index, or what is stored where the index is -1."""
         index = _index(places, rows)
         return namespace(rows).where((index < 0)[:, None], stored, rows[index.clip(min=0)])
 
 
 def _index(numbers: Any, like: Any) -> Any:
-    """Whole numbers to index an array of the kind of `like`."""
+    """Convert integers to an index for arrays like `like`."""
     xp = namespace(like)
     return numbers if xp is np else xp.from_numpy(numbers).to(like.device)

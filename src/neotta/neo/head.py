@@ -1,4 +1,4 @@
-"""NEO as a layer: a linear head that subtracts the running mean of its input first.
+"""NEO as a layer: a linear head that first subtracts the running mean of its input.
 
 Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (ICLR 2026).
 """
@@ -29,23 +29,22 @@ Head = TypeVar("Head", bound="NEOHead")
 class NEOHead(nn.Linear):
     """A drop-in `nn.Linear` that re-centers its input: W (h - c) + b, c the running mean of h.
 
-    While `adapting` is on, each call first takes its batch into the memory and then answers with the new centroid.
-    `weight` and `bias` keep their names, so checkpoints of the plain layer load strictly; what is remembered is in
-    buffers that follow the module but stay out of its `state_dict` (save it with `neotta.save`).
+    While `adapting` is True, each call first adds its batch to the memory and then uses the new centroid. `weight` and
+    `bias` keep their names, so checkpoints of the plain layer load with `strict=True`. The memory is in buffers that
+    move with the module but are not in its `state_dict` (use `neotta.save`).
 
-    The memory is a `Centroid`, or a `StreamMemory` with one centroid for each stream: then c is that of the stream
-    that h comes from. Any leading dimensions are samples: for (B, T, d) every token counts, which is NEO on the mean of
-    the tokens.
+    The memory is a `Centroid`, or a `StreamMemory` with one centroid per stream; c is then that of the sample's stream.
+    All leading dimensions are samples: for (B, T, d) every token counts, which is NEO on the mean of the tokens.
 
     Args:
-        in_features: The length d of an embedding.
-        out_features: The number of classes C.
+        in_features: Length d of an embedding.
+        out_features: Number of classes C.
         bias: Whether there is a bias.
         weighting: `"sample"` or `"batch"`, see `Rule`.
-        alpha: Use a moving average instead (NEO-Continual).
-        debias: Correct its bias towards the zero start.
+        alpha: Weight of a new batch in a moving average (NEO-Continual).
+        debias: Correct the bias of the moving average towards its zero start.
         shrinkage: `None` or `"james-stein"`.
-        uniform_bias: Answer with 1/C in the place of the bias (NEO-MSE, for heads trained with squared error).
+        uniform_bias: Use 1/C instead of the bias (NEO-MSE, for heads trained with squared error).
     """
 
     adapting: bool
@@ -78,13 +77,13 @@ class NEOHead(nn.Linear):
         uniform_bias: bool = False,
         **rule: Any,
     ) -> Head:
-        """Make a head that shares the parameters, hooks and mode of an existing layer.
+        """Create a head that shares the parameters, hooks and mode of an existing layer.
 
         Args:
             linear: The layer.
-            memory: Where moments live; by default a new `Centroid`.
+            memory: Where the moments are kept; by default a new `Centroid`.
             uniform_bias: See the class.
-            **rule: Options of the centroid's rule by name, if no memory is given: see the class.
+            **rule: Options of the rule, if no memory is given: see the class.
         """
         head = cls.__new__(cls)
         nn.Module.__init__(head)
@@ -103,16 +102,16 @@ class NEOHead(nn.Linear):
     def variant(
         cls: type[Head], linear: nn.Linear, method: str, options: Options, memory: Memory | None = None
     ) -> Head:
-        """Make the head that a method of the NEO family needs."""
+        """Create the head of a variant of NEO."""
         if memory is None:
             memory = one_stream(linear.in_features, linear.out_features, rule_of(options), linear.weight.device)
         return cls.from_linear(linear, memory=memory, uniform_bias=method == "neo-mse")
 
     def alone(self, stream: StreamId) -> NEOHead:
-        """A head with a copy of one stream's centroid as its only one.
+        """Return a head whose only centroid is a copy of one stream's.
 
         Raises:
-            InputError: The head does not keep streams apart, or there is none of this name.
+            InputError: The head has no streams, or the stream does not exist.
         """
         memory = self.streams.centroid(stream)
         return NEOHead.from_linear(self, memory=memory, uniform_bias=self.uniform_bias)
@@ -121,7 +120,7 @@ class NEOHead(nn.Linear):
         self.memory = memory
         self.uniform_bias = uniform_bias
         self.adapting = True
-        # Batch-norm layers that adapt together with this head (NEO-BN); not its children.
+        # BatchNorm layers that adapt together with this head (NEO-BN); not its children.
         self.followers: list[Unregistered[AdaptiveNorm]] = []
 
     # ---- the layer
@@ -135,11 +134,11 @@ class NEOHead(nn.Linear):
         Returns:
             Logits, (..., C).
         """
-        modules: Any = self._modules  # as attributes of a module they would be searched for
+        modules: Any = self._modules  # faster than looking up attributes of a module
         weight: Any = self._parameters["weight"]
         flat = input
         if input.dtype is not weight.dtype or input.dim() != 2 or input.size(1) != self.in_features:
-            self._check(input)  # not always: a call costs more than the comparison
+            self._check(input)  # only then: a call costs more than the comparison
             flat = input.reshape(-1, self.in_features)
         samples = input.shape[0] if input.dim() > 1 else 1
         if modules["memory"].rule.space == "logits":
@@ -155,15 +154,15 @@ class NEOHead(nn.Linear):
         return _subtract(embeddings, self.centroid.value(torch.promote_types(embeddings.dtype, torch.float32)))
 
     def centre(self, dtype: torch.dtype | None = None, *, stream: StreamId | None = None) -> Tensor:
-        """A copy of the vector that is subtracted, (d,).
+        """Return a copy of the vector that is subtracted, (d,).
 
         Raises:
-            InputError: There are many streams and none is named, or there is no such stream.
+            InputError: No stream is given for a head with streams, or it does not exist.
         """
         return self.memory.centroid(stream).value(dtype)
 
     def classify(self, embeddings: Tensor) -> Tensor:
-        """The linear part alone, (..., d) to (..., C)."""
+        """Apply only the linear layer, (..., d) to (..., C)."""
         if not self.uniform_bias:
             return F.linear(embeddings, self.weight, self.bias)
         return F.linear(embeddings, self.weight) + 1.0 / self.out_features
@@ -173,55 +172,55 @@ class NEOHead(nn.Linear):
             return
         if input.shape[-1:] != (self.in_features,):
             raise InputError(
-                f"this head takes embeddings of {self.in_features} numbers, got a tensor of {tuple(input.shape)}"
+                f"expected embeddings of {self.in_features} numbers, got a tensor of shape {tuple(input.shape)}"
             )
         if not input.is_floating_point():
-            raise InputError(f"embeddings are floating point numbers, got {input.dtype}: convert them first")
+            raise InputError(f"expected floating point embeddings, got {input.dtype}: convert them first")
         if not torch.is_autocast_enabled(input.device.type):
             wanted = self.weight.dtype
-            raise InputError(f"this head is of {wanted}, got embeddings of {input.dtype}: convert them first")
+            raise InputError(f"the head is {wanted}, got embeddings of {input.dtype}: convert them first")
 
     # ---- the state
 
     @property
     def count(self) -> int:
-        """Number of samples seen, in all streams together."""
+        """Number of samples seen, in all streams."""
         return self.memory.total()
 
     @property
     def centroid(self) -> Centroid:
-        """The only centroid.
+        """The centroid.
 
         Raises:
-            InputError: There is one for each stream: see `streams`.
+            InputError: The head has one per stream: see `streams`.
         """
         if isinstance(self.memory, Centroid):
             return self.memory
-        raise InputError("this head keeps one centroid per stream: head.streams.centroid(stream) is a copy of one")
+        raise InputError("this head has one centroid per stream: head.streams.centroid(stream) returns a copy")
 
     @property
     def streams(self) -> StreamMemory:
         """The centroids of the streams.
 
         Raises:
-            InputError: There is only one centroid: see `centroid`.
+            InputError: The head has a single centroid: see `centroid`.
         """
         if isinstance(self.memory, StreamMemory):
             return self.memory
-        raise InputError("this model does not keep streams apart: adapt it with streams=True, or name no stream")
+        raise InputError("this model has no streams: adapt it with streams=True, or omit the stream")
 
     def reset(self, stream: StreamId | None = None) -> None:
-        """Forget everything, or what was learnt of one stream."""
+        """Forget everything, or one stream."""
         self.memory.reset(stream)
         for follower in self.followers:
             follower.module.reset()
 
     def freeze(self) -> None:
-        """Keep the centroid as it is: answer without adapting."""
+        """Stop adapting; the centroid stays as it is."""
         self._adapt(False)
 
     def unfreeze(self) -> None:
-        """Adapt again."""
+        """Resume adapting."""
         self._adapt(True)
 
     def _adapt(self, on: bool) -> None:
@@ -232,7 +231,7 @@ class NEOHead(nn.Linear):
     @torch.no_grad()
     @torch.inference_mode(False)
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
-        """A plain layer that answers as this one does now, or does now for one stream: the bias becomes b - W c."""
+        """Return a plain layer with the bias b - W c: it predicts as this head does now (for one stream)."""
         centre = self.centre(stream=stream)
         bias = self.bias.double() if self.bias is not None else self.weight.new_zeros(self.out_features).double()
         if self.uniform_bias:
@@ -246,7 +245,7 @@ class NEOHead(nn.Linear):
         return plain.train(self.training)
 
     def extra_repr(self) -> str:
-        """What stands between the brackets when the module is printed."""
+        """Arguments shown when the module is printed."""
         parts = [super().extra_repr()]
         if isinstance(self.memory.rule, MeanRule) and self.memory.rule.shrinkage:
             parts.append(f"shrinkage={self.memory.rule.shrinkage!r}")
@@ -264,7 +263,7 @@ def _subtract(embeddings: Tensor, centre: Tensor) -> Tensor:
 
 
 def _share_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Give a layer the very hooks of the one it stands in for: what is added or removed later counts for both."""
+    """Let two layers share the same hooks, including those added or removed later."""
     for name, value in vars(old).items():
         if "_hook" in name:
             new.__dict__[name] = value

@@ -1,4 +1,4 @@
-"""Memory: where the moments of a head live, one set for all samples or one for each stream."""
+"""Memory: where a head keeps its moments, one set for all samples or one per stream."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from neotta.neo.stream_ids import StreamId
 
 
 class Memory(nn.Module, ABC):
-    """What a head asks for the vectors that it subtracts.
+    """The moments of a head, from which it gets the vectors to subtract.
 
-    Every change and every reading of the whole holds a lock: threads that share a memory lose no update and never
-    read half of one. A compiled graph runs without the lock.
-
-    Where a method takes a `stream`, None stands for the only one, or for all of them, as it says.
+    Every change and every complete read holds a lock, so threads can share a memory. A compiled graph runs without it.
 
     Attributes:
-        features: The length of a row.
-        rule: From what is remembered to what is subtracted.
-        many: Whether one set of moments is kept for each stream.
+        features: Length of a row.
+        rule: How the vector to subtract is computed from the moments.
+        many: Whether there is one set of moments per stream.
     """
 
     many: ClassVar[bool]
@@ -41,29 +38,29 @@ class Memory(nn.Module, ABC):
 
     @abstractmethod
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
-        """Take in a batch of embeddings, or of logits, and return what to subtract from them.
+        """Add a batch of embeddings or logits and return what to subtract from them.
 
         Args:
-            rows: (N, d) or (N, C), as the rule wants them; N / samples consecutive rows belong to each sample.
+            rows: (N, d) or (N, C), depending on the rule; N / samples consecutive rows belong to each sample.
             samples: Number of samples in the batch.
-            bias: The bias of the head, (C,).
-            adapt: Whether the batch is taken in; if not, nothing changes.
+            bias: Bias of the head, (C,).
+            adapt: Whether to add the batch; if not, nothing changes.
 
         Returns:
-            The centroid (d,), or one for each row (N, d), in float32 or better.
+            The centroid (d,), or one per row (N, d), in float32 or better.
         """
 
     @abstractmethod
     def centroid(self, stream: StreamId | None = None) -> OneStreamMemory:
-        """A copy of a stream's centroid.
+        """Return a copy of a stream's centroid; without streams, of the only one.
 
         Raises:
-            InputError: There is no such stream, or none is named and there are many.
+            InputError: The stream does not exist, or none is given for a memory with streams.
         """
 
     @abstractmethod
     def put(self, centroid: OneStreamMemory, stream: StreamId | None = None) -> None:
-        """Set a stream's centroid."""
+        """Set a stream's centroid; without streams, the only one."""
 
     @abstractmethod
     def reset(self, stream: StreamId | None = None) -> None:
@@ -71,15 +68,15 @@ class Memory(nn.Module, ABC):
 
     @abstractmethod
     def total(self) -> int:
-        """Number of samples seen, in all streams together."""
+        """Number of samples seen, in all streams."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that is remembered, by name."""
+        """Return a copy of the whole state by name."""
 
     @abstractmethod
     def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Raise an error unless `state` is one that `load_state` takes.
+        """Check that `load_state` accepts a state.
 
         Raises:
             StateMismatchError: It belongs to another model or method.
@@ -87,18 +84,18 @@ class Memory(nn.Module, ABC):
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by what `state` returned; if it does not fit, an error and no change."""
+        """Load what `state` returned; if it does not fit, raise an error and change nothing."""
 
     @abstractmethod
     def blank(self) -> OneStreamMemory:
-        """An empty centroid of the kind that each stream has."""
+        """Return an empty centroid with the same rule."""
 
     def guard(self) -> AbstractContextManager[Any]:
-        """The lock; nothing in a compiled graph, where there are no locks."""
+        """The lock; in a compiled graph, a null context."""
         return nullcontext() if is_compiling() else self._lock
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:  # the copy is made of buffers that no thread changes
+        with self._lock:  # no thread may change the buffers while they are copied
             buffers = {name: None if buffer is None else buffer.clone() for name, buffer in self._buffers.items()}
         return {**{name: value for name, value in self.__dict__.items() if name != "_lock"}, "_buffers": buffers}
 
@@ -108,15 +105,14 @@ class Memory(nn.Module, ABC):
 
 
 class OneStreamMemory(Memory):
-    """The moments of one stream, in buffers that move along with the model.
+    """The moments of one stream, in buffers that move with the model.
 
-    Whole numbers are int64, the others float64 (float32 on devices that have nothing better), whatever the dtype of
-    the model.
+    Integers are int64, the others float64 (float32 on devices without it), whatever the dtype of the model.
 
     Args:
-        features: The length of a row.
-        rule: From what is remembered to what is subtracted.
-        device: Where the buffers are.
+        features: Length of a row.
+        rule: How the vector to subtract is computed from the moments.
+        device: Device of the buffers.
     """
 
     many = False
@@ -127,19 +123,19 @@ class OneStreamMemory(Memory):
         super().__init__(features, rule)
         self._fields = rule.fields(features)
         real = widest(torch.device(device or "cpu"))
-        with torch.inference_mode(False):  # tensors made in inference mode could never be updated outside it
+        with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
             for name, field in self._fields.items():
                 dtype = torch.int64 if field.kind == "count" else real
                 value = torch.full(field.shape, field.start, dtype=dtype, device=device)
                 self.register_buffer(name, value, persistent=False)
 
     def moments(self) -> Any:
-        """The buffers themselves, as the rule's `State`: hold `guard()` while you use them."""
-        buffers: dict[str, Any] = self._buffers  # as attributes of a module they would be searched for
+        """The buffers themselves, not a copy, as the rule's `State`: hold `guard()` while using them."""
+        buffers: dict[str, Any] = self._buffers  # faster than looking up attributes of a module
         return self.rule.State(*(buffers[name] for name in self._fields))
 
     def value(self, dtype: torch.dtype | None = None) -> Tensor:
-        """A copy of the vector to subtract, (d,) or (C,)."""
+        """Return a copy of the vector to subtract, (d,) or (C,)."""
         with self.guard():
             centre: Tensor = self.rule.centre(self.moments())
             return centre.to(dtype or centre.dtype, copy=True)
@@ -149,18 +145,18 @@ class OneStreamMemory(Memory):
         return int(self.count)
 
     def blank(self) -> OneStreamMemory:
-        """An empty memory of the same kind, on the same device."""
+        """Return an empty memory with the same rule, on the same device."""
         return type(self)(self.features, self.rule, device=self.count.device)
 
     def centroid(self, stream: StreamId | None = None) -> OneStreamMemory:
-        """A copy of this memory."""
+        """Return a copy of this memory."""
         self._refuse(stream)
         copy = self.blank()
         copy.load_state(self.state())
         return copy
 
     def put(self, centroid: OneStreamMemory, stream: StreamId | None = None) -> None:
-        """Take over the state of another."""
+        """Copy the state of another memory."""
         self._refuse(stream)
         self.load_state(centroid.state())
 
@@ -174,15 +170,15 @@ class OneStreamMemory(Memory):
 
     def _refuse(self, stream: StreamId | None) -> None:
         if stream is not None:
-            raise InputError("this model does not keep streams apart: adapt it with streams=True, or name no stream")
+            raise InputError("this model has no streams: adapt it with streams=True, or omit the stream")
 
     @torch.no_grad()
     def merge(self, other: OneStreamMemory) -> None:
-        """Take in the state of another, as if its samples had come here.
+        """Add the samples of another memory, as if they had been seen here.
 
         Raises:
-            OptionError: A moving average cannot be merged: it depends on the order of its batches.
-            StateMismatchError: The two count in different ways or differ in size.
+            OptionError: One of them is a moving average, which depends on the order of its batches.
+            StateMismatchError: They differ in size or rule.
         """
         if not (self.rule.mergeable and other.rule.mergeable):
             raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
@@ -195,15 +191,15 @@ class OneStreamMemory(Memory):
             self.rule.merge(self.moments(), new)
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of the buffers by name."""
+        """Return a copy of the buffers by name."""
         with self.guard():
             return {name: buffer.detach().clone() for name, buffer in self.named_buffers()}
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Raise an error unless `state` has the entries and shapes of this memory."""
+        """Check that `state` has the entries and shapes of this memory."""
         mine = dict(self.named_buffers())
         if mine.keys() != state.keys():
-            raise StateMismatchError(f"a centroid consists of {sorted(mine)}, got {sorted(state)}")
+            raise StateMismatchError(f"expected the entries {sorted(mine)}, got {sorted(state)}")
         for name, buffer in mine.items():
             if buffer.shape != state[name].shape:
                 here, there = tuple(buffer.shape), tuple(state[name].shape)
@@ -211,7 +207,7 @@ class OneStreamMemory(Memory):
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned; either all of it or, with an error, nothing."""
+        """Load what `state` returned; if it does not fit, raise an error and change nothing."""
         self.check_state(state)
         with self.guard():
             for name, buffer in self.named_buffers():
@@ -219,7 +215,7 @@ class OneStreamMemory(Memory):
 
     @torch.inference_mode(False)
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> OneStreamMemory:
-        """Follow the module to another device, but not to a narrower dtype."""
+        """Move to another device, but keep the dtype."""
         device = fn(torch.empty(0, device=self.count.device)).device
         real = widest(device)
         for name, buffer in self._buffers.items():
@@ -232,5 +228,5 @@ class OneStreamMemory(Memory):
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """The best floating point format of a device."""
+    """The most precise floating point dtype of a device."""
     return torch.float32 if device.type == "mps" else torch.float64

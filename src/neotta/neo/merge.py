@@ -1,4 +1,4 @@
-"""Merging what several machines, devices or nights have learnt into one state, exactly."""
+"""Merge adaptation states exactly."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from neotta.neo.variants import VARIANTS, mergeable, rule_of
 
 
 def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State:
-    """Merge states of one model, as if all their samples had come to one machine.
+    """Merge states of one model exactly, as if one model had seen all their samples.
 
-    The order does not matter, and merged states can be merged again. Streams of the same id become one stream. A sample
-    contained in several states is counted several times: merge what was gathered apart.
+    The order does not matter, and merged states can be merged again. Streams with the same id are merged. A sample
+    contained in several states is counted several times.
 
     ```python
     neotta.merge(["monday.safetensors", "tuesday.safetensors"]).save("week.safetensors")
@@ -32,16 +32,16 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
         states: Files written by `neotta.save`, adapted models, or merged states.
 
     Returns:
-        A state to `save(path)` or to give to `neotta.load`.
+        A state with a method `save(path)`, accepted by `neotta.load`.
 
     Raises:
         StateMismatchError: They belong to different models or methods.
-        OptionError: They hold moving averages, which depend on the order of the batches.
+        OptionError: They are moving averages, which depend on the order of the batches.
         StateFileError: A file is missing or damaged.
     """
     read = [_read(state) for state in states]
     if not read:
-        raise InputError("there is nothing to merge: give at least one state")
+        raise InputError("nothing to merge: pass at least one state")
     (first, about), source = read[0]
     for state, name in read[1:]:
         _check(about, state.about, source, name)
@@ -62,16 +62,18 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
 
 
 def _read(state: str | os.PathLike[str] | State | nn.Module) -> tuple[State, str]:
-    """A state, and what to call it in a message."""
+    """Read a state; also return its name for messages."""
     if isinstance(state, State):
         return state, "a merged state"
     if isinstance(state, nn.Module):
         return state_of(state), f"the state of a {type(state).__name__}"
     if not isinstance(state, str | os.PathLike):
-        raise InputError(f"a state to merge is a file, an adapted model or a merged state, got {type(state).__name__}")
+        raise InputError(f"expected a file, an adapted model or a merged state, got {type(state).__name__}")
     found = read_state(state)
     if found.about.get("kind") != "model":
-        raise StateMismatchError(f"{os.fspath(state)!r} holds the state of an adapter: only those of models are merged")
+        raise StateMismatchError(
+            f"{os.fspath(state)!r} contains the state of an adapter: only states of models can be merged"
+        )
     return found, repr(os.fspath(state))
 
 
@@ -80,14 +82,14 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
         "heads": "other head weights",
         "method": "another method",
         "options": "other options",
-        "streams": "one centroid per stream, or without",
+        "streams": "a different setting of streams (one centroid per stream)",
     }.items():
         if (mine.get(key) or None) != (theirs.get(key) or None):
-            raise StateMismatchError(f"{other} cannot be merged with {one}: it was made with {what}")
+            raise StateMismatchError(f"{other} cannot be merged with {one}: it was saved with {what}")
 
 
 def _table(tensors: dict[str, Tensor], head: str, many: bool, rule: Rule) -> tuple[list[StreamId], Any]:
-    """The streams of one head, (S, ...) each; a single centroid is a single stream."""
+    """The streams of one head, (S, ...) each; a single centroid counts as one stream."""
     rows = [tensors[f"{head}.{key}"].cpu() for key in rule.State._fields]
     rows = [row.double() if row.is_floating_point() else row for row in rows]
     ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
@@ -95,7 +97,7 @@ def _table(tensors: dict[str, Tensor], head: str, many: bool, rule: Rule) -> tup
 
 
 def _merged(parts: list[tuple[list[StreamId], Any]], rule: Rule) -> tuple[list[StreamId], Any]:
-    """Add up tables by stream."""
+    """Merge tables by stream."""
     places: dict[StreamId, int] = {}
     for ids, _ in parts:
         for item in ids:

@@ -1,4 +1,4 @@
-"""Putting a module into a model in the place of another, for good or for the length of one call."""
+"""Replacing modules of a model, permanently or for one call."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ Kept = TypeVar("Kept", bound=nn.Module)
 
 
 class Unregistered(Generic[Kept]):
-    """Holds a module without making it part of another (a plain attribute would register it as a child)."""
+    """Holds a module without registering it as a child, as a plain attribute would."""
 
     def __init__(self, module: Kept) -> None:
         self.module = module
 
 
 class ModuleSwap:
-    """Exchanges modules of a model wherever they stand, and exchanges them back.
+    """Replaces modules of a model, wherever they occur, and puts them back.
 
-    Use it as a context manager for one call, or call `do` and `undo`. A module that stands in several places is
-    exchanged in all of them.
+    Use it as a context manager, or call `do` and `undo`.
     """
 
     def __init__(self, model: nn.Module, pairs: Mapping[nn.Module, nn.Module]) -> None:
@@ -34,7 +33,7 @@ class ModuleSwap:
         ]
 
     def do(self) -> None:
-        """Put the new modules in."""
+        """Insert the new modules."""
         for parent, name, _, new in self._places:
             parent._modules[name] = new
 
@@ -53,9 +52,9 @@ class ModuleSwap:
 
 
 def give_back(old: nn.Module, new: nn.Module) -> None:
-    """Hand the current parameters and buffers of a stand-in to the module it stood in for.
+    """Assign the current parameters and buffers of a replacement to the module it replaced.
 
-    They may be other tensors than before: the model may have moved, or a checkpoint may have been assigned.
+    The tensors may have changed: the model may have moved, or a checkpoint may have been assigned.
     """
     for name in old._parameters:
         old._parameters[name] = new._parameters[name]

@@ -1,8 +1,7 @@
-"""What is remembered of a stream: how many samples were seen, their mean, and how far they scatter about it.
+"""The moments of a stream: the number of samples, their mean and their scatter.
 
-Everything that updates, merges, subtracts or shrinks a mean is written here, once. The functions take NumPy arrays or
-torch tensors, of one stream or of a table of them (leading dimensions, one row for each stream), and do not import
-torch themselves.
+All arithmetic on means (update, merge, subtract, shrink) is here. The functions take NumPy arrays or torch tensors, of
+one stream or of a table of streams (leading dimensions, one row per stream), and do not import torch.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class Moments(NamedTuple):
     """The moments of one stream, or of a table of streams.
 
     Attributes:
-        count: Number of samples, (...), whole numbers.
-        batches: Number of batches that held any of them, (...).
-        rejected: Number of rows kept out because of NaN or Inf, (...).
+        count: Number of samples, (...), integers.
+        batches: Number of batches that contained any of them, (...).
+        rejected: Number of rows excluded because of NaN or Inf, (...).
         mean: Mean of the samples, (..., d).
-        scatter: Sum of squared distances to the mean, over all coordinates, (...); of a batch None if not tracked.
+        scatter: Sum of squared distances to the mean, over all coordinates, (...); may be None for a batch.
     """
 
     count: Any
@@ -49,7 +48,7 @@ class Groups(Protocol):
         """Sum over the rows of each stream, (N, ...) to (..., ...)."""
 
     def spread(self, values: Any) -> Any:
-        """Give each row the value of its stream, the inverse of `total` in shape."""
+        """Give each row the value of its stream, (..., ...) to (N, ...)."""
 
 
 class OneStream:
@@ -62,7 +61,7 @@ class OneStream:
         return values.sum(0)
 
     def spread(self, values: Any) -> Any:
-        """The same value for all rows, by broadcasting."""
+        """The same value for all rows (by broadcasting)."""
         return values
 
 
@@ -82,12 +81,12 @@ def summarise(
     variance: bool = False,
     squares: Squares = squares,
 ) -> Moments:
-    """The moments of a batch.
+    """Compute the moments of a batch.
 
     Args:
         rows: Samples, (N, d).
-        groups: Which stream they belong to.
-        finite: Which rows count, (N,) bool; None if all of them do.
+        groups: Which stream each row belongs to.
+        finite: Which rows count, (N,) bool; None for all.
         variance: Whether to compute the scatter.
         squares: Squared length of vectors, (..., d) to (...).
     """
@@ -105,9 +104,9 @@ def summarise(
 
 
 def combine(old: Moments, new: Moments, share: Any, squares: Squares = squares) -> None:
-    """Move `old`, in place, towards `new`, which gets this share, (...), of the mean.
+    """Add `new` to `old`, in place; `share`, (...), is the weight of `new` in the mean.
 
-    With the share of `proportion` this is exact: afterwards `old` describes the samples of both.
+    With the share from `proportion` this is exact: `old` then describes the samples of both.
     """
     count, batches, rejected, mean, scatter = old
     step = new.mean - mean
@@ -126,9 +125,9 @@ def proportion(old: Any, new: Any, like: Any) -> Any:
 
 
 def difference(now: Moments, before: Moments, by: str = "count") -> Moments:
-    """What has to be merged into `before` to give `now`.
+    """The moments that, merged into `before`, give `now`.
 
-    The division magnifies the rounding of the means, but merging the result again reduces it by the same factor.
+    The division magnifies the rounding error of the means, but merging the result reduces it by the same factor.
     """
     mine = as_real(getattr(before, by), now.mean)
     more = as_real(getattr(now, by) - getattr(before, by), now.mean)
@@ -149,7 +148,7 @@ def difference(now: Moments, before: Moments, by: str = "count") -> Moments:
 def shrink_factor(moments: Moments, squares: Squares = squares) -> Any:
     """The James-Stein factor max(0, 1 - s² / (n |mean|²)), (...), where s² is the total variance.
 
-    It is 0 for fewer than two samples and tends to 1.
+    It is 0 for fewer than two samples, and tends to 1.
     """
     xp = namespace(moments.mean)
     count, signal = as_real(moments.count, moments.mean), squares(moments.mean)
@@ -159,37 +158,37 @@ def shrink_factor(moments: Moments, squares: Squares = squares) -> Any:
 
 
 def moving_weight(batches: Any, alpha: float, like: Any) -> Any:
-    """How much of a moving average comes from data rather than from its zero start, (...): 1 - (1 - alpha)^batches."""
-    rate = math.log1p(-alpha) if alpha < 1.0 else -math.inf  # so that it is right for the smallest alpha too
+    """Weight of the data, as opposed to the zero start, in a moving average, (...): 1 - (1 - alpha)^batches."""
+    rate = math.log1p(-alpha) if alpha < 1.0 else -math.inf  # accurate for tiny alpha too
     weight = -namespace(like).expm1(_at_least_one(as_real(batches, like)) * rate)
     return namespace(like).where(weight > 0, weight, 1.0)
 
 
-# ---- what differs between NumPy and torch
+# ---- differences between NumPy and torch
 
 
 def namespace(array: Any) -> Any:
-    """The module that works on an array: numpy, or torch (which is loaded if there is a tensor)."""
+    """The module of an array: numpy, or torch (already imported if there is a tensor)."""
     return np if isinstance(array, (np.ndarray, np.generic)) else sys.modules["torch"]
 
 
 def as_real(count: Any, like: Any) -> Any:
-    """Whole numbers in the floating point format of `like`; Python's stay Python's, which is fastest."""
+    """Convert integers to the floating point dtype of `like`; a Python int becomes a float, which is fastest."""
     if isinstance(count, int):
         return float(count)
     return count.to(like.dtype) if hasattr(count, "to") else np.asarray(count, like.dtype)
 
 
 def _at_least_one(count: Any) -> Any:
-    """A count to divide by."""
+    """Clamp a count, to divide by it."""
     return max(count, 1.0) if isinstance(count, float) else count.clip(min=1)
 
 
 def _any(count: Any) -> Any:
-    """1 where there is anything, else 0."""
+    """1 where the count is positive, else 0."""
     return (count > 0) * 1
 
 
 def _column(values: Any) -> Any:
-    """Values of streams, (...), as factors of their vectors, (..., d)."""
+    """Add a trailing dimension, so that values (...) multiply vectors (..., d)."""
     return values if isinstance(values, float) else values[..., None]

@@ -1,4 +1,4 @@
-"""Batch normalisation with the statistics of the data at hand instead of the stored ones."""
+"""Batch normalisation with the statistics of the incoming data instead of the stored ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ Statistics = Literal["batch", "ema"]
 
 
 class AdaptiveNorm(_BatchNorm):
-    """A batch-norm layer that normalises with the current batch, or with a moving average of batches.
+    """A BatchNorm layer that normalises with the current batch, or with a moving average of batches.
 
-    The learned scale and shift are those of the layer it stands in for; so are the stored statistics, which stay in
-    the `state_dict` but are neither used nor changed. `"ema"` starts at the stored statistics and moves while
-    `adapting`. With a single value per channel there are no statistics: such a batch is normalised with the stored
-    ones, and a warning says so once.
+    It shares the learned scale and shift, and the stored statistics, with the layer it replaces; the latter stay in the
+    `state_dict` but are neither used nor changed. `"ema"` starts at the stored statistics and moves while `adapting`. A
+    batch with a single value per channel is normalised with the stored statistics, with one warning.
 
-    Make one with `adaptive_norm`: the class is derived from the layer's own, so that layers which do more than
-    normalise (timm's norm + activation) go on doing it.
+    Create it with `adaptive_norm`: its class derives from the layer's own, so that layers which do more than normalise
+    (timm's norm + activation) still do so.
     """
 
     statistics: Statistics
@@ -34,12 +33,12 @@ class AdaptiveNorm(_BatchNorm):
 
     @property
     def running_mean(self) -> Tensor | None:  # type: ignore[override]
-        """What the layer's own forward pass finds as its stored mean, (channels,)."""
+        """The mean that the layer's forward pass uses, (channels,)."""
         return self._in_use("running_mean")
 
     @property
     def running_var(self) -> Tensor | None:  # type: ignore[override]
-        """What the layer's own forward pass finds as its stored variance, (channels,)."""
+        """The variance that the layer's forward pass uses, (channels,)."""
         return self._in_use("running_var")
 
     def _in_use(self, name: str) -> Tensor | None:
@@ -63,14 +62,14 @@ class AdaptiveNorm(_BatchNorm):
         variance, mean = torch.var_mean(input.float() if input.dtype.itemsize < 4 else input, dims, unbiased=False)
         for name, new in (("ema_running_mean", mean), ("ema_running_var", variance)):
             kept = self._buffers[name]
-            if kept is not None:  # decided by tensors, not by Python, so that the layer can be compiled
+            if kept is not None:  # without branching in Python, so that the layer can be compiled
                 moved = torch.lerp(kept, new.to(kept.dtype), self.momentum_)
                 kept.copy_(torch.where(torch.isfinite(new).all(), moved, kept))
 
     def _stored(self, input: Tensor) -> Tensor:
         if input.numel() and not self._warned:
             self._warned = True
-            warn("one value per channel has no statistics: the stored ones of this batch-norm layer are used")
+            warn("a batch with one value per channel has no statistics: using the stored ones of this BatchNorm layer")
         self._fallback = True
         try:
             return super().forward(input)
@@ -78,24 +77,24 @@ class AdaptiveNorm(_BatchNorm):
             self._fallback = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # The class is made at run time: what is written is the class it is derived from, and how to derive it.
+        # The class is created at run time: pickle its base class, and how to derive from it.
         return _blank, (type(self).__bases__[1],), self.__dict__
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Go back to the stored statistics."""
+        """Reset to the stored statistics."""
         for name in ("running_mean", "running_var"):
             moving, stored = self._buffers.get(f"ema_{name}"), self._buffers[name]
             if moving is not None and stored is not None:
                 moving.copy_(stored)
 
     def moving(self) -> dict[str, Tensor]:
-        """The buffers that move while adapting; none for `"batch"`."""
+        """The buffers that change while adapting; none for `"batch"`."""
         return {name: buffer for name, buffer in self.named_buffers() if name.startswith("ema_")}
 
 
 def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum: float = 0.1) -> AdaptiveNorm:
-    """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks."""
+    """Create the replacement of a BatchNorm layer; it shares the layer's parameters, buffers and hooks."""
     own: Any = type(layer)
     kind = _derived(own)
     new = kind.__new__(kind)
@@ -106,7 +105,7 @@ def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum:
         statistics=statistics, momentum_=momentum, adapting=True, training=False, _fallback=False, _warned=False
     )
     if statistics == "ema":
-        with torch.inference_mode(False):  # tensors made in inference mode could never be updated outside it
+        with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
             for name in ("running_mean", "running_var"):
                 new.register_buffer(f"ema_{name}", layer._buffers[name].clone(), persistent=False)  # type: ignore[union-attr]
     stand_in: AdaptiveNorm = new
@@ -124,7 +123,7 @@ def _blank(kind: Any) -> Any:
 
 
 def norm_layers(model: nn.Module) -> list[tuple[str, _BatchNorm]]:
-    """The batch-norm layers of a model that keep statistics, by name."""
+    """The BatchNorm layers of a model that keep statistics, by name."""
     return [
         (name, module)
         for name, module in model.named_modules()

@@ -1,4 +1,4 @@
-"""Rules: how much a new batch counts, and which vector is subtracted in the end."""
+"""Rules: the weight of a new batch, and the vector that is subtracted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Shrinkage = Literal["james-stein"]
 
 
 class Field(NamedTuple):
-    """One of the numbers that are remembered of a stream.
+    """A field of the state of a stream.
 
     Attributes:
-        shape: Its shape for one stream.
-        kind: `"count"` is a whole number, `"real"` is kept in the best floating point format, `"narrow"` too, but in
+        shape: Shape for one stream.
+        kind: `"count"` is an integer; `"real"` has the most precise floating point dtype; so has `"narrow"`, but
             float32 in a table of many streams.
-        start: The value it starts from.
+        start: Initial value.
     """
 
     shape: tuple[int, ...]
@@ -32,11 +32,11 @@ class Field(NamedTuple):
 
 
 class Rule(ABC):
-    """From the moments of streams to the vectors that are subtracted.
+    """How the vectors to subtract are computed from the moments of streams.
 
     Attributes:
-        space: Whether rows are embeddings, before the head, or logits, after it.
-        State: What is remembered, a named tuple of arrays; `count`, `batches` and `rejected` are among them.
+        space: Whether rows are embeddings (the input of the head) or logits (its output).
+        State: The state, a named tuple of arrays that include `count`, `batches` and `rejected`.
     """
 
     space: ClassVar[Literal["embeddings", "logits"]]
@@ -49,19 +49,19 @@ class Rule(ABC):
 
     @abstractmethod
     def fields(self, size: int) -> dict[str, Field]:
-        """What is remembered of a stream of vectors of this length, in the order of `State`."""
+        """The fields of a stream of vectors of this length, in the order of `State`."""
 
     @abstractmethod
     def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
-        """Take in a batch.
+        """Add a batch.
 
         Args:
-            state: The moments of the streams of the batch, which may be changed.
+            state: The moments of the streams of the batch, which may be changed in place.
             rows: (N, d) or (N, C), in order of arrival.
             groups: Which stream each row belongs to.
-            finite: Which rows are finite, (N,); None if all are. The others change nothing but `rejected`.
-            bias: The bias of the head, (C,), if it has one.
-            adapt: Whether the batch is taken in; if not, the state stays as it is.
+            finite: Which rows are finite, (N,); None if all are. The others only change `rejected`.
+            bias: Bias of the head, (C,), if it has one.
+            adapt: Whether to add the batch; if not, the state does not change.
 
         Returns:
             The new state, and what to subtract from each row: (N, ...) or a shape that broadcasts to it.
@@ -73,12 +73,12 @@ class Rule(ABC):
 
     @abstractmethod
     def centre(self, state: Any) -> Any:
-        """The vector to subtract, (..., d) or (..., C); it may be the state's own array."""
+        """Return the vector to subtract, (..., d) or (..., C); it may be the state's own array."""
 
 
 @dataclass(frozen=True)
 class MeanRule(Rule):
-    """How a centroid is made of the moments of a stream.
+    """How a centroid is computed from the moments of a stream.
 
     - `weighting="sample"`: every sample counts equally (NEO);
     - `weighting="batch"`: every batch counts equally (the pseudo-code printed in the paper);
@@ -87,13 +87,13 @@ class MeanRule(Rule):
 
     Attributes:
         weighting: See above.
-        alpha: The weight of a new batch, in [0, 1], instead of `weighting`.
+        alpha: Weight of a new batch in a moving average, in [0, 1].
         debias: Divide the moving average by 1 - (1 - alpha)^t.
-        shrinkage: `"james-stein"` scales the mean down while few samples support it.
-        variance: Track the total variance, as shrinkage needs it.
+        shrinkage: `"james-stein"` scales the mean down while few samples have been seen.
+        variance: Track the total variance; shrinkage turns it on.
 
     Raises:
-        OptionError: The combination makes no sense.
+        OptionError: An option or combination is invalid.
     """
 
     space = "embeddings"
@@ -112,22 +112,22 @@ class MeanRule(Rule):
         if self.alpha is not None and not (number and 0.0 <= self.alpha <= 1.0):
             raise OptionError(f"alpha is {self.alpha!r}: expected a number between 0 and 1")
         if self.debias and self.alpha is None:
-            raise OptionError("debias belongs to the moving average: give alpha too")
+            raise OptionError("debias needs a moving average: set alpha too")
         if self.shrinkage not in (None, *get_args(Shrinkage)):
             raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None or 'james-stein'")
         if self.shrinkage is not None:
             object.__setattr__(self, "variance", True)
         if self.variance and (self.alpha is not None or self.weighting != "sample"):
             raise OptionError(
-                "shrinkage and variance go with weighting='sample' and no alpha: they need a count of samples"
+                "shrinkage and variance need weighting='sample' and no alpha, as they depend on the number of samples"
             )
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> MeanRule:
-        """A rule of options by name.
+        """Create a rule from options by name.
 
         Raises:
-            OptionError: There is no such option, or the combination makes no sense.
+            OptionError: An option is unknown, or the combination is invalid.
         """
         known = [field.name for field in fields(cls)]
         if unknown := [name for name in options if name not in known]:
@@ -136,7 +136,7 @@ class MeanRule(Rule):
 
     @property
     def by(self) -> str:
-        """What a mean weighs when it is merged: its samples or its batches."""
+        """The count that weights a mean when it is merged: samples or batches."""
         return "batches" if self.weighting == "batch" else "count"
 
     @property
@@ -146,7 +146,7 @@ class MeanRule(Rule):
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """The moments that the next answer depends on."""
+        """The moments that the next centroid depends on."""
         more = ["batches"] if self.debias or (self.alpha is None and self.weighting == "batch") else []
         return ("mean", "count", *more, *(["scatter"] if self.variance else []))
 
@@ -156,25 +156,25 @@ class MeanRule(Rule):
         return {**counts, "mean": Field((size,), "narrow"), "scatter": Field(())}
 
     def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
-        """Take in a batch of embeddings, and return the centroid of each row's stream."""
+        """Add a batch of embeddings, and return the centroid of each row's stream."""
         if adapt:
             new = moments.summarise(rows, groups, finite=finite, variance=self.variance)
             moments.combine(state, new, self.share(state, new))
         return state, groups.spread(self.centre(state))
 
     def share(self, old: Moments, new: Moments) -> Any:
-        """The share of the new mean that a batch gets, (...): 0 where it has no finite row."""
+        """Weight of a batch in the new mean, (...); 0 if it has no finite row."""
         if self.alpha is not None:
             return moments.as_real(new.batches, old.mean) * self.alpha
         return moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
 
     def merge(self, old: Moments, new: Moments, squares: Squares = moments.squares) -> None:
-        """Add the samples of `new` to `old`, in place, exactly as if they had come there."""
+        """Add the samples of `new` to `old`, in place and exactly."""
         share = moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
         moments.combine(old, new if self.variance else new._replace(scatter=None), share, squares)
 
     def centre(self, state: Moments, squares: Squares = moments.squares) -> Any:
-        """The vector to subtract, (..., d); it may be the state's own mean."""
+        """Return the vector to subtract, (..., d); it may be the state's own mean."""
         if self.shrinkage is not None:
             return state.mean * moments.shrink_factor(state, squares)[..., None]
         if self.debias and self.alpha is not None:

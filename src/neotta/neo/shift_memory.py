@@ -1,4 +1,4 @@
-"""NEO-Stream for one stream: what is remembered of its logits."""
+"""NEO-Stream for one stream."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from neotta.neo.rules import MeanRule, Rule
 
 
 class ShiftMemory(OneStreamMemory):
-    """The moments of logits over all time and over a window, and what is known of the labels."""
+    """The moments of logits over all time and over a window, and the state of the label prior."""
 
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
-        """Take in a batch of logits, (N, C), and return what to subtract from each row, (N, C)."""
+        """Add a batch of logits, (N, C), and return what to subtract from each row, (N, C)."""
         wide = torch.promote_types(rows.dtype, torch.float32)
         if rows.shape[0] == 0:
             return rows.to(wide)
@@ -38,10 +38,10 @@ class ShiftMemory(OneStreamMemory):
 def run_rule(
     rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool
 ) -> tuple[Any, Tensor]:
-    """Let a rule on logits take in a batch, in NumPy where that is quicker than torch: on the CPU.
+    """Add a batch with a rule on logits, in NumPy if on the CPU, where it is faster than torch.
 
     Returns:
-        The state afterwards and what to subtract, (N, C), both of the device.
+        The new state and what to subtract, (N, C), both on the device.
     """
     rows = rows.detach().to(state.mean.dtype)
     bias = rows.new_zeros(rows.shape[1]) if bias is None else bias.detach().to(rows)
@@ -49,14 +49,14 @@ def run_rule(
     if rows.device.type != "cpu" or is_compiling():
         return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt)
     if adapt and not bool(finite.all()):
-        warn(f"{int((~finite).sum())} of {len(finite)} rows of logits hold NaN or Inf: predicted, but not learnt from")
+        warn(f"{int((~finite).sum())} of {len(finite)} rows of logits contain NaN or Inf: predicted, but excluded")
     arrays = type(state)(*(column.numpy() for column in state))
     after, subtract = rule.take(arrays, rows.numpy(), groups, finite=finite.numpy(), bias=bias.numpy(), adapt=adapt)
     return type(state)(*map(torch.as_tensor, after)), torch.from_numpy(np.array(subtract))
 
 
 def one_stream(features: int, classes: int, rule: Rule, device: torch.device | str | None) -> OneStreamMemory:
-    """The memory of one stream that a rule needs, for a head of so many features and classes."""
+    """Create the memory of one stream for a rule and the size of a head."""
     if isinstance(rule, MeanRule):
         return Centroid(features, rule, device=device)
     return ShiftMemory(classes, rule, device)

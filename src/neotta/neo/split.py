@@ -1,4 +1,4 @@
-"""A classifier as two parts: an encoder that makes embeddings, and the linear head that reads them."""
+"""Split a classifier into an encoder and its linear head."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from neotta.neo.find_head import find_heads, joined_heads
 
 
 class Encoder(nn.Module):
-    """Images to embeddings: the input of the head, caught while the model runs.
+    """Computes embeddings: runs the model and captures the input of its head.
 
-    This is the same tensor for every architecture, whatever lies between the backbone and the head. The encoder
-    refers to the model; it does not copy it.
+    The encoder refers to the model; it does not copy it.
     """
 
     def __init__(self, model: nn.Module, head: nn.Linear) -> None:
@@ -25,7 +24,7 @@ class Encoder(nn.Module):
         self.head = head
 
     def forward(self, images: Tensor) -> Tensor:
-        """Encode images, (B, 3, H, W), as embeddings, (B, d)."""
+        """Encode images, (B, 3, H, W), to embeddings, (B, d)."""
         caught: list[Tensor] = []
         hook = self.head.register_forward_pre_hook(lambda module, args: caught.append(args[0]))
         try:
@@ -33,14 +32,14 @@ class Encoder(nn.Module):
         finally:
             hook.remove()
         if len(caught) != 1:
-            raise ModelError(f"the head was executed {len(caught)} times in one forward pass: once was expected")
+            raise ModelError(f"the head ran {len(caught)} times in one forward pass: expected once")
         if caught[0].dim() != 2:
-            raise ModelError(f"the head reads a tensor of {tuple(caught[0].shape)}: (batch, features) was expected")
+            raise ModelError(f"the input of the head has shape {tuple(caught[0].shape)}: expected (batch, features)")
         return caught[0]
 
 
 class Split(NamedTuple):
-    """The two parts of a classifier: `head(encoder(images))` are its logits."""
+    """The two parts of a classifier: `head(encoder(images))` gives the logits."""
 
     encoder: Encoder
     head: nn.Linear
@@ -51,21 +50,20 @@ def split(model: nn.Module, *, head: str | None = None, example: Tensor | None =
 
     Args:
         model: A classifier.
-        head: The name of the linear layer, if it cannot be found.
-        example: A batch of images to run the model with, if that is what it takes to find the head.
+        head: Name of the linear layer, if it cannot be found.
+        example: A batch of images to find the head with, if a blank image does not work.
 
     Raises:
         HeadNotFoundError: There is no linear head.
-        AmbiguousHeadError: Several layers could be it.
-        UnsupportedModelError: The answer comes from two heads, as in a distilled model.
+        AmbiguousHeadError: Several layers could be the head.
+        UnsupportedModelError: The model has several heads, as a distilled model does.
     """
     found = find_heads(model, head, example)
     joined = list(found) if head is None else joined_heads(model, example)
     if len(found) > 1 or (len(joined) > 1 and set(found) <= set(joined)):
         raise UnsupportedModelError(
-            f"the answer of {type(model).__name__} is made of {len(joined)} heads together ({', '.join(joined)}), each "
-            "with an embedding of its own: what works on one embedding cannot be used with it, but neotta.adapt "
-            "re-centers all of them"
+            f"{type(model).__name__} has {len(joined)} heads ({', '.join(joined)}), each with its own embedding: "
+            "methods that work on one embedding do not support it, but neotta.adapt re-centers all of them"
         )
     linear = next(iter(found.values()))
     return Split(Encoder(model, linear), linear)
@@ -73,7 +71,7 @@ def split(model: nn.Module, *, head: str | None = None, example: Tensor | None =
 
 @contextlib.contextmanager
 def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Put modules into evaluation mode for a while: dropout and stochastic depth off, batch-norm statistics fixed."""
+    """Put modules into evaluation mode inside a block."""
     training = [module for module in modules if module.training]
     for module in training:
         module.training = False

@@ -1,4 +1,4 @@
-"""Saving what an adapted model has learnt, a few kilobytes, and giving it to a model again."""
+"""Save and load the adaptation state of a model."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from neotta.neo.surgery import adaptation, check_module, heads, need_stream, sta
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
-    """Save the adaptation state of a model alone: its centroid, a few kilobytes.
+    """Save the adaptation state of a model: its centroid, a few kilobytes.
 
-    The file is safetensors. It appears at once and whole: if saving is interrupted, an older file stays as it was.
+    The safetensors file is written atomically.
 
     Args:
         model: The adapted model.
         path: The file.
-        stream: Save this stream alone, for a model that keeps one centroid per stream (else all are saved). What is
-            saved then is an ordinary state, as of a model that has seen nothing but this stream.
+        stream: Save only this stream of a model with streams; by default all of them. The result is an ordinary state,
+            as of a model that has seen only this stream.
 
     Raises:
         NotAdaptedError: The model is not adapted.
-        InputError: There is no such stream.
+        InputError: The stream does not exist.
     """
     state_of(model, stream=stream).save(path)
 
@@ -44,29 +44,29 @@ def load(
     strict: bool = True,
     stream: StreamId | None = None,
 ) -> None:
-    """Give a model the state that `save` wrote or `merge` returned.
+    """Load a state written by `save` or returned by `merge`.
 
-    A model that is not adapted yet is adapted as the file says. If anything is wrong, the model and its state
-    stay as they were.
+    A model that is not adapted yet is adapted as the state requires. On error, nothing changes.
 
     Args:
-        model: The model the state was saved from, or an equal one.
-        state: The file, or what `neotta.merge` returned.
-        strict: Refuse a state that was saved with other head weights. Turn this off to use it in another
-            precision or with a fine-tuned head.
-        stream: Give the state to this stream alone, of a model that keeps one centroid per stream.
+        model: The model the state was saved from, or a copy of it.
+        state: A file, or the result of `neotta.merge`.
+        strict: Raise an error if the head weights differ. Turn this off for another precision or a fine-tuned head.
+        stream: Load the state into this stream of a model with streams.
 
     Raises:
         StateFileError: The file is missing or damaged.
-        StateMismatchError: It belongs to another model or method.
+        StateMismatchError: The state belongs to another model or method.
     """
     check_module(model)
     source = "the state" if isinstance(state, State) else repr(os.fspath(state))
     tensors, about = state if isinstance(state, State) else read_state(state)
     if about.get("kind") != "model":
-        raise StateMismatchError(f"{source} holds the state of an adapter: use adapter.load(path)")
+        raise StateMismatchError(f"{source} contains the state of an adapter: use adapter.load(path)")
     if stream is not None and about.get("streams"):
-        raise StateMismatchError(f"{source} holds many streams: save one alone, neotta.save(model, path, stream=...)")
+        raise StateMismatchError(
+            f"{source} contains many streams: save one of them with neotta.save(model, path, stream=...)"
+        )
     was_adapted = bool(stand_ins(model))
     try:
         _adapt_like(model, about, many=stream is not None or bool(about.get("streams")))
@@ -82,7 +82,7 @@ def load(
 
 
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
-    """A copy of the adaptation state of a model, or of one of its streams."""
+    """Return a copy of the adaptation state of a model, or of one of its streams."""
     method, options, streams = adaptation(model)
     about = {
         "kind": "model",
@@ -103,7 +103,7 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
 
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool) -> None:
-    """Adapt a model as a state says; the number of streams held in memory stays the model's own."""
+    """Adapt a model as a state requires, keeping the model's own capacity and folder."""
     limits: dict[str, Any] = {"streams": True} if many else {}
     present = adaptation(model).streams if many and stand_ins(model) else None
     limits.update({} if present is None else present._asdict())
@@ -118,7 +118,7 @@ def _check(
     source: str,
     stream: StreamId | None,
 ) -> None:
-    """Refuse a state that does not fit, before anything changes."""
+    """Check that a state fits, before anything changes."""
     mine = {name: tensor.shape for name, tensor in _moving(model).items()}
     heads_of = {f"{name}.": neo.memory for name, neo in heads(model).items()}
     theirs = {name: t.shape for name, t in tensors.items() if not any(name.startswith(head) for head in heads_of)}
@@ -132,14 +132,14 @@ def _check(
         raise StateMismatchError(f"{source} belongs to another model: {error}") from error
     if strict and about["heads"] != _fingerprints(model):
         raise StateMismatchError(
-            f"{source} was saved with other head weights: it belongs to another model (load it with strict=False if "
-            "that is intended)"
+            f"{source} was saved with other head weights: it belongs to another model (pass strict=False to load it "
+            "anyway)"
         )
 
 
 @torch.no_grad()
 def _give(model: nn.Module, tensors: dict[str, Tensor], stream: StreamId | None) -> None:
-    """Write a state that fits into a model."""
+    """Copy a checked state into a model."""
     for name, tensor in _moving(model).items():
         tensor.copy_(tensors[name])
     for name, neo in heads(model).items():
@@ -150,7 +150,7 @@ def _give(model: nn.Module, tensors: dict[str, Tensor], stream: StreamId | None)
 
 
 def _target(memory: Memory, stream: StreamId | None) -> Memory:
-    """What a state is loaded into: the memory itself, or a centroid for one of its streams."""
+    """Where a state is loaded: the memory itself, or a new centroid for one of its streams."""
     return memory if stream is None else memory.blank()
 
 
@@ -160,11 +160,11 @@ def _part(tensors: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:
-    """The statistics that move along with the centroids (NEO-BN), by name."""
+    """The moving BatchNorm statistics (NEO-BN) by name."""
     norms = {name: module for name, module in model.named_modules() if isinstance(module, AdaptiveNorm)}
     return {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.moving().items()}
 
 
 def _fingerprints(model: nn.Module) -> dict[str, str]:
-    """A hash of the weights of every head."""
+    """Hash of the weights of every head."""
     return {name: fingerprint(dict(neo.named_parameters())) for name, neo in heads(model).items()}

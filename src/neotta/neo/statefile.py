@@ -1,4 +1,4 @@
-"""State files: a few tensors and what they belong to, in one safetensors file that is checked when it is read."""
+"""State files: tensors and their description in one safetensors file with a checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from neotta._files import atomic
 from neotta.errors import StateFileError
 
-if TYPE_CHECKING:  # the arrays below are read and written where torch is not installed
+if TYPE_CHECKING:  # arrays can be read and written without torch
     from torch import Tensor
 
 FORMAT = "neotta-state-2"
@@ -22,18 +22,18 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class State(NamedTuple):
-    """Tensors by name, and what they belong to."""
+    """Tensors by name, and their description."""
 
     tensors: dict[str, Tensor]
     about: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it; the file appears at once and whole."""
+        """Write the state to a file, atomically."""
         write_state(path, self.tensors, self.about)
 
 
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON description; the file appears at once and whole."""
+    """Write tensors and a JSON description, atomically."""
     from safetensors.torch import save_file
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -42,7 +42,7 @@ def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], abo
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-    """As `write_state`, without torch: the file is the same."""
+    """Same as `write_state`, without torch; the files are identical."""
     from safetensors.numpy import save_file
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -51,21 +51,21 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], abou
 
 
 def read_state(path: str | os.PathLike[str]) -> State:
-    """Read what `write_state` or `write_arrays` wrote.
+    """Read a file written by `write_state` or `write_arrays`.
 
     Raises:
-        StateFileError: The file is missing, damaged, or no state file.
+        StateFileError: The file is missing, damaged, or not a state file.
     """
     return State(*_read(path, "pt"))
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """As `read_state`, without torch."""
+    """Same as `read_state`, without torch."""
     return _read(path, "np")
 
 
 def fingerprint(tensors: Mapping[str, Tensor] | Mapping[str, Array]) -> str:
-    """A hash of names, shapes, dtypes and values; tensors and arrays of the same values have the same."""
+    """Hash of names, shapes, dtypes and values; the same for tensors and for arrays."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         dtype, shape, content = _plain(tensors[name])
@@ -84,7 +84,7 @@ def _plain(tensor: Tensor | Array) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def _header(tensors: Mapping[str, Tensor] | Mapping[str, Array], about: Mapping[str, Any]) -> dict[str, str]:
-    header = json.loads(json.dumps({"format": FORMAT, **about}))  # as it will be read
+    header = json.loads(json.dumps({"format": FORMAT, **about}))  # as it is read back
     return {"neotta": json.dumps({**header, "sha256": _checksum(tensors, header)})}
 
 
@@ -98,7 +98,7 @@ def _read(path: str | os.PathLike[str], framework: str) -> tuple[dict[str, Any],
             about = json.loads((file.metadata() or {}).get("neotta", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise StateFileError(f"{os.fspath(path)!r} is damaged or no safetensors file: {error}") from error
+        raise StateFileError(f"{os.fspath(path)!r} is damaged or not a safetensors file: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise StateFileError(f"{os.fspath(path)!r} was not written by neotta.save (format {FORMAT})")
     if about.pop("sha256", None) != _checksum(tensors, about):
@@ -107,5 +107,5 @@ def _read(path: str | os.PathLike[str], framework: str) -> tuple[dict[str, Any],
 
 
 def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:
-    """A hash of the tensors and of everything that is said about them."""
+    """Hash of the tensors and the description."""
     return hashlib.sha256(f"{fingerprint(tensors)} {json.dumps(header, sort_keys=True)}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A table with one row for each stream, whose least recently used rows can wait in a store."""
+"""A table with one row per stream; the least recently used rows can move to a store."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from neotta.neo.stream_ids import StreamId
 from neotta.neo.stream_store import StreamStore
 
 _FIRST = 64  # rows of a new table
-_EVICT = 256  # streams that go to the store together, at most
+_EVICT = 256  # maximum number of streams evicted together
 
 
 def record_type(fields: Mapping[str, Field]) -> np.dtype[Any]:
-    """The fields of a stream as a store keeps them."""
+    """The record type of a stream in a store."""
     kinds = {"count": "<i8", "real": "<f8", "narrow": "<f4"}
     return np.dtype([(name, kinds[field.kind], field.shape) for name, field in fields.items()])
 
 
 class StreamCache(nn.Module):
-    """The moments of streams, one row for each; the caller holds a lock.
+    """The moments of streams, one row each. Not thread-safe: the caller holds a lock.
 
-    The means are kept in float32: a million streams of 768 numbers take 3.1 GB. The table grows when it is full.
-    With a `capacity`, the least recently used streams go to `store` instead, and come back when they are met again.
-    No cost of a batch depends on how many streams there are.
+    Means are float32: a million streams of 768 numbers take 3.1 GB. The table grows when it is full. With a `capacity`,
+    the least recently used streams move to `store` instead, and come back when they are needed. The cost of a batch
+    does not depend on the number of streams.
 
     Args:
-        fields: What is remembered of a stream.
-        capacity: Number of streams held in memory at most.
-        store: Where the others are.
-        device: Where the table is.
+        fields: The fields of a stream.
+        capacity: Maximum number of streams in memory.
+        store: Holds the other streams.
+        device: Device of the table.
     """
 
     count: Tensor
@@ -52,17 +52,17 @@ class StreamCache(nn.Module):
     ) -> None:
         super().__init__()
         if (capacity is None) != (store is None):
-            raise OptionError("a capacity needs a folder for the streams beyond it, and a folder a capacity")
+            raise OptionError("capacity needs a folder for the other streams, and folder needs a capacity: set both")
         if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-            raise OptionError(f"capacity is {capacity!r}: expected a whole number, at least 1")
+            raise OptionError(f"capacity is {capacity!r}: expected an integer, at least 1")
         self.fields = dict(fields)
         self.capacity = capacity
         self.store = store
         self._clear(torch.device(device or "cpu"))
 
     def _clear(self, device: torch.device) -> None:
-        # The rows of the streams in memory, least recently used first. Row 0 is a reserved zero row: it answers for
-        # streams that were never seen.
+        # The rows of the streams in memory, least recently used first. Row 0 is a reserved zero row, for streams that
+        # were never seen.
         self._rows: OrderedDict[StreamId, int] = OrderedDict()
         self._free: list[int] = []
         self._next = 1
@@ -70,10 +70,10 @@ class StreamCache(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
         self._zero([0])
 
-    # ---- who is in memory
+    # ---- streams in memory
 
     def admit(self, ids: Sequence[StreamId], create: bool) -> list[int]:
-        """The rows of streams, brought into memory from the store or, if `create`, as new ones; 0 for the others."""
+        """Return the rows of streams, loaded from the store or, if `create`, new; 0 for unknown streams."""
         if self.capacity is not None:
             if len(ids) > self.capacity:
                 raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
@@ -94,7 +94,7 @@ class StreamCache(nn.Module):
         return [self._rows.get(item, 0) for item in ids]
 
     def _room(self, wanted: int, kept: int) -> list[int]:
-        """Rows for new streams; the last `kept` of those in use must not be given up for them."""
+        """Allocate rows for new streams; the `kept` most recently used streams are not evicted."""
         if self.capacity is not None and self.store is not None:
             needed = len(self._rows) + wanted - self.capacity
             if needed > 0:
@@ -108,13 +108,13 @@ class StreamCache(nn.Module):
         return rows_found
 
     def _evict(self, store: StreamStore, number: int) -> None:
-        """Move the least recently used streams to the store; they leave the memory when they are there."""
+        """Move the least recently used streams to the store; they leave memory once they are written."""
         oldest = list(islice(self._rows, number))
         store.write(oldest, _arrays(self._read([self._rows[item] for item in oldest])))
         self._free += [self._rows.pop(item) for item in oldest]
 
     def flush(self) -> None:
-        """Write the streams in memory to the store as well."""
+        """Write the streams in memory to the store."""
         if self.store is None:
             raise OptionError("these streams have no folder: save them with neotta.save(model, path)")
         self.store.write(list(self._rows), _arrays(self._read(list(self._rows.values()))))
@@ -122,8 +122,8 @@ class StreamCache(nn.Module):
     # ---- rows
 
     def _allocate(self, rows: int, device: torch.device) -> dict[str, Tensor]:
-        # Left unwritten, so that the system gives memory only for the rows in use, also while the table doubles.
-        # In inference mode the tensors could never be changed outside of it.
+        # Uninitialised, so that the system allocates memory only for the rows in use, also while the table grows.
+        # Tensors created in inference mode cannot be updated outside it.
         kinds = {"count": torch.int64, "real": widest(device), "narrow": torch.float32}
         with torch.inference_mode(False):
             return {
@@ -132,9 +132,9 @@ class StreamCache(nn.Module):
             }
 
     def _grow(self, needed: int) -> None:
-        """Make place for `needed` rows and more."""
-        # While it grows, the table is there twice. Memory of the host that was never written takes address space
-        # only, so there the table grows by big steps, the last one of which is early; fixed steps keep that sure.
+        """Grow the table to at least `needed` rows."""
+        # While it grows, the table exists twice. On the CPU, memory that was never written only takes address space, so
+        # the table grows in big steps, the last of which comes early.
         factor = 8 if self.count.device.type == "cpu" else 2
         rows = _FIRST
         while rows < needed:
@@ -143,7 +143,7 @@ class StreamCache(nn.Module):
             rows = min(rows, self.capacity + 1)
         try:
             new = self._allocate(rows, self.count.device)
-        except RuntimeError:  # more than the machine has in all
+        except RuntimeError:  # more than the machine has
             new = self._allocate(min(rows, needed + needed // 4), self.count.device)
         for name, old in self.named_buffers():
             new[name][: self._next] = old[: self._next]
@@ -165,7 +165,7 @@ class StreamCache(nn.Module):
             buffer.index_copy_(0, index, tensor.to(buffer))
 
     def rows(self, places: Tensor) -> list[Tensor]:
-        """A copy of these rows, (K, ...) for each field."""
+        """Return a copy of these rows, (K, ...) for each field."""
         return [getattr(self, name).index_select(0, places) for name in self.fields]
 
     def set_rows(self, places: Tensor, state: Iterable[Tensor]) -> None:
@@ -174,26 +174,26 @@ class StreamCache(nn.Module):
             buffer: Tensor = getattr(self, name)
             buffer.index_copy_(0, places, values.to(buffer.dtype))
 
-    # ---- the streams one by one, and all together
+    # ---- single streams, and all streams
 
     def counts(self) -> dict[StreamId, int]:
-        """Number of samples of each stream, those in the store too."""
+        """Number of samples of each stream, including the store."""
         counts = self.count[: self._next].tolist()
         stored = self.store.counts() if self.store else {}
         return {**stored, **{item: counts[row] for item, row in self._rows.items()}}
 
     def read(self, stream: StreamId) -> dict[str, Tensor] | None:
-        """A copy of one stream's state, (1, ...) each, or None if it was never seen."""
+        """Return a copy of a stream's state, (1, ...) each, or None if it was never seen."""
         self.admit([stream], create=False)
         return self._read([self._rows[stream]]) if stream in self._rows else None
 
     def write(self, stream: StreamId, state: Mapping[str, Tensor]) -> None:
-        """Set one stream's state, (1, ...) each."""
+        """Set a stream's state, (1, ...) each."""
         self.admit([stream], create=True)
         self._write([self._rows[stream]], state)
 
     def forget(self, stream: StreamId | None = None) -> None:
-        """Forget one stream, or all of them."""
+        """Delete one stream, or all."""
         if self.store is not None:
             self.store.delete(None if stream is None else [stream])
         if stream is None:
@@ -202,7 +202,7 @@ class StreamCache(nn.Module):
             self._free.append(self._rows.pop(stream))
 
     def everything(self) -> tuple[list[StreamId], dict[str, Tensor]]:
-        """The ids of all streams, those in the store too, and a copy of their state, (S, ...) each."""
+        """Return the ids of all streams, including the store, and a copy of their state, (S, ...) each."""
         ids = list(self._rows)
         state = self._read(list(self._rows.values()))
         if self.store is None:
@@ -214,7 +214,7 @@ class StreamCache(nn.Module):
         return ids + [stored[place] for place in asleep], state
 
     def replace(self, ids: Sequence[StreamId], state: Mapping[str, Tensor]) -> None:
-        """Take over what `everything` returned, in the place of all there is."""
+        """Replace all streams by what `everything` returned."""
         held = len(ids) if self.capacity is None else min(len(ids), self.capacity)
         if self.store is not None:
             rest = {name: tensor[held:] for name, tensor in state.items()}
@@ -227,7 +227,7 @@ class StreamCache(nn.Module):
     # ---- moving and copying
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamCache:
-        """Follow the module to another device, but not to another dtype."""
+        """Move to another device, but keep the dtype."""
         device = fn(torch.empty(0, device=self.count.device)).device
         if device != self.count.device:
             for name, rows in self._used().items():
@@ -236,19 +236,19 @@ class StreamCache(nn.Module):
         return self
 
     def _used(self) -> dict[str, Tensor]:
-        """A copy of the buffers without the rows that were never used."""
+        """Return a copy of the rows in use."""
         return {name: buffer[: self._next].clone() for name, buffer in self.named_buffers()}
 
     def __getstate__(self) -> dict[str, Any]:
         if self.store is not None:
             raise OptionError(
-                "streams with a folder cannot be copied: two models would write into one folder. Save them "
-                "(neotta.save) and load them into the other model"
+                "streams with a folder cannot be copied, as two models would write into one folder: use neotta.save, "
+                "and load the file into the other model"
             )
         return {**self.__dict__, "_buffers": self._used()}
 
     def extra_repr(self) -> str:
-        """What stands between the brackets when the module is printed."""
+        """Arguments shown when the module is printed."""
         limit = "" if self.capacity is None else f", capacity={self.capacity}"
         return f"{len(self._rows)} streams in memory{limit}"
 

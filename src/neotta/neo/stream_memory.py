@@ -1,4 +1,4 @@
-"""A centroid for each of many streams: updated and read in one step, without a loop over the streams."""
+"""One centroid per stream, updated and read without a loop over the streams."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from neotta.neo.stream_store import StreamStore
 
 
 class StreamMemory(Memory):
-    """Running means of embeddings, one for each stream.
+    """Running means of embeddings, one per stream.
 
-    Call the model inside `with neotta.streams(ids):`, one id for each sample of the batch; it may mix streams. A batch
-    answers for each stream exactly as a `Centroid` of that stream alone would, to the precision of float32, and counts
-    as one batch for each of its streams. A stream that was never seen and is not taken in gets a zero vector.
+    Call the model inside `with neotta.streams(ids):` with one id per sample; a batch may mix streams. For each stream,
+    the result equals that of a separate `Centroid`, to float32 precision; a batch counts as one batch for each of its
+    streams. Without adapting, a stream that was never seen gets a zero vector.
 
-    Sums are made in float64 (float32 on devices that have nothing better), the means are kept in float32. After n
-    updates such a mean is off by about 3e-8 √n of its size: 1e-6 after a thousand, 3e-5 after a million.
+    Sums are computed in float64 (float32 on devices without it), means are stored in float32. After n updates the
+    relative error of a mean is about 3e-8 √n: 1e-6 after a thousand, 3e-5 after a million.
 
-    `torch.compile` leaves this module out of its graphs, as finding the streams is the work of Python.
+    `torch.compile` leaves this module out of its graphs, because the streams are looked up in Python.
 
     Args:
-        features: The length d of an embedding.
-        rule: How a batch is taken in.
-        capacity: Number of streams held in memory at most.
-        store: Where the others are.
-        device: Where the table is.
+        features: Length d of an embedding.
+        rule: How batches are weighted.
+        capacity: Maximum number of streams in memory.
+        store: Holds the other streams.
+        device: Device of the table.
     """
 
     many = True
@@ -60,16 +60,16 @@ class StreamMemory(Memory):
     @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable imports the compiler at once: 1 s
     @torch.no_grad()
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
-        """Take in a batch of embeddings, (N, d), each into its stream, and return the centroid of each row, (N, d).
+        """Add each embedding, (N, d), to its stream, and return the centroid of each row, (N, d).
 
         Raises:
-            InputError: There are no stream ids, or not as many as samples.
+            InputError: There are no stream ids, or the wrong number of them.
             ModelError: The model is traced by `torch.export`.
         """
-        if torch.compiler.is_compiling():  # by torch.export, as torch.compile stays out of here
+        if torch.compiler.is_compiling():  # by torch.export: torch.compile is disabled here
             raise ModelError(
-                "a model with many streams cannot be traced: export one of them, neotta.fold(model, stream=...), or "
-                "neotta.save(model, path, stream=...) and load it into an ordinary model"
+                "a model with many streams cannot be traced: export one of them after neotta.fold(model, stream=...), "
+                "or save it with neotta.save(model, path, stream=...) and load it into a model without streams"
             )
         ids = current(samples)
         wide = torch.promote_types(rows.dtype, torch.float32)
@@ -88,79 +88,79 @@ class StreamMemory(Memory):
             return subtract.to(wide)
 
     def _take(self, state: Moments, rows: Tensor, groups: Groups, adapt: bool) -> tuple[Moments, Tensor]:
-        """Let the rule take in embeddings."""
-        # Sums are made wide. Where each stream has a single sample there is nothing to sum, and the float32 of the
-        # table does: what is stored is rounded once in either case.
+        """Add embeddings with the rule."""
+        # Sums need a wide dtype. If each stream has a single sample there is nothing to sum, and float32 suffices: the
+        # stored mean is rounded once in either case.
         wide = state.mean.dtype if groups.alone else state.scatter.dtype
         rows, state = rows.to(wide), state._replace(mean=state.mean.to(wide))
         finite = _finite(rows) if adapt else None
         return self.rule.take(state, rows, groups, finite=finite, bias=None, adapt=adapt)
 
-    # ---- the streams one by one
+    # ---- single streams
 
     def counts(self) -> dict[StreamId, int]:
-        """Number of samples of each stream, those on disk too."""
+        """Number of samples of each stream, including those on disk."""
         with self._lock:
             return self.cache.counts()
 
     def total(self) -> int:
-        """Number of samples of all streams together, those on disk too."""
+        """Number of samples of all streams, including those on disk."""
         return sum(self.counts().values())
 
     def centroid(self, stream: StreamId | None = None) -> OneStreamMemory:
-        """A copy of one stream's centroid.
+        """Return a copy of a stream's centroid.
 
         Raises:
-            InputError: There is no such stream, or none is named.
+            InputError: The stream does not exist, or none is given.
         """
         name = self._named(stream)
         with self._lock:
             state = self.cache.read(name)
         if state is None:
-            raise InputError(f"there is no stream {name!r}: it has not been seen")
+            raise InputError(f"there is no stream {name!r}: it was never seen")
         centroid = self.blank()
         centroid.load_state({key: tensor[0] for key, tensor in state.items()})
         return centroid
 
     def blank(self) -> OneStreamMemory:
-        """An empty centroid of the kind that each stream has."""
+        """Return an empty centroid with the same rule."""
         return one_stream(self.features, self.features, self.rule, self.cache.count.device)
 
     def put(self, centroid: OneStreamMemory, stream: StreamId | None = None) -> None:
-        """Set one stream's centroid."""
+        """Set a stream's centroid."""
         name = self._named(stream)
         with self._lock:
             self.cache.write(name, {key: tensor[None] for key, tensor in centroid.state().items()})
 
     def reset(self, stream: StreamId | None = None) -> None:
-        """Forget one stream, or all of them."""
+        """Forget one stream, or all."""
         with self._lock:
             self.cache.forget(None if stream is None else one(stream))
 
     def _named(self, stream: StreamId | None) -> StreamId:
         if stream is None:
-            raise InputError("this model keeps one centroid per stream: name one of them with stream=")
+            raise InputError("this model has one centroid per stream: name a stream with stream=")
         return one(stream)
 
-    # ---- all together
+    # ---- all streams
 
     def flush(self) -> None:
-        """Write the streams in memory to the disk as well; another process can then go on with the folder."""
+        """Write the streams in memory to disk, so that another process can later resume them."""
         with self._lock:
             self.cache.flush()
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of all streams, those on disk too, (S, ...) each, and their ids."""
+        """Return a copy of all streams, including those on disk, (S, ...) each, and their ids."""
         with self._lock:
             ids, state = self.cache.everything()
         return {**state, "ids": pack(ids)}
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Raise an error unless `state` has the entries and shapes of this table."""
+        """Check that `state` has the entries and shapes of this table."""
         mine = {**{name: tuple(rows.shape[1:]) for name, rows in self.cache.named_buffers()}, "ids": ()}
         theirs = {name: tuple(tensor.shape[1:]) for name, tensor in state.items()}
         if mine != theirs:
-            raise StateMismatchError(f"a memory of many streams consists of {mine} for each, got {theirs}")
+            raise StateMismatchError(f"expected the entries {mine} for each stream, got {theirs}")
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Replace all streams by what `state` returned."""
@@ -171,7 +171,7 @@ class StreamMemory(Memory):
 
 
 def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], Groups]:
-    """The distinct ids of a batch, and which of them each row belongs to; `repeat` rows follow one another."""
+    """Return the distinct ids of a batch, and the grouping of its rows (`repeat` consecutive rows per id)."""
     distinct = ids if len(set(ids)) == len(ids) else list(dict.fromkeys(ids))
     if distinct is ids and repeat == 1:
         return ids, EachItsOwn()
@@ -180,13 +180,13 @@ def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], 
 
 
 def _finite(rows: Tensor) -> Tensor | None:
-    """Which rows are finite, (N,), with a warning of the others; None if it is known that all are."""
+    """Which rows are finite, (N,), with a warning about the others; None if all are known to be."""
     on_host = rows.device.type == "cpu"
-    # The sum is finite only if everything is; looking at it would make another device wait.
+    # The sum is finite only if all rows are. Reading it would wait for another device.
     if on_host and math.isfinite(rows.sum().item()):
         return None
     finite = torch.isfinite(rows).all(dim=1)
     if on_host and not bool(finite.all()):
         bad = int((~finite).sum())
-        warn(f"{bad} of {len(finite)} embeddings hold NaN or Inf: predicted, but kept out of their streams")
+        warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf: predicted, but excluded from their centroids")
     return finite

@@ -1,4 +1,4 @@
-"""NEO-Stream as a rule: its options, what it remembers, and how a batch is taken in."""
+"""NEO-Stream as a rule."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FEWEST_CLASSES = 3  # with two, a shift and a label prior are one number
 
 @dataclass(frozen=True)
 class StreamRule(Rule):
-    """Re-centering that tells a shift of the domain from the labels of a stream.
+    """Re-centering that separates a shift of the domain from the labels of a stream.
 
     Attributes:
-        gate: Least skewness of the logits at which the two can be told apart: about three visible classes. Lower gains
-            more and harms more.
-        stay: Probability that the next label of a sticky stream is the last one again.
-        window: The short time scale, in label draws; None for all time alone.
-        prior: Use the order of the samples. False for samples whose order means nothing, such as shuffled requests.
+        gate: Minimum skewness of the logits at which the two can be separated: about three visible classes. A lower
+            value gains more and harms more.
+        stay: Probability that a sticky stream repeats its last label.
+        window: The short time scale, in label draws; None to use only all time.
+        prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
 
     Raises:
         OptionError: An option is out of range.
@@ -51,7 +51,7 @@ class StreamRule(Rule):
 
     @property
     def constants(self) -> Constants:
-        """What the functions on moments take."""
+        """The options as plain constants."""
         return Constants(float(self.gate), float(self.stay), self.window, self.prior)
 
     @property
@@ -60,7 +60,7 @@ class StreamRule(Rule):
         return True
 
     def fields(self, size: int) -> dict[str, Field]:
-        """The moments of both time scales, and what is known of the labels."""
+        """The moments of both time scales, and the state of the label prior."""
         starts = {"sticky": START, "last": 1.0 / size}
         return {
             name: Field(shape, "count" if name in COUNTS else "real", starts.get(name, 0.0))
@@ -68,7 +68,7 @@ class StreamRule(Rule):
         }
 
     def take(self, state: Any, rows: Any, groups: Any, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
-        """Take in a batch of logits, (N, C); with fewer than three classes nothing is subtracted."""
+        """Add a batch of logits, (N, C); with fewer than three classes nothing is subtracted."""
         xp = namespace(rows)
         if rows.shape[-1] < FEWEST_CLASSES:
             subtract = xp.zeros_like(rows)
@@ -87,7 +87,7 @@ class StreamRule(Rule):
         return state, subtract
 
     def merge(self, old: StreamMoments, new: StreamMoments) -> None:
-        """Add the moments of `new` to `old`, in place; the window, the labels and the last sample start anew."""
+        """Add the moments of `new` to `old`, in place; the window, the labels and the last sample are reset."""
         one_stream = old.weight.ndim == 1
         mine, theirs = (
             StreamMoments(*(column[None] for column in state)) if one_stream else state for state in (old, new)

@@ -1,4 +1,4 @@
-"""Streams on disk: where the least recently used ones wait until they are needed again."""
+"""Streams on disk: a store for those that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -20,47 +20,45 @@ from neotta.neo.stream_ids import StreamId
 
 FORMAT = "neotta-streams-2"
 FILE = "streams.sqlite"
-_AT_ONCE = 500  # ids of one query
+_AT_ONCE = 500  # ids per query
 
 Arrays = Mapping[str, Array]
 
 
 class StreamStore(Protocol):
-    """What a memory of many streams needs of the place where the others wait.
+    """The interface of a store.
 
-    `None` where a method takes ids stands for all of them. When a method returns, what it did is permanent; if it
-    raises, nothing has changed.
+    `ids=None` means all streams. When a method returns, its changes are permanent; if it raises, nothing has changed.
     """
 
     def read(self, ids: Sequence[StreamId] | None = None) -> tuple[list[StreamId], dict[str, Array]]:
-        """Read those of the streams that are there: their ids, and their fields, (n, ...) each."""
+        """Read the streams that exist: their ids, and their fields, (n, ...) each."""
 
     def write(self, ids: Sequence[StreamId], fields: Arrays, *, replace: bool = False) -> None:
-        """Write streams; with `replace`, in the place of all that are there."""
+        """Write streams; with `replace`, delete all others."""
 
     def delete(self, ids: Sequence[StreamId] | None = None) -> None:
-        """Forget streams."""
+        """Delete streams."""
 
     def counts(self) -> dict[StreamId, int]:
         """Number of samples of each stream."""
 
 
 class SqliteStore:
-    """Streams in an SQLite database in a folder (write-ahead log, one transaction for each change).
+    """Streams in an SQLite database (write-ahead log, one transaction per change).
 
-    The database belongs to one model, and is written by one process at a time; others may read it. A change is on the
-    disk when the call returns; a process that dies in the middle leaves the state before it. Every stream has a
-    checksum.
+    The database belongs to one model. One process writes it at a time; others may read it; a forked child is refused.
+    A change is on disk when the call returns, and an interrupted one is rolled back. Every stream has a checksum.
 
     Args:
-        folder: The folder; it is made if it is not there.
-        record: The fields of a stream, as a NumPy record type; one of them is `count`.
-        owner: What the streams belong to; a database of another owner is refused.
+        folder: Folder of the database; created if it does not exist.
+        record: The fields of a stream as a NumPy record type; one of them is `count`.
+        owner: Identifies the model; the database of another owner is refused.
 
     Raises:
-        StateFileError: The database is damaged, or another model or process is using it.
+        StateFileError: The database is damaged, or in use by another model or process.
         StateMismatchError: It belongs to another model or method.
-        StorageError: It cannot be made or written.
+        StorageError: It cannot be created or written.
     """
 
     def __init__(self, folder: str | os.PathLike[str], record: np.dtype[Any], owner: str) -> None:
@@ -77,7 +75,7 @@ class SqliteStore:
 
     def _prepare(self, owner: str) -> None:
         self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
+        self._database.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         with self._transaction() as run:
             run("CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
             run(
@@ -92,7 +90,7 @@ class SqliteStore:
             self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", mine.items())
 
     def read(self, ids: Sequence[StreamId] | None = None) -> tuple[list[StreamId], dict[str, Array]]:
-        """Read those of the streams that are there: their ids, and their fields, (n, ...) each."""
+        """Read the streams that exist: their ids, and their fields, (n, ...) each."""
         with self._translated():
             rows = self._all() if ids is None else self._some([json.dumps(item) for item in ids])
         found = [json.loads(key) for key, _ in rows]
@@ -100,7 +98,7 @@ class SqliteStore:
             if len(content) != self.record.itemsize + 4 or _checksum(key, content[:-4]) != content[-4:]:
                 raise StateFileError(
                     f"stream {item!r} in {str(self.folder)!r} is damaged: it does not match its checksum "
-                    f"(forget it with neotta.reset(model, stream={item!r}))"
+                    f"(delete it with neotta.reset(model, stream={item!r}))"
                 )
         records = np.frombuffer(b"".join(content[:-4] for _, content in rows), self.record)
         return found, {name: records[name] for name in self.record.names or ()}
@@ -117,7 +115,7 @@ class SqliteStore:
         return [(key, found[key]) for key in keys if key in found]
 
     def write(self, ids: Sequence[StreamId], fields: Arrays, *, replace: bool = False) -> None:
-        """Write streams, all of them or, with an error, none; with `replace`, in the place of all that are there."""
+        """Write streams, all or none; with `replace`, delete all others."""
         records = np.zeros(len(ids), self.record)
         for name in self.record.names or ():
             records[name] = fields[name]
@@ -127,7 +125,7 @@ class SqliteStore:
             self._database.executemany("INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", _rows(ids, records))
 
     def delete(self, ids: Sequence[StreamId] | None = None) -> None:
-        """Forget streams."""
+        """Delete streams."""
         with self._translated(), self._transaction() as run:
             if ids is None:
                 run("DELETE FROM streams")
@@ -136,7 +134,7 @@ class SqliteStore:
                 self._database.executemany("DELETE FROM streams WHERE id = ?", keys)
 
     def counts(self) -> dict[StreamId, int]:
-        """Number of samples of each stream in the folder."""
+        """Number of samples of each stream."""
         with self._translated():
             rows = self._database.execute("SELECT id, count FROM streams").fetchall()
         return {json.loads(key): count for key, count in rows}
@@ -154,22 +152,22 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise the package's own errors."""
+        """Convert errors of SQLite and the system to neotta's own; refuse a forked child."""
         if os.getpid() != self._process:
             raise StateFileError(
-                f"the streams in {str(self.folder)!r} were opened by another process, which forked this one: adapt the "
-                "model here again, with a folder of its own"
+                f"the streams in {str(self.folder)!r} were opened by the process that forked this one: adapt the model "
+                "again in this process, with another folder"
             )
         try:
             yield
         except (sqlite3.OperationalError, OSError) as error:
             raise StorageError(
-                f"the streams in {str(self.folder)!r} cannot be read or written: {error} (what was there is whole)"
+                f"the streams in {str(self.folder)!r} cannot be read or written: {error} (nothing was changed)"
             ) from error
         except sqlite3.DatabaseError as error:
             raise StateFileError(
-                f"the streams in {str(self.folder)!r} are damaged ({error}): take the folder from a backup, or delete "
-                "it to begin anew"
+                f"the streams in {str(self.folder)!r} are damaged ({error}): restore the folder from a backup, or "
+                "delete it to start again"
             ) from error
 
 
@@ -184,22 +182,22 @@ def _checksum(key: str, content: bytes) -> bytes:
 
 
 def _close(database: sqlite3.Connection, process: int) -> None:
-    if os.getpid() == process:  # a forked child must leave the files alone
+    if os.getpid() == process:  # a forked child must not touch the files
         database.close()
 
 
-_OPEN: set[Path] = set()  # folders that this process writes; locks of POSIX do not keep a process from itself
+_OPEN: set[Path] = set()  # folders in use by this process; POSIX locks do not exclude the same process
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes, and other models in this one, from writing into a folder.
+    """Lock a folder against other processes, and against other models in this one.
 
-    The lock is the kernel's: it ends with this process, even if that is killed, and is not passed on by a fork.
+    The kernel releases the lock when this process ends, even if it is killed. A fork does not inherit it.
     """
     place = folder.resolve()
     busy = StateFileError(
-        f"the folder of streams {str(folder)!r} is in use by another model or process: each needs its own"
+        f"the folder of streams {str(folder)!r} is in use by another model or process: use another folder"
     )
     if place in _OPEN:
         raise busy
@@ -209,7 +207,7 @@ def _locked(folder: Path) -> Iterator[None]:
             import fcntl
 
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows: SQLite's own locks keep the file whole
+        except ImportError:  # Windows: SQLite's own locks protect the file
             pass
         except OSError:
             raise busy from None

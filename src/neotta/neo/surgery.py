@@ -1,4 +1,4 @@
-"""What `adapt` puts into a model, and how it is found there again."""
+"""Insert NEO heads into a model, and find them again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class Streams(NamedTuple):
-    """One centroid per stream: the number of them held in memory at most, and the folder of the others."""
+    """Settings for one centroid per stream: the maximum number in memory, and the folder of the others."""
 
     capacity: int | None
     folder: str | None
 
 
 class Adaptation(NamedTuple):
-    """What `adapt` was asked for; every stand-in remembers it, and the module it stands in for."""
+    """Arguments of `adapt`, stored in every module that it inserts."""
 
     method: str
     options: Options
@@ -34,7 +34,7 @@ class Adaptation(NamedTuple):
 
 
 def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], asked: Adaptation) -> None:
-    """Exchange modules for good; each new one remembers what it stands in for."""
+    """Replace modules permanently; each new one remembers the module it replaces."""
     for old, new in pairs.items():
         mark(new, asked)
         new.__dict__["_original"] = Unregistered(old)
@@ -42,42 +42,42 @@ def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], asked: Adaptatio
 
 
 def mark(module: nn.Module, asked: Adaptation) -> None:
-    """Let a stand-in remember what it was made for."""
+    """Store the arguments of `adapt` in an inserted module."""
     module.__dict__["_adaptation"] = asked
 
 
 def stand_ins(model: nn.Module) -> list[nn.Module]:
-    """The modules that `adapt` has put into a model."""
+    """The modules that `adapt` inserted into a model."""
     return [module for module in model.modules() if "_adaptation" in module.__dict__]
 
 
 def original(module: nn.Module) -> nn.Module | None:
-    """What a module stands in for, or None."""
+    """The module that an inserted module replaced, or None."""
     kept: Unregistered[nn.Module] | None = module.__dict__.get("_original")
     return None if kept is None else kept.module
 
 
 def adaptation(model: nn.Module) -> Adaptation:
-    """How a model is adapted: the method and its options."""
+    """The arguments that a model was adapted with."""
     heads(model)
     asked: Adaptation = stand_ins(model)[0].__dict__["_adaptation"]
     return asked
 
 
 def check_module(model: Any) -> None:
-    """Refuse what is no module, with a hint for what `load_model` returns."""
+    """Raise an error if this is not a module, with a hint for what `load_model` returns."""
     if not isinstance(model, nn.Module):
         inner = isinstance(getattr(model, "model", None), nn.Module)
         raise ModelError(
-            f"expected a torch.nn.Module, got {type(model).__name__}{': give its .model' if inner else ''}"
+            f"expected a torch.nn.Module, got {type(model).__name__}{': pass its .model' if inner else ''}"
         )
 
 
 def heads(model: nn.Module) -> dict[str, NEOHead]:
-    """The NEO heads of an adapted model by name (two for a distilled model, else one).
+    """Return the NEO heads of an adapted model by name (two for a distilled model, otherwise one).
 
     Raises:
-        NotAdaptedError: The model has none.
+        NotAdaptedError: The model is not adapted.
     """
     check_module(model)
     found = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
@@ -87,11 +87,11 @@ def heads(model: nn.Module) -> dict[str, NEOHead]:
 
 
 def head(model: nn.Module) -> NEOHead:
-    """The NEO head of an adapted model.
+    """Return the NEO head of an adapted model.
 
     Raises:
-        NotAdaptedError: The model has none.
-        ModelError: It has several: see `heads`.
+        NotAdaptedError: The model is not adapted.
+        ModelError: It has several heads: see `heads`.
     """
     found = heads(model)
     if len(found) > 1:
@@ -100,25 +100,25 @@ def head(model: nn.Module) -> NEOHead:
 
 
 def reset(model: nn.Module, *, stream: StreamId | None = None) -> None:
-    """Forget everything an adapted model has learnt since `adapt`, or what it has learnt of one stream.
+    """Reset the adaptation state of a model, or of one stream.
 
     Raises:
-        InputError: A stream is named and the model does not keep streams apart.
+        InputError: A stream is given, but the model has no streams.
     """
     for neo in heads(model).values():
         neo.reset(stream)
 
 
 def need_stream(model: nn.Module, stream: StreamId | None, example: str) -> None:
-    """Refuse a model of many streams where one centroid is needed and no stream is named, and a name without streams.
+    """Check that a stream is given if, and only if, the model has streams.
 
     Args:
         model: The adapted model.
-        stream: The stream, if one is named.
-        example: What the caller should write.
+        stream: The stream, if one is given.
+        example: The call to suggest in the error.
     """
     for neo in heads(model).values():
         if stream is not None:
             _ = neo.streams
         elif neo.memory.many:
-            raise InputError(f"this model keeps one centroid per stream: name one of them, as in {example}")
+            raise InputError(f"this model has one centroid per stream: name a stream, for example {example}")

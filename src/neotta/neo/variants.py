@@ -1,4 +1,4 @@
-"""The variants of NEO that live in the head (and, for NEO-BN, in the batch-norm layers), with their options."""
+"""The variants of NEO and their options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NEOBNOptions(NEOOptions):
         description='"batch" normalises with the current batch, "ema" with a moving average that starts at the stored '
         "statistics.",
     )
-    momentum: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in that moving average.")
+    momentum: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in the moving average.")
 
 
 class NEOStreamOptions(Options):
@@ -59,7 +59,7 @@ VARIANTS: dict[str, type[Options]] = {
 
 
 def rule_of(options: Options) -> Rule:
-    """The rule that the options of a variant describe."""
+    """The rule described by the options of a variant."""
     given = options.given()
     if isinstance(options, NEOStreamOptions):
         return StreamRule(**given)

@@ -1,4 +1,4 @@
-"""Replicas of one model that share what they learn, for as long as they run."""
+"""Synchronisation of replicas while they run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neotta.errors import OptionError
 from neotta.neo.sync.board import Board, membership
 from neotta.neo.sync.synchronizer import Synchronizer
 
-# The synchronizer of each model, and how it was asked for.
+# The synchronizer of each model, and its settings.
 _SYNCED: WeakKeyDictionary[nn.Module, tuple[Synchronizer, tuple[object, ...]]] = WeakKeyDictionary()
 
 
@@ -26,25 +26,25 @@ def sync(
     world_size: int | None = None,
     name: str = "neotta",
 ) -> Synchronizer:
-    """Keep replicas of an adapted model equal: all processes of a group call this, then use their model as always.
+    """Synchronise replicas of an adapted model: call this in all processes of a group, then use the model as usual.
 
-    Called again in the same way, it returns the synchronizer that is there.
+    A second call with the same settings returns the existing synchronizer.
 
     Args:
         model: The adapted model, with the same state in all processes (freshly adapted, or loaded from one file).
-        every: Exchange after so many batches; with None, only when `now()` is called.
-        timeout: For how many seconds a replica is waited for. One that has published nothing new for so long is left
-            out of the waiting until it does. Choose more than `every` batches take on the slowest machine.
-        group: A group of torch.distributed; all processes by default.
-        store: A store of torch.distributed (`TCPStore`) to exchange through, in the place of that of the group. With
-            `rank` and `world_size`, no group is needed.
-        rank: Which replica this is, if there is no group.
-        world_size: How many replicas there are, if there is no group.
-        name: Tells several exchanges in one store apart.
+        every: Number of batches between exchanges; None to exchange only when `now()` is called.
+        timeout: Seconds to wait for a replica. One that publishes nothing for that long is not waited for until it
+            publishes again. Choose more than `every` batches take on the slowest machine.
+        group: A process group of torch.distributed; all processes by default.
+        store: A store of torch.distributed (`TCPStore`) to use instead of the group's. With `rank` and `world_size`, no
+            group is needed.
+        rank: Rank of this replica, if there is no group.
+        world_size: Number of replicas, if there is no group.
+        name: Prefix of the keys, to separate several exchanges in one store.
 
     Raises:
-        OptionError: The method or its options cannot be synchronized, or there is neither group nor store.
-        StateMismatchError: The replicas are of different models, or started from different states.
+        OptionError: The method or its options cannot be synchronised, or there is neither group nor store.
+        StateMismatchError: The replicas have different models or starting states.
     """
     settings = (every, timeout, group, store, rank, world_size, name)
     present, before = _SYNCED.get(model, (None, settings))
@@ -53,5 +53,5 @@ def sync(
         present = Synchronizer(model, Board(store, name, rank, members, timeout), every)
         _SYNCED[model] = present, settings
     elif before != settings:
-        raise OptionError("the model is synchronized already, with other settings: close() that first")
+        raise OptionError("the model is synchronised already, with other settings: close() its synchronizer first")
     return present

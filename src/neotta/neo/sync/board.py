@@ -1,4 +1,4 @@
-"""Where replicas publish their messages: the key-value store of torch.distributed, used so that nothing can hang."""
+"""Exchange of messages through the key-value store of torch.distributed, with timeouts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Result = TypeVar("Result")
 class Board:
     """A view of a store: each replica writes its own keys and reads those of the others.
 
-    No call takes longer than the timeout: where the store does not answer it is a `TimeoutError`; where it is gone,
-    the `RuntimeError` of torch.
+    No call takes longer than the timeout. A `TimeoutError` means that the store does not answer, a `RuntimeError` (from
+    torch) that it is gone.
 
     Args:
-        store: A store of torch.distributed, such as `TCPStore`.
-        name: What the keys start with.
-        rank: Which replica this is.
-        members: The ranks of all replicas.
-        timeout: In seconds.
+        store: A store of torch.distributed, for example a `TCPStore`.
+        name: Prefix of the keys.
+        rank: Rank of this replica.
+        members: Ranks of all replicas.
+        timeout: Seconds.
     """
 
     def __init__(self, store: Any, name: str, rank: int, members: Sequence[int], timeout: float) -> None:
@@ -32,15 +32,15 @@ class Board:
         self.others = tuple(member for member in members if member != rank)
 
     def publish(self, message: Message) -> None:
-        """Write this replica's message, in one step."""
+        """Write this replica's message atomically."""
         self._in_time(lambda: self.store.set(self._key(self.rank, message.round % 2), message.encode()))
 
     def mine(self) -> Message | None:
-        """The newest message of this rank: there is one if its process was started again."""
+        """The newest message of this rank, if its process was restarted."""
         return max(self._in_time(lambda: self._read(self.rank)), key=lambda message: message.round, default=None)
 
     def others_at(self, round: int | None = None) -> dict[int, Message]:
-        """The messages of the others: those of a round where they are there, else the newest."""
+        """The messages of the other replicas: those of this round if present, otherwise the newest."""
         found = self._in_time(lambda: {rank: self._read(rank) for rank in self.others})
         return {
             rank: max(messages, key=lambda message: (message.round == round, message.round))
@@ -49,17 +49,17 @@ class Board:
         }
 
     def _read(self, rank: int) -> list[Message]:
-        """What a replica has published for its last two rounds.
+        """The messages of a replica's last two rounds.
 
-        Two, because one that is fast may be a round ahead already, and all are to add up the same messages.
+        A fast replica may already be one round ahead, but all must add up the same messages.
         """
         keys = [self._key(rank, slot) for slot in (0, 1)]
         return [Message.decode(self.store.get(key)) for key in keys if self.store.check([key])]
 
     def leave(self, others: Sequence[int]) -> None:
-        """Say that everything is read, and wait until the others have said so, or the timeout is over.
+        """Announce that everything was read, and wait for the others to do so, or for the timeout.
 
-        The store may end with this process.
+        This process may own the store, which ends with it.
         """
         self._in_time(lambda: self.store.set(self._key(self.rank, "read"), b"1"))
         until = time.monotonic() + self.timeout
@@ -72,7 +72,7 @@ class Board:
         return f"{self.name}/{rank}/{slot}"
 
     def _in_time(self, call: Callable[[], Result]) -> Result:
-        """Call the store in a thread of its own, which may hang if the machine of the store does."""
+        """Call the store in a separate thread, which may hang if the store does."""
         results: list[Result] = []
         errors: list[Exception] = []
 
@@ -93,32 +93,30 @@ class Board:
 
 
 def membership(group: Any, store: Any, rank: int | None, world_size: int | None) -> tuple[Any, int, Sequence[int]]:
-    """The store to use, the rank of this process, and the ranks of all."""
+    """Return the store, the rank of this process and the ranks of all."""
     import torch.distributed as dist
 
     if rank is not None and world_size is not None and store is not None:
         if not 0 <= rank < world_size:
-            raise OptionError(f"rank is {rank}: with world_size={world_size} it lies between 0 and {world_size - 1}")
+            raise OptionError(f"rank is {rank}: with world_size={world_size}, expected 0 to {world_size - 1}")
         return store, rank, range(world_size)
     if rank is not None or world_size is not None:
-        raise OptionError(
-            "rank and world_size belong together, and to a store: give all three, or have a group of processes"
-        )
+        raise OptionError("rank, world_size and store must be given together; or use a process group")
     if not dist.is_available() or not dist.is_initialized():
         raise OptionError(
-            "there is no group of processes: call torch.distributed.init_process_group first, or give store, rank and "
+            "there is no process group: call torch.distributed.init_process_group first, or pass store, rank and "
             "world_size"
         )
     members = dist.get_process_group_ranks(group)
     if dist.get_rank() not in members:
-        raise OptionError(f"this process (rank {dist.get_rank()}) is not in the group of {members}")
+        raise OptionError(f"this process (rank {dist.get_rank()}) is not in the group {members}")
     return store or _store_of(dist.group.WORLD if group is None else group), dist.get_rank(), members
 
 
 def _store_of(group: Any) -> Any:
-    """The store that a group of processes was made with."""
+    """The store of a process group."""
     import torch.distributed as dist
 
     if hasattr(group, "get_group_store"):
         return group.get_group_store()
-    return dist.distributed_c10d._get_default_store()  # older versions of torch have no public name for it
+    return dist.distributed_c10d._get_default_store()  # no public name in older versions of torch

@@ -1,4 +1,4 @@
-"""What one replica has added to a centroid that several of them share, as a message to the others."""
+"""Messages between replicas: what each has added to the shared centroid."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from neotta.neo.rules import MeanRule
 
 @dataclass(frozen=True)
 class Message:
-    """What a replica publishes: everything it has ever taken in itself, never what others have.
+    """Everything a replica has seen itself, without what the others have seen.
 
-    So a message replaces the older ones of the same replica, and it does no harm to read one twice or late.
+    A message replaces the older ones of the same replica, so reading it late or twice is harmless.
 
     Attributes:
-        model: What model this belongs to; messages of others are refused.
-        start: What state the replica started from; it is the same for all.
-        epoch: How often the replicas were reset. Only the newest epoch counts.
-        round: The number of the exchange it was written for.
-        done: The replica will write no more.
-        own: What it has taken in.
+        model: Identifies the model; must be the same for all replicas.
+        start: Identifies the starting state; must be the same for all replicas.
+        epoch: Number of resets so far. Only the newest epoch counts.
+        round: Number of the exchange.
+        done: Whether this is the replica's last message.
+        own: The moments of what it has seen, by head.
     """
 
     model: str
@@ -38,19 +38,19 @@ class Message:
     own: Mapping[str, Mapping[str, Tensor]]
 
     def encode(self) -> bytes:
-        """The message as bytes (safetensors)."""
+        """Encode the message as bytes (safetensors)."""
         from safetensors.torch import save
 
         about = {name: getattr(self, name) for name in ("model", "start", "epoch", "round", "done")}
         tensors = {f"{head} {key}": tensor for head, part in self.own.items() for key, tensor in part.items()}
-        # JSON as a tensor: reading bytes back gives no metadata.
+        # JSON as a tensor, because safetensors loads no metadata from bytes.
         tensors["about"] = torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
         encoded: bytes = save(tensors)
         return encoded
 
     @classmethod
     def decode(cls, content: bytes) -> Message:
-        """Read what `encode` wrote."""
+        """Decode a message."""
         from safetensors.torch import load
 
         tensors = load(content)
@@ -68,13 +68,13 @@ def empty(like: Moments) -> Moments:
 
 
 def copied(moments: Moments | Mapping[str, Tensor]) -> Moments:
-    """A copy, on the CPU."""
+    """Return a copy on the CPU."""
     columns = moments if isinstance(moments, Moments) else Moments(**moments)
     return Moments(*(column.detach().to("cpu", copy=True) for column in columns))
 
 
 def summed(parts: Iterable[Moments], like: Moments, rule: MeanRule) -> Moments:
-    """Merge moments, always in the order given: equal numbers on every machine, to the last bit."""
+    """Merge moments in the given order, so that the result is bitwise equal on every machine."""
     total = empty(like)
     for part in parts:
         rule.merge(total, part)
@@ -82,14 +82,14 @@ def summed(parts: Iterable[Moments], like: Moments, rule: MeanRule) -> Moments:
 
 
 def gained(now: Moments, before: Moments, by: str) -> Moments:
-    """What has to be merged into `before` to give `now`.
+    """The moments that, merged into `before`, give `now`.
 
     Raises:
-        StateError: There is less now than before.
+        StateError: There are fewer samples than before.
     """
     if bool(now.count < before.count) or bool(now.batches < before.batches):
         raise StateError(
             f"the centroid had {int(before.count)} samples at the last exchange and has {int(now.count)} now: it was "
-            "reset or loaded meanwhile. Reset all replicas with neotta.sync(model).reset(), or close() it first"
+            "reset or loaded in between. Reset all replicas with neotta.sync(model).reset(), or close() it first"
         )
     return difference(now, before, by)

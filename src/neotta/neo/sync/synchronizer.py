@@ -1,10 +1,8 @@
-"""Replicas of one model on many machines that share what they learn.
+"""Synchronisation of the replicas of a model.
 
-Each replica publishes everything it has taken in itself, in one step, in the key-value store of torch.distributed, and
-adds up what the others have published. There are no collective operations: nothing waits for a machine that is gone
-for longer than a stated time, a machine that dies in the middle has published either its new message or its old one,
-and what it has published stays with the others. It works alike for groups of gloo and of nccl, as no tensor goes
-through them.
+Each replica publishes everything it has seen itself, atomically, in the key-value store of torch.distributed, and adds
+what the others have published. There are no collective operations, so a dead machine delays the others by one timeout
+at most, and what it has published is kept. It works with gloo and nccl alike.
 """
 
 from __future__ import annotations
@@ -31,24 +29,23 @@ from neotta.neo.variants import mergeable
 
 
 class Synchronizer:
-    """One replica's side of the exchange; made by `neotta.sync`.
+    """Synchronises one replica with the others; created by `neotta.sync`.
 
-    A healthy exchange takes milliseconds, and a machine that dies costs the others one timeout, once; whatever happens
-    to the machines and the store, `now()` returns within five timeouts. A machine takes with it at most what it has
-    taken in since the last exchange. One that starts again with the same rank finds in the store what it had published
-    before, and goes on from there.
+    An exchange takes milliseconds. A machine that dies delays the others once, by one timeout, and loses what it has
+    seen since the last exchange; restarted with the same rank, it resumes from what it had published. Whatever happens
+    to the machines and the store, `now()` returns within five timeouts.
 
     Attributes:
-        lost: The replicas that are not waited for at present.
-        alone: The store cannot be reached any more: this replica goes on by itself until `connect` gives a new one.
+        lost: Replicas that are currently not waited for.
+        alone: Whether the store is unreachable; the replica then continues alone until `connect`.
         closed: Whether `close` was called.
     """
 
     def __init__(self, model: nn.Module, board: Board, every: int | None) -> None:
         if every is not None and every < 1:
-            raise OptionError(f"every is {every}: exchange after one batch at least, or None for never by itself")
+            raise OptionError(f"every is {every}: expected at least 1, or None to exchange only with now()")
         if not board.timeout > 0:
-            raise OptionError(f"timeout is {board.timeout}: it is a number of seconds above 0")
+            raise OptionError(f"timeout is {board.timeout}: expected a number of seconds above 0")
         self._board = board
         self._turn = threading.Lock()
         self.lost: set[int] = set()
@@ -65,27 +62,27 @@ class Synchronizer:
         self._join()
         self._hook = None if every is None else _after_every(every, list(heads(model).values())[-1], self)
 
-    # ---- what the user calls
+    # ---- public methods
 
     def now(self) -> None:
-        """Exchange: afterwards all replicas that have come here hold the same centroid.
+        """Exchange: afterwards all replicas that have called this hold the same centroid.
 
         Raises:
-            StateMismatchError: Another replica is of another model, or started from another state.
-            StateError: The centroid was reset or loaded behind the synchronizer's back.
+            StateMismatchError: Another replica has another model or starting state.
+            StateError: The centroid was reset or loaded without the synchronizer.
         """
         with self._turn:
             self._exchange(last=False)
 
     def reset(self) -> None:
-        """Forget everything, here at once and in the other replicas with the next exchange."""
+        """Reset this replica now, and the others at the next exchange."""
         with self._turn:
             self._enter(self.epoch + 1)
 
     def close(self) -> None:
-        """Say the last word, and wait until all others have said theirs: then everybody holds everything.
+        """Publish the last message and wait for those of the others, so that all replicas end with the same state.
 
-        A replica that goes on publishing is waited for as long as it does. The model stays adapted.
+        A replica that keeps publishing is waited for. The model stays adapted.
         """
         with self._turn:
             if self._hook is not None:
@@ -97,14 +94,14 @@ class Synchronizer:
         self.closed = True
 
     def connect(self, store: Any) -> None:
-        """Go on with another store, after the first was lost; what was taken in meanwhile is kept."""
+        """Continue with another store after the first was lost; everything seen in between is kept."""
         with self._turn:
             self._board.store, self.alone, self.lost = store, False, set()
 
     # ---- the exchange
 
     def _join(self) -> None:
-        """Take up what is in the store already: messages of others, and of this rank if it was started again."""
+        """Read the existing messages: those of the others, and of this rank if it was restarted."""
         mine = self._board.mine()
         if mine is not None:
             self._check({self._board.rank: mine})
@@ -124,7 +121,7 @@ class Synchronizer:
         if self.alone:
             return
         try:
-            self.lost -= self._hear(self._board.others_at())  # it is back
+            self.lost -= self._hear(self._board.others_at())  # they are back
             self.round = max([self.round + 1, *(message.round for message in self._messages.values())])
             own = {head: state._asdict() for head, state in self._own.items()}
             self._board.publish(Message(self._model, self._start, self.epoch, self.round, last, own))
@@ -132,15 +129,15 @@ class Synchronizer:
         except (RuntimeError, OSError) as error:
             self.alone = True
             warnings.warn(
-                f"the store of the replicas cannot be reached ({error}): going on alone, with what is known of the "
-                "others; connect(store) gives a new one",
+                f"the store of the replicas cannot be reached ({error}): continuing alone, with what the others have "
+                "published; use connect(store) to set a new one",
                 RuntimeWarning,
                 stacklevel=3,
             )
         self._show()
 
     def _wait(self, last: bool) -> None:
-        """Read until every replica's message for this round is there, or no news has come from it for too long."""
+        """Wait until every replica has published its message for this round, or has timed out."""
         heard = dict.fromkeys(self._board.others, time.monotonic())
         pause = 0.001
         while True:
@@ -152,8 +149,8 @@ class Synchronizer:
             if late:
                 self.lost |= late
                 warnings.warn(
-                    f"no news from replica {', '.join(map(str, sorted(late)))} for {self._board.timeout:g} s: going on "
-                    "with what was published before",
+                    f"no news from replica {', '.join(map(str, sorted(late)))} for {self._board.timeout:g} s: "
+                    "continuing with what it had published before",
                     RuntimeWarning,
                     stacklevel=4,
                 )
@@ -167,7 +164,7 @@ class Synchronizer:
         return message is not None and (message.done or (message.round >= self.round and not last))
 
     def _hear(self, messages: Mapping[int, Message]) -> set[int]:
-        """Keep the messages of the others; returns the ranks that have moved on since."""
+        """Store the messages of the others; return the ranks whose round has changed."""
         self._check(messages)
         before = {rank: message.round for rank, message in self._messages.items()}
         self._messages.update(messages)
@@ -176,7 +173,7 @@ class Synchronizer:
     def _check(self, messages: Mapping[int, Message]) -> None:
         for rank, message in messages.items():
             if message.model != self._model:
-                raise StateMismatchError(f"replica {rank} of {self._board.name!r} is of another model or method")
+                raise StateMismatchError(f"replica {rank} of {self._board.name!r} has another model or method")
             if message.start != self._start:
                 raise StateMismatchError(
                     f"replica {rank} of {self._board.name!r} started from another state: reset the model, or load the "
@@ -186,14 +183,14 @@ class Synchronizer:
     # ---- the centroids
 
     def _take(self, head: str) -> None:
-        """Add what this replica's model has taken in since the last time to what it has taken in at all."""
+        """Add what this replica has seen since the last time to its own total."""
         centroid = self._centroids[head]
         now = copied(centroid.moments())
         centroid.rule.merge(self._own[head], gained(now, self._shown[head], centroid.rule.by))
         self._shown[head] = now
 
     def _show(self) -> None:
-        """Give the model the sum of all: where they started, and what each replica has taken in."""
+        """Set the model's centroid to the sum of the starting state and what each replica has seen."""
         newest = max([self.epoch, *(message.epoch for message in self._messages.values())])
         if newest > self.epoch:
             self._enter(newest)
@@ -204,7 +201,7 @@ class Synchronizer:
                 if message.epoch == self.epoch
             }
             with centroid.guard():
-                self._take(head)  # other threads may have gone on
+                self._take(head)  # other threads may have updated it
                 parts[self._board.rank] = self._own[head]
                 ordered = [self._base[head], *(parts[rank] for rank in sorted(parts))]
                 total = summed(ordered, self._base[head], centroid.rule)
@@ -212,7 +209,7 @@ class Synchronizer:
                 self._shown[head] = copied(centroid.moments())
 
     def _enter(self, epoch: int) -> None:
-        """Forget everything that belongs to an older epoch."""
+        """Enter a new epoch: forget everything older."""
         self.epoch = epoch
         for head, centroid in self._centroids.items():
             with centroid.guard():
@@ -222,22 +219,22 @@ class Synchronizer:
 
 
 def _shareable(model: nn.Module) -> dict[str, Centroid]:
-    """The centroids of a model by head, if they can be added up."""
+    """The centroids of a model by head, if they can be merged."""
     method, options, _ = adaptation(model)
     if any(neo.memory.many for neo in heads(model).values()):
-        raise OptionError("models with many streams are not synchronized: merge their saved states with neotta.merge")
+        raise OptionError("models with many streams cannot be synchronised: merge their saved states with neotta.merge")
     if not mergeable(options):
-        raise OptionError(f"a moving average ({method}) cannot be synchronized: it depends on the order of its batches")
+        raise OptionError(f"a moving average ({method}) cannot be synchronised: it depends on the order of its batches")
     return {name: neo.centroid for name, neo in heads(model).items()}
 
 
 def _after_every(every: int, head: NEOHead, synchronizer: Synchronizer) -> Any:
-    """Exchange after so many calls of a head; returns the handle to end it."""
+    """Exchange after every `every` calls of a head; return the handle of the hook."""
     calls = itertools.count(1)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def exchange_sometimes(module: nn.Module, args: object, output: object) -> None:
-        # Copies of the head, and the layer it stands in for, share its hooks.
+        # Copies of the head, and the layer it replaced, share its hooks.
         if module is head and head.adapting and next(calls) % every == 0:
             synchronizer.now()
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-import neotta
 from neotta.adapters.registry import METHODS
+from neotta.deploy.exporters import EXPORTERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,8 +21,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
     monkeypatch.chdir(tmp_path)
-    neotta.methods()
-    monkeypatch.setattr(METHODS, "_things", dict(METHODS._things))  # what a page registers is gone afterwards
+    for registry in (METHODS, EXPORTERS):
+        list(registry)  # loads the built-in ones
+        monkeypatch.setattr(registry, "_things", dict(registry._things))  # what a page registers is gone afterwards
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     network = nn.Sequential(OrderedDict(body=body, classes=nn.Linear(8, 5))).eval()

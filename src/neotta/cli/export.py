@@ -69,7 +69,7 @@ def export(
         adapt(loaded.model, method or "neo", **(pairs("option", option) or {}))
     chosen = None if stream is None else _stream(loaded.model, stream)
     write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)
-    checked = "checked against torch" if verify else "not checked"
+    checked = "checked against torch" if verify and form in ("folded", "adaptive") else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
     typer.echo(f"{out}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
 

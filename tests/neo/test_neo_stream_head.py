@@ -11,7 +11,7 @@ from support.stream_models import CLASSES, FEATURES, answer, batch, plain
 from torch import nn
 
 import neotta
-from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.errors import InputError, OptionError, StateMismatchError, UnsupportedModelError
 from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
 
@@ -175,3 +175,17 @@ def test_wrong_options_and_a_state_of_another_rule():
             adapted(**wrong)
     with pytest.raises(InputError, match="streams=True"):
         neotta.reset(adapted(), stream="a")
+
+
+def test_what_it_cannot_do_is_said():
+    from neotta.deploy import export
+
+    model = adapted()
+    with pytest.raises(InputError, match=r"no centroid of embeddings.*head\.centre"):
+        _ = neotta.head(model).centroid
+    with pytest.raises(OptionError, match=r"neo-stream cannot be synchronised.*neotta\.merge"):
+        neotta.sync(model, store=object(), rank=0, world_size=1)
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    with pytest.raises(UnsupportedModelError, match="no adaptive form"):
+        export(model, "never.onnx", form="adaptive", example=torch.zeros(1, 3, 2, 2), verify=False)

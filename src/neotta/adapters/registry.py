@@ -15,6 +15,7 @@ from neotta.adapters._inputs import Classes
 from neotta.adapters._methods import METHODS, AnyAdapter, register
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.neo import Recentering
+from neotta.adapters.neo_stream import NEOStream
 from neotta.adapters.stack import stack
 from neotta.errors import InputError, OptionError
 
@@ -29,7 +30,7 @@ def methods() -> dict[str, type[AnyAdapter]]:
     known = METHODS.available()
 
     def place(name: str) -> tuple[bool, bool, str]:
-        family = issubclass(known[name], Recentering)
+        family = issubclass(known[name], (Recentering, NEOStream))
         return name != "none", not family, "" if family else name
 
     return {name: known[name] for name in sorted(known, key=place)}

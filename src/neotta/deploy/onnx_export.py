@@ -48,10 +48,10 @@ def write_adaptive(job: ExportJob) -> None:
     """Write a model that keeps adapting: it takes and returns its state with every call."""
     images = _prepared(job)
     found = heads(job.model)
-    card = _card(job, "adaptive", found)
-    _refuse_norms(job.model)
     if any(neo.memory.rule.space == "logits" for neo in found.values()):
         raise UnsupportedModelError("neo-stream has no adaptive form yet: export it folded, or adapt with 'neo'")
+    card = _card(job, "adaptive", found)
+    _refuse_norms(job.model)
     with torch.no_grad(), evaluating(list(job.model.modules())):
         _write(_adaptive(job.model, found, card, images, job.opset), card, job, images)
 

@@ -58,6 +58,8 @@ def adapt(
         MissingExtraError: Ray is not installed.
     """
     method, options, _ = adaptation(model)
+    if any(neo.memory.rule.space == "logits" for neo in heads(model).values()):
+        raise OptionError(f"{method} depends on the order of its samples: use 'neo' on Ray")
     if not mergeable(options):
         raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' with Ray")
     _refuse_streams(model)

@@ -196,6 +196,8 @@ class NEOHead(nn.Linear):
         """
         if isinstance(self.memory, Centroid):
             return self.memory
+        if not self.memory.many:
+            raise InputError("this head keeps no centroid of embeddings: head.centre() is the shift of its logits")
         raise InputError("this head has one centroid per stream: head.streams.centroid(stream) returns a copy")
 
     @property

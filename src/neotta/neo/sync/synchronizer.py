@@ -223,6 +223,8 @@ def _shareable(model: nn.Module) -> dict[str, Centroid]:
     method, options, _ = adaptation(model)
     if any(neo.memory.many for neo in heads(model).values()):
         raise OptionError("models with many streams cannot be synchronised: merge their saved states with neotta.merge")
+    if any(neo.memory.rule.space == "logits" for neo in heads(model).values()):
+        raise OptionError(f"{method} cannot be synchronised: merge saved states with neotta.merge, or use 'neo'")
     if not mergeable(options):
         raise OptionError(f"a moving average ({method}) cannot be synchronised: it depends on the order of its batches")
     return {name: neo.centroid for name, neo in heads(model).items()}

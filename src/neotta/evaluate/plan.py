@@ -14,7 +14,7 @@ from neotta.errors import OptionError, suggestion
 Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
 SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
 """Protocols that score other samples than those adapted to: `held_out_samples` concerns only these."""
-Kind = Literal["iid", "few-classes", "imbalanced", "correlated"]
+Kind = Literal["iid", "few-classes", "imbalanced", "correlated", "real"]
 SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; after them come 1, 2, ..."""
 _TAIL, _BURSTS, _SEQUENCE = {"ratio"}, {"delta", "slots", "ratio"}, {"shuffle", "straddle"}
@@ -22,6 +22,7 @@ ORDER_OPTIONS: dict[tuple[str, str], set[str]] = {
     ("online", "iid"): set(),
     ("online", "imbalanced"): _TAIL,
     ("online", "correlated"): _BURSTS,
+    ("online", "real"): {"kind"},
     ("continual", "iid"): _SEQUENCE,
     ("continual", "imbalanced"): _SEQUENCE | _TAIL,
     ("continual", "correlated"): _SEQUENCE | _BURSTS,
@@ -251,6 +252,8 @@ def check_order(protocol: str, order: str, options: Mapping[str, Any]) -> None:
         if name not in known:
             what = f"the order {order!r} of the protocol {protocol!r} has no option {name!r}"
             raise OptionError(f"{what}: {suggestion(name, known)}")
+    if order == "real" and "kind" not in options:
+        raise OptionError("the order 'real' needs the option 'kind', such as kind=1-class (see docs/evaluating.md)")
     if order == "few-classes" and "classes" not in options:
         raise OptionError("the order 'few-classes' needs the option 'classes': the number of classes to adapt to")
 

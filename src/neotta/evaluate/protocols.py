@@ -88,6 +88,8 @@ def _online(run: Run, data: dict[str, ImageDataset]) -> Order:
     common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
     if run.order == "iid":
         return orders.iid(data, **common)
+    if run.order == "real":
+        return orders.real(data, **run.order_options, **common)
     make = orders.imbalanced if run.order == "imbalanced" else orders.correlated
     return make(data, **{**_DEFAULTS[run.order], **run.order_options}, **common)
 

@@ -1,0 +1,140 @@
+"""Streams as real cameras see them: few classes, bursts, a dominant class, repeated and frozen frames.
+
+Each kind orders the samples of one domain by their labels. A sample may come more than once, as a scene does in front
+of a camera. All randomness comes from (seed, domain), see `neotta.data.drawing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neotta.data.drawing import Indices, Skew, generator, take
+from neotta.errors import UnknownNameError
+
+Labels = NDArray[np.int64]
+Draw = Callable[[Labels, np.random.RandomState, int], Indices]
+
+MIXED = 256  # mixed samples before a stream becomes one-sided
+FROZEN = 100  # times a frozen frame is shown
+TAIL = 100.0  # how much more frequent the first class of a long tail is than the last
+
+
+def order(kind: str, labels: Labels, seed: int, domain: str, samples: int = -1) -> Indices:
+    """Order the samples of a domain.
+
+    Args:
+        kind: One of `KINDS`.
+        labels: Class of each sample, (N,).
+        seed: Seed of all drawing.
+        domain: Name of the domain.
+        samples: Number of entries; -1 for as many as the domain has samples.
+
+    Returns:
+        Positions, (samples,) or fewer where the kind has fewer samples to show.
+
+    Raises:
+        UnknownNameError: There is no such kind.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError("kind of stream", kind, KINDS)
+    wanted = take(len(labels), samples)
+    draw = KINDS[kind]
+    if isinstance(draw, Skew):
+        return draw.order(labels, seed, domain)[:wanted]
+    return np.asarray(draw(labels, generator(seed, domain, f"real {kind}"), wanted)[:wanted], dtype=np.int64)
+
+
+def _by_class(labels: Labels, random: np.random.RandomState) -> list[Indices]:
+    """The shuffled samples of each class, the classes in random order."""
+    classes = random.permutation(np.unique(labels))
+    return [random.permutation(np.flatnonzero(labels == each)) for each in classes]
+
+
+def _sorted(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+    return np.concatenate(_by_class(labels, random))
+
+
+def _neighbours(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+    """Classes in the order of their numbers, which puts similar ones side by side in ImageNet."""
+    return np.lexsort((random.random_sample(len(labels)), labels))
+
+
+def _classes(number: int) -> Draw:
+    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+        return random.permutation(np.concatenate(_by_class(labels, random)[:number]))
+
+    return draw
+
+
+def _in_turn(number: int | None) -> Draw:
+    """Classes take turns: all of them, or the first few."""
+
+    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+        members = _by_class(labels, random)[:number]
+        rows = [each[np.arange(wanted // len(members) + 1) % len(each)] for each in members]
+        return np.stack(rows, axis=1).ravel()
+
+    return draw
+
+
+def _mixed_then_one(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+    first = random.permutation(len(labels))[: min(MIXED, wanted // 2)]
+    one = _by_class(labels, random)[0]
+    return np.concatenate([first, one[np.arange(wanted - len(first)) % len(one)]])
+
+
+def _bursts(length: int) -> Draw:
+    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+        members = _by_class(labels, random)
+        chosen = [members[random.randint(len(members))] for _ in range(wanted // length + 1)]
+        return np.concatenate([random.choice(each, length) for each in chosen])
+
+    return draw
+
+
+def _dominant(share: float) -> Draw:
+    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+        one = _by_class(labels, random)[0]
+        anything = random.permutation(len(labels))[:wanted]
+        return np.where(random.random_sample(len(anything)) < share, random.choice(one, len(anything)), anything)
+
+    return draw
+
+
+def _repeated(times: int) -> Draw:
+    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+        return np.repeat(random.permutation(len(labels)), times)
+
+    return draw
+
+
+def _frozen_start(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+    mixed = random.permutation(len(labels))
+    return np.concatenate([np.repeat(mixed[:1], min(FROZEN, wanted // 2)), mixed[1:]])
+
+
+KINDS: dict[str, Draw | Skew] = {
+    "iid": Skew(),
+    "dirichlet-0.1": Skew(delta=0.1),
+    "dirichlet-0.01": Skew(delta=0.01),
+    "sorted": _sorted,
+    "neighbours": _neighbours,
+    "1-class": _classes(1),
+    "2-classes": _classes(2),
+    "5-classes": _classes(5),
+    "10-classes": _classes(10),
+    "long-tail": Skew(ratio=TAIL),
+    "mixed-then-1": _mixed_then_one,
+    "bursts-5": _bursts(5),
+    "bursts-100": _bursts(100),
+    "2-in-turn": _in_turn(2),
+    "all-in-turn": _in_turn(None),
+    "half-one-class": _dominant(0.5),
+    "mostly-one-class": _dominant(0.9),
+    "repeated-frames": _repeated(8),
+    "frozen-start": _frozen_start,
+}
+"""Kinds of real streams by name."""

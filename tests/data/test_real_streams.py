@@ -1,0 +1,59 @@
+"""Streams as real cameras see them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neotta.data import orders
+from neotta.data.real_streams import KINDS, order
+from neotta.errors import UnknownNameError
+
+LABELS = np.repeat(np.arange(12), 50)
+EVERY = pytest.mark.parametrize("kind", KINDS)
+
+
+@EVERY
+@given(seed=st.integers(0, 99), samples=st.sampled_from([-1, 1, 64, 300]))
+def test_an_order_depends_on_seed_and_domain_alone_and_shows_samples_of_the_domain(kind, seed, samples):
+    found = order(kind, LABELS, seed, "fog/5", samples)
+    assert np.array_equal(found, order(kind, LABELS, seed, "fog/5", samples))
+    assert 0 < len(found) <= (len(LABELS) if samples < 0 else samples)
+    assert 0 <= found.min() <= found.max() < len(LABELS)
+    if samples == 300:
+        assert not np.array_equal(found, order(kind, LABELS, seed, "snow/5", samples))
+
+
+def labels_of(kind, samples=-1):
+    return LABELS[order(kind, LABELS, 3, "fog/5", samples)]
+
+
+def test_each_kind_is_what_it_is_called():
+    assert len(labels_of("iid")) == 600
+    for number in (1, 2, 5, 10):
+        assert len(np.unique(labels_of(f"{number}-class" + "es" * (number > 1)))) == number
+    assert (np.diff(labels_of("sorted")) != 0).sum() == 11
+    assert np.array_equal(labels_of("neighbours"), LABELS)
+    assert len(np.unique(labels_of("mixed-then-1")[256:])) == 1
+    assert len(np.unique(labels_of("mixed-then-1")[:256])) == 12
+    assert all(len(set(part)) == 1 for part in labels_of("bursts-100").reshape(-1, 100))
+    assert all(len(set(part)) == 1 for part in labels_of("bursts-5").reshape(-1, 5))
+    assert len(set(labels_of("2-in-turn"))) == 2
+    assert (np.diff(labels_of("2-in-turn")) != 0).all()
+    assert all(len(set(part)) == 12 for part in labels_of("all-in-turn").reshape(-1, 12))
+    for kind, share in (("half-one-class", 0.5), ("mostly-one-class", 0.9)):
+        assert abs(np.bincount(labels_of(kind)).max() / 600 - share) < 0.1
+    assert all(len(set(part)) == 1 for part in order("repeated-frames", LABELS, 3, "fog/5").reshape(-1, 8))
+    assert len(set(order("frozen-start", LABELS, 3, "fog/5")[:100])) == 1
+    counts = np.bincount(labels_of("long-tail"))
+    assert counts.max() / counts.min() > 20
+
+
+def test_an_order_of_a_kind_can_be_saved_and_is_refused_if_unknown(tmp_path):
+    made = orders.real({"fog/5": LABELS}, kind="bursts-5", samples=64, seed=1, batch_size=16)
+    made.save(tmp_path / "o.json")
+    assert orders.Order.load(tmp_path / "o.json").hash() == made.hash()
+    with pytest.raises(UnknownNameError, match="did you mean 'bursts-5'"):
+        orders.real({"fog/5": LABELS}, kind="burst-5")

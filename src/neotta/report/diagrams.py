@@ -23,12 +23,25 @@ def heat_chart(
     names: Sequence[str],
     label: str,
     *,
+    columns: Sequence[str] | None = None,
     digits: int = 1,
     centre: float | None = None,
     x: str = "",
     y: str = "",
 ) -> Draw:
-    """A square matrix as coloured cells with their values; values above and below a centre differ in colour."""
+    """A matrix as coloured cells with their values; values above and below a centre differ in colour.
+
+    Args:
+        values: Rows of numbers.
+        names: Names of the rows.
+        label: What the numbers are.
+        columns: Names of the columns; those of the rows if not given.
+        digits: Decimals shown.
+        centre: The value between the two colours.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+    """
+    below = names if columns is None else columns
     matrix = np.asarray(values, dtype=float)
 
     def draw(canvas: Canvas) -> None:
@@ -38,7 +51,7 @@ def heat_chart(
             reach = float(np.nanmax(np.abs(matrix - centre))) or 1.0
             low, high, colours = centre - reach, centre + reach, "RdBu"
         image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=high, aspect="auto")
-        axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=7)
+        axes.set_xticks(range(len(below)), below, rotation=60, ha="right", rotation_mode="anchor", fontsize=7)
         axes.set_yticks(range(len(names)), names, fontsize=7)
         axes.tick_params(length=0)
         axes.set(xlabel=x, ylabel=y)

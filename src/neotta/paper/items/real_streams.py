@@ -1,0 +1,144 @@
+"""What each rule does on the streams that real cameras see; not a table of the paper."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from neotta.data.real_streams import KINDS
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.labels import Variant, labels
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import Record
+from neotta.paper.item import Case, Skip, item
+from neotta.paper.study import Setting
+from neotta.paper.tables import Rows
+from neotta.report.diagrams import heat_chart
+from neotta.report.grids import grid
+
+METHODS = ("neo", "neo:shrinkage=james-stein", "neo-continual", "neo-stream", "t3a", "lame")
+HURT = 1.0  # points of accuracy that count as harm
+BATCH = 16
+
+Cells = dict[str, dict[tuple[str, str], float]]
+"""Gain over the plain model in points, seeds averaged: by method, then by kind of stream and domain."""
+
+
+class Summary(NamedTuple):
+    """What a method does over many cells, in points.
+
+    Attributes:
+        mean: Mean gain.
+        worst: The worst cell.
+        hurt: Share of the cells that lose more than one point, in percent.
+        cells: Number of cells.
+    """
+
+    mean: float
+    worst: float
+    hurt: float
+    cells: int
+
+    @classmethod
+    def of(cls, gains: Iterable[float]) -> Summary:
+        """Sum up the gains of cells."""
+        values = list(gains)
+        hurt = 100 * sum(value < -HURT for value in values) / len(values)
+        return cls(statistics.fmean(values), min(values), hurt, len(values))
+
+
+def _runs(setting: Setting) -> list[Plan]:
+    how = {"order": "real", "batch_sizes": [BATCH], "seeds": setting.study.seeds[:1]}  # cells are many already
+    return [setting.plan("none", *METHODS, clean=True, order_options={"kind": kind}, **how) for kind in KINDS]
+
+
+@item(
+    order=22,
+    name="real-streams",
+    title="Re-centering on real streams",
+    question="Does re-centering do harm on the streams that real cameras see?",
+    runs=_runs,
+    remarks=("This is not part of the paper, which assumes that the classes of a stream are balanced.",),
+)
+def show(case: Case) -> None:
+    """Show the gain by kind of stream and method, and how often a method does harm."""
+    cells = gains(case.records)
+    if not cells:
+        raise Skip
+    shifted = {method: {at: gain for at, gain in each.items() if at[1] != CLEAN} for method, each in cells.items()}
+    clean = {method: {at: gain for at, gain in each.items() if at[1] == CLEAN} for method, each in cells.items()}
+    _draw(case, "shifted", "corrupted images", shifted)
+    _draw(case, "clean", "clean images", clean)
+    _table(case, cells, clean)
+    sums = {method: Summary.of(each.values()) for method, each in cells.items()}
+    told = [
+        f"{method} changes accuracy by {sums[method].mean:+.1f} points on average ({sums[method].worst:+.1f} in the "
+        f"worst case) and costs more than a point in {sums[method].hurt:.0f} % of the cases"
+        for method in ("neo", "neo-stream")
+        if method in sums
+    ]
+    case.say("; ".join(told))
+
+
+def gains(records: Iterable[Record]) -> Cells:
+    """What methods gain over the plain model on the same samples, seeds averaged."""
+    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    scored = [
+        record for record in records if record.get("status") == "ok" and record["metrics"].get("top1") is not None
+    ]
+    names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(scored).items()}
+    for record in scored:
+        place = (record["stream_options"]["kind"], record["domain"], record["seed"])
+        found.setdefault(place, {})[names[Variant.of(record)]] = record["metrics"]["top1"]
+    every: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for (kind, domain, _), by_method in found.items():
+        for method, value in by_method.items():
+            if method != "none" and "none" in by_method:
+                every.setdefault(method, {}).setdefault((kind, domain), []).append(value - by_method["none"])
+    return {method: {at: statistics.fmean(values) for at, values in each.items()} for method, each in every.items()}
+
+
+def _draw(case: Case, name: str, what: str, cells: Cells) -> None:
+    """Draw methods by kinds of stream, the domains averaged."""
+    kinds = [kind for kind in KINDS if any(at[0] == kind for each in cells.values() for at in each)]
+    if not kinds:
+        return
+    means = {
+        method: {kind: statistics.fmean(gain for at, gain in each.items() if at[0] == kind) for kind in kinds}
+        for method, each in cells.items()
+    }
+    data: Rows = [{"method": m, "kind": kind, "gain": gain} for m, by in means.items() for kind, gain in by.items()]
+    case.figure(
+        f"real streams {name}",
+        f"gain on {what} by kind of stream",
+        heat_chart(
+            [[by.get(kind, math.nan) for kind in kinds] for by in means.values()],
+            list(means),
+            "change in accuracy (points)",
+            columns=kinds,
+            centre=0.0,
+        ),
+        data,
+        f"Points over the plain model on the same samples, mean over domains, batches of {BATCH}.",
+        height=1.9 + 0.3 * len(means),
+    )
+
+
+def _table(case: Case, cells: Cells, clean: Cells) -> None:
+    """Add mean gain, worst cell and share of cells hurt; clean cells apart."""
+    rows: dict[str, list[str]] = {}
+    data: Rows = []
+    for method, each in cells.items():
+        total = Summary.of(each.values())
+        apart = Summary.of(clean[method].values()) if clean.get(method) else None
+        data.append({"method": method, **total._asdict(), **({"clean_mean": apart.mean} if apart else {})})
+        rows[method] = [f"{total.mean:+.1f}", f"{total.worst:+.1f}", f"{total.hurt:.0f} %", str(total.cells)]
+        rows[method] += [f"{apart.mean:+.1f}", f"{apart.worst:+.1f}"] if apart else ["–", "–"]
+    columns = ["mean gain", "worst cell", "cells hurt", "cells", "mean on clean", "worst on clean"]
+    caption = (
+        "A cell is a domain and a kind of stream. Points over the plain model; hurt: a loss of more "
+        f"than {HURT:g} point."
+    )
+    case.table("harm and gain over all kinds of streams", grid("method", columns, rows), data, caption)

@@ -19,6 +19,7 @@ from neotta.data.drawing import Indices
 from neotta.data.order import Order
 from neotta.data.source import DataSource
 from neotta.errors import NeottaError, OptionError, StorageError
+from neotta.evaluate.answers import pack
 from neotta.evaluate.batches import Batches
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.embeddings import EmbeddingCache
@@ -210,7 +211,8 @@ class Workbench:
         """
         try:
             result = self.predict(run, resumable=resumable)
-            scores = {**score(result), "seconds": round(result.seconds, 4)}
+            answers = pack(result, self.orders(run)[-1], run.samples, self.data.dataset)
+            scores = {**score(result), **answers, "seconds": round(result.seconds, 4)}
             return {**self._about(run), "status": "ok", **scores, **surroundings()}, result
         except StorageError:
             raise

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from support.answered import packed
+from support.benches import open_bench
+
+from neotta.errors import DataError
+from neotta.evaluate.answers import pack, unpack
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import Records
+
+CLASSES = {"protocol": "hold-out", "order": "few-classes", "order_options": {"classes": 2}}
+FOG = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [7], "batch_sizes": [16]}
+PLANS = {
+    "some": {**FOG, "samples": [40]},
+    "all": {**FOG, "samples": [-1]},
+    "rest": {**FOG, "samples": [8], "protocol": "hold-out"},
+    "few of the rest": {**FOG, "samples": [8], "held_out_samples": 50, "protocol": "hold-out"},
+    "few classes": {**FOG, **CLASSES, "samples": [8]},
+    "long tail": {**FOG, "samples": [40], "order": "imbalanced"},
+    "correlated": {**FOG, "samples": [40], "order": "correlated"},
+    "continual": {**FOG, "samples": [40], "protocol": "continual"},
+    "elsewhere": {**FOG, "samples": [8], "protocol": "cross-domain", "held_out_samples": 50},
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_record_knows_which_images_were_right(name, tmp_path):
+    bench = open_bench(Plan.make(PLANS[name]))
+    run = bench.runs()[-1]
+    record, result = bench.execute(run)
+    Records(tmp_path / "records.jsonl").append(record)
+    (read,) = Records(tmp_path / "records.jsonl").read()
+    found, order = unpack(read), bench.orders(run)[-1]
+    assert found.right.tolist() == (result.stats.labels == result.stats.predicted).tolist()
+    assert found.known.all()
+    assert [found.domains[number] for number in found.domain] == result.domains
+    assert (found.image & 0xFFFFFFFF).tolist() == order.index.tolist()
+    assert len(set((found.image >> 32).tolist())) == 1  # corrupted in two ways, but the same images
+    assert found.batch.tolist() == [n for n, part in enumerate(order.batches()) for _ in range(part.stop - part.start)]
+    for domain, measured in (read.get("per_domain") or {read["domain"]: read["metrics"]}).items():
+        assert 100 * found.of_domain(domain).right.mean() == pytest.approx(measured["top1"])
+    assert read["answers"]["index"].startswith("positions:") == (name == "correlated")
+    assert len(json.dumps(read["answers"])) < 700
+
+
+def test_samples_that_cannot_be_scored_are_not_known():
+    bench = open_bench(Plan.make(PLANS["some"]))
+    run = bench.runs()[0]
+    result, order = bench.predict(run), bench.orders(run)[-1]
+    keep = np.arange(40) != 3
+    result.ids = [name for name, kept in zip(result.ids, keep, strict=True) if kept]
+    result.domains = result.domains[:-1]
+    result.stats = result.stats.at(torch.from_numpy(keep))
+    result.stats.labels[10] = -1
+    record = {"seed": 7, "batch_size": 16, **pack(result, order, 0, bench.data.dataset)}
+    found = unpack(record)
+    assert np.flatnonzero(~found.known).tolist() == [3, 11]
+    assert len(found.of_domain(run.domain).right) == 38
+    result.stats.labels[:] = -1
+    assert pack(result, order, 0, bench.data.dataset) == {}
+
+
+def test_other_data_has_other_images():
+    one, other = (unpack({"answers": packed(np.ones(5), pool=pool), "seed": 1, "batch_size": 8}) for pool in (10, 20))
+    assert not one.images & other.images
+
+
+def test_records_of_older_versions_and_damaged_ones():
+    assert unpack({"seed": 1, "batch_size": 8}) is None
+    kept = packed(np.ones(50))
+    with pytest.raises(DataError, match="answers in the record 'k' are damaged"):
+        unpack({"answers": {**kept, "right": "1AAAA"}, "seed": 1, "batch_size": 8, "key": "k"})

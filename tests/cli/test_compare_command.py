@@ -3,8 +3,10 @@ from __future__ import annotations
 import csv
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
+from support.answered import packed
 from typer.testing import CliRunner
 
 from neotta.cli.app import app
@@ -18,7 +20,7 @@ def run(*words, width=120):
     return CliRunner().invoke(app, ["compare", *map(str, words)], env={"COLUMNS": str(width)})
 
 
-ACCURACY = {"none": 50.0, "neo": 60.0, "tent": 40.0}
+RIGHT = {"none": 100, "neo": 120, "tent": 80}  # of 200, and one more per seed
 DOMAINS = ("clean", "snow/5", "fog/5")
 
 
@@ -29,11 +31,13 @@ def results(tmp_path_factory):
     records = Records(path)
     for domain in DOMAINS:
         for seed in (1, 2):
-            about = {"domain": domain, "domains": [domain], "seed": seed, "model": "m", "data": "d", "samples": 8}
-            shared = {**about, "batch_size": 4, "weights": "w", "manifests": [f"{domain} {seed}"], "status": "ok"}
-            for method, top1 in ACCURACY.items():
-                measured = {"top1": top1 + seed / 8, "ece": 0.5}
-                made = {**shared, "method": method, "metrics": measured}
+            about = {"domain": domain, "domains": [domain], "seed": seed, "model": "m", "data": "d", "samples": 200}
+            shared = {**about, "batch_size": 50, "weights": "w", "manifests": [f"{domain} {seed}"], "status": "ok"}
+            for method, right in RIGHT.items():
+                measured = {"top1": (right + seed) / 2, "ece": 0.5}
+                bits = np.arange(200) < right + seed
+                answers = packed(bits, np.arange(200) + 200 * seed, domain=domain, batch_size=50, pool=1000)
+                made = {**shared, "method": method, "metrics": measured, "answers": answers}
                 records.append({**made, "key": content_key(made)})
             broken = {**shared, "method": "neo-bn", "status": "failed", "error": "ModelError: no such layers"}
             records.append({**broken, "key": content_key(broken)})
@@ -46,15 +50,15 @@ def test_the_table(command, results):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("top-1 accuracy in % (model m, data d, online")
     assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
-    assert " ".join(lines[3].split()) == "clean 50.2 ± 0.8 60.2 ± 0.8 failed 40.2 ± 0.8"
+    assert " ".join(lines[3].split()) == "clean 50.8 ± 4.9 60.8 ± 4.9 failed 40.8 ± 4.9"
     assert [line.split()[0] for line in lines[4:8]] == ["snow/5", "fog/5", "average", "mCE"]
-    assert lines[7].split()[1:6] == ["100.0", "±", "0.0", "79.9", "±"]
+    assert lines[7].split()[1:4] == ["100.0", "79.7", "±"]
     assert "Difference to none on the same samples" in lines
-    assert "neo: +10.0 ± 0.0 helps on average; helps in 3 of 3 domains." in lines
-    assert "tent: -10.0 ± 0.0 hurts on average; hurts in 3 of 3 domains." in lines
+    assert "neo: +10.0 [+7.4, +13.3] helps on average; helps in 3 of 3 domains." in lines
+    assert "tent: -10.0 [-13.3, -7.4] hurts on average; hurts in 3 of 3 domains." in lines
     assert "neo-bn failed on 3 domains (seeds 1, 2): ModelError: no such layers" in lines
     assert "6 runs failed: their values are missing." in lines
-    assert any(line.startswith("2 seeds: ± is the half-width of the 95 % interval") for line in lines)
+    assert "± and [low, high]: 95 % interval over images and seeds (2 of them)." in lines
 
 
 def test_a_narrow_terminal_gets_other_tables(results):
@@ -73,9 +77,9 @@ def test_the_best_is_bold_and_the_second_underlined(results):
     console = Console(file=page, width=120, force_terminal=True, color_system="standard", highlight=False)
     console.print(render(compare(Records(results).read())))
     text = page.getvalue()
-    assert "\x1b[1m60.2 ± 0.8\x1b[0m" in text
-    assert "\x1b[4m50.2 ± 0.8\x1b[0m" in text
-    assert "\x1b[32m+10.0 ± 0.0 helps\x1b[0m" in text
+    assert "\x1b[1m60.8 ± 4.9\x1b[0m" in text
+    assert "\x1b[4m50.8 ± 4.9\x1b[0m" in text
+    assert "\x1b[32m+10.0 [+7.4, +13.3] helps\x1b[0m" in text
 
 
 def test_many_methods_become_rows(tmp_path):
@@ -91,23 +95,23 @@ def test_many_methods_become_rows(tmp_path):
 def test_markdown(results):
     lines = run(results, "--format", "markdown").stdout.splitlines()
     assert "| domain | none | neo | neo-bn | tent |" in lines
-    assert "| fog/5 | <u>50.2 ± 0.8</u> | **60.2 ± 0.8** | failed | 40.2 ± 0.8 |" in lines
-    assert "| fog/5 | +10.0 ± 0.0 helps | -10.0 ± 0.0 hurts |" in lines
+    assert "| fog/5 | <u>50.8 ± 4.9</u> | **60.8 ± 4.9** | failed | 40.8 ± 4.9 |" in lines
+    assert "| fog/5 | +10.0 [+7.4, +13.3] helps | -10.0 [-13.3, -7.4] hurts |" in lines
 
 
 def test_latex(results, tmp_path):
     assert run(results, "--format", "latex", "--output", tmp_path / "deep" / "table.tex").stdout == ""
     lines = (tmp_path / "deep" / "table.tex").read_text(encoding="utf-8").splitlines()
-    assert r"fog/5 & \underline{50.2 $\pm$ 0.8} & \textbf{60.2 $\pm$ 0.8} & failed & 40.2 $\pm$ 0.8 \\" in lines
+    assert r"fog/5 & \underline{50.8 $\pm$ 4.9} & \textbf{60.8 $\pm$ 4.9} & failed & 40.8 $\pm$ 4.9 \\" in lines
     assert lines.count(r"\end{tabular}") == 2
-    assert r"fog/5 & +10.0 $\pm$ 0.0 helps & $-$10.0 $\pm$ 0.0 hurts \\" in lines
+    assert r"fog/5 & +10.0 [+7.4, +13.3] helps & $-$10.0 [-13.3, -7.4] hurts \\" in lines
 
 
 def test_csv(results):
     rows = list(csv.DictReader(io.StringIO(run(results, "--format", "csv").stdout)))
     found = {(row["domain"], row["method"]): row for row in rows}
     assert len(rows) == len(found) == 3 * 4 + 3 + 3
-    assert float(found["fog/5", "neo"]["mean"]) == 60.1875
+    assert float(found["fog/5", "neo"]["mean"]) == 60.75
     assert float(found["fog/5", "neo"]["difference"]) == 10
     assert found["fog/5", "tent"]["verdict"] == "hurts"
     assert (found["fog/5", "neo-bn"]["mean"], found["fog/5", "neo-bn"]["failed"]) == ("", "2")
@@ -119,7 +123,7 @@ def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):
     lines = (tmp_path / "table.txt").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("expected calibration error")
     assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
-    assert lines[3].split()[:4] == ["clean", "0.500", "±", "0.000"]
+    assert lines[3].split()[:4] == ["clean", "0.500", "0.500", "failed"]
 
 
 def test_wrong_questions(command, results, tmp_path):

@@ -45,7 +45,7 @@ def test_a_report_with_its_files(report):
     assert "| domain | none | neo |" in (folder / "corruptions.md").read_text()
     assert r"\begin{tabular}{lrr}" in (folder / "corruptions.tex").read_text()
     table = next(folder.glob("corruptions-1-*.csv")).read_text().splitlines()
-    assert table[0] == "domain,method,mean,half_width,seeds,failed"
+    assert table[0] == "domain,method,mean,half_width,low,high,seeds,failed"
 
 
 def test_the_page_shows_the_mean_of_the_records(report):

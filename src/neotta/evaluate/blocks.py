@@ -6,55 +6,17 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from neotta.evaluate.answers import unpack
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Conditions, Variant, natural
-from neotta.evaluate.metrics import Interval, interval, verdict
+from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.records import Record
+from neotta.evaluate.verdicts import Difference, Metric, Value, corrected, gap_of, mean_of, shared
 
-
-class Metric(NamedTuple):
-    """A number in the records, and how to read it.
-
-    Attributes:
-        name: Its name in a record.
-        title: What to call it.
-        better: Which direction is good; None where neither is (a confident model may be wrong).
-        digits: Number of decimals shown.
-    """
-
-    name: str
-    title: str
-    better: Literal["higher", "lower"] | None
-    digits: int
-
-
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric("top1", "top-1 accuracy in %", "higher", 1),
-        Metric("top5", "top-5 accuracy in %", "higher", 1),
-        Metric("ece", "expected calibration error", "lower", 3),
-        Metric("nll", "negative log-likelihood in nats", "lower", 3),
-        Metric("entropy", "entropy in nats", None, 3),
-        Metric("confidence", "confidence", None, 3),
-    )
-}
-MCE = Metric("mce", "mean corruption error in %", "lower", 1)
-
-
-class Difference(NamedTuple):
-    """A method minus the baseline on the same samples.
-
-    Attributes:
-        interval: Mean difference over seeds and its 95 % interval.
-        verdict: `helps`, `hurts` or `can't tell`; for a metric without a good direction `higher` or `lower`.
-    """
-
-    interval: Interval
-    verdict: str
+NOTHING = Interval(math.nan, math.nan, 0)
 
 
 class Failure(NamedTuple):
@@ -66,24 +28,18 @@ class Failure(NamedTuple):
     error: str
 
 
-class Value(NamedTuple):
-    """What one run measured, and on which samples."""
-
-    number: float
-    samples: tuple[Any, ...]
-
-
 @dataclass
 class Cell:
-    """All runs of one method on one domain, by seed."""
+    """All runs of one method on one domain, by seed, and their mean."""
 
     values: dict[int, Value] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
+    interval: Interval = NOTHING
 
     @property
-    def interval(self) -> Interval:
-        """Mean and 95 % interval over seeds."""
-        return interval([value.number for value in self.values.values()])
+    def samples(self) -> frozenset[Any]:
+        """What was seen: cells with other seeds or samples cannot be ranked."""
+        return frozenset((seed, value.samples) for seed, value in self.values.items())
 
 
 @dataclass
@@ -98,13 +54,14 @@ class Block:
         domains: In the order of the paper.
         cells: By domain and label; a pair that was never run is missing.
         averaged: The domains behind the average: all but the clean one.
-        average: By label: the unweighted mean over domains per seed, then the interval over seeds. Only for methods
-            that have all these domains.
-        differences: By domain and label, to the baseline's run on the same samples.
-        average_differences: By label: mean over domains per seed, then the interval over seeds.
+        average: By label: the unweighted mean over domains, then over seeds. Only for methods that have all these
+            domains.
+        differences: By domain and label, to the baseline's run on the same samples. Verdicts are corrected for the
+            number of domains, intervals are not.
+        average_differences: By label: mean over domains, then over seeds.
         mce: By label: for each corruption the errors summed over severities, divided by the baseline's, then the mean
             over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline in the place of
-            AlexNet); then the interval over seeds. Only from top-1, for domains named `corruption/severity`, and not
+            AlexNet); then the mean over seeds. Only from top-1, for domains named `corruption/severity`, and not
             where the baseline makes no error.
         failures: Runs that failed and were not made up for later.
         replaced: Number of values that were replaced by a later one of the same seed on other samples.
@@ -124,6 +81,11 @@ class Block:
     failures: tuple[Failure, ...] = ()
     replaced: int = 0
 
+    def samples(self, label: str) -> frozenset[Any]:
+        """What a method has seen in the domains behind the average."""
+        cells = {domain: self.cells.get((domain, label), Cell()) for domain in self.averaged}
+        return frozenset((domain, seen) for domain, cell in cells.items() for seen in cell.samples)
+
     @property
     def seeds(self) -> list[int]:
         """The seeds of the runs that succeeded."""
@@ -135,7 +97,7 @@ class _Collected:
     """The records of a block, sorted into cells; `base` finds the baseline's values by domain, seed and samples."""
 
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
-    base: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    base: dict[tuple[Any, ...], Value] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     replaced: int = 0
 
@@ -180,15 +142,16 @@ def _collect(
             failed.append((Failure(label, str(record["domain"]), seed, str(record.get("error"))), missed))
             continue
         samples = (*record.get("manifests", ()), record.get("count"))
+        answers = unpack(record)
         for domain, measured in _by_domain(record):
             cell = found.cells.setdefault((domain, label), Cell())
             number = measured.get(metric.name)
             if number is None or not math.isfinite(number):
                 continue
             found.replaced += seed in cell.values and cell.values[seed].samples != samples
-            cell.values[seed] = Value(float(number), samples)
+            cell.values[seed] = Value(float(number), samples, answers and answers.of_domain(domain))
             if label == baseline and record.get("manifests"):
-                found.base[domain, seed, samples] = float(number)
+                found.base[domain, seed, samples] = cell.values[seed]
     for failure, missed in failed:  # a run that failed early has another key than when it succeeds later
         still = [cell for cell in missed if failure.seed not in cell.values]
         for cell in still:
@@ -198,12 +161,15 @@ def _collect(
     return found
 
 
-def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], float]) -> None:
-    """Fill in what a block says of one method: differences, averages and mCE."""
+def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], Value]) -> None:
+    """Fill in what a block says of one method: means, differences, averages and mCE."""
     cells = {domain: block.cells.get((domain, label), Cell()).values for domain in block.domains}
+    for domain, values in cells.items():
+        if values:
+            block.cells[domain, label].interval = mean_of([[value] for value in values.values()], metric)
     pairs = {
         domain: {
-            seed: (value.number, base[domain, seed, value.samples])
+            seed: (value, base[domain, seed, value.samples])
             for seed, value in values.items()
             if (domain, seed, value.samples) in base
         }
@@ -212,38 +178,35 @@ def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any
     if metric.name == "top1" and (relative := _mce(pairs)) is not None:
         block.mce[label] = relative
     several = block.averaged if len(block.averaged) > 1 else ()
-    means = [_mean([cells[domain][seed].number for domain in several]) for seed in _complete(cells, several)]
-    if means:
-        block.average[label] = interval(means)
+    if runs := [[cells[domain][seed] for domain in several] for seed in _complete(cells, several)]:
+        block.average[label] = mean_of(runs, metric)
     if label == block.baseline:
         return
-    gaps = {
-        domain: {seed: mine - theirs for seed, (mine, theirs) in values.items()} for domain, values in pairs.items()
-    }
-    for domain, found in gaps.items():
-        if found:
-            block.differences[domain, label] = _difference(list(found.values()), metric)
-    means = [_mean([gaps[domain][seed] for domain in several]) for seed in _complete(gaps, several)]
-    if means:
-        block.average_differences[label] = _difference(means, metric)
+    gaps = {domain: gap_of([[pair] for pair in found.values()], metric) for domain, found in pairs.items() if found}
+    block.differences |= {(domain, label): gap for domain, gap in corrected(gaps, metric).items()}
+    if seeds := _complete(pairs, several):
+        both = [[pairs[domain][seed] for domain in several] for seed in seeds]
+        block.average_differences[label] = gap_of(both, metric)
 
 
-def _mce(pairs: Mapping[str, Mapping[int, tuple[float, float]]]) -> Interval | None:
+def _mce(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> Interval | None:
     """Mean corruption error from accuracies and those of the baseline, by domain and seed."""
     kinds: dict[str, list[str]] = {}
     for domain in pairs:
         if found := re.fullmatch(r"(.+)/[1-5]", domain):
             kinds.setdefault(found[1], []).append(domain)
     per_seed = []
-    for seed in _complete(pairs, [domain for group in kinds.values() for domain in group]):
+    seeds = _complete(pairs, [domain for group in kinds.values() for domain in group])
+    for seed in seeds:
         ratios = []
         for group in kinds.values():
-            mine, theirs = (math.fsum(100 - pairs[domain][seed][which] for domain in group) for which in (0, 1))
+            mine, theirs = (math.fsum(100 - pairs[domain][seed][which].number for domain in group) for which in (0, 1))
             if theirs == 0:
                 return None
             ratios.append(mine / theirs)
         per_seed.append(100 * _mean(ratios))
-    return interval(per_seed) if per_seed else None
+    runs = [[pairs[domain][seed][0] for group in kinds.values() for domain in group] for seed in seeds]
+    return interval(per_seed, shared(runs)) if per_seed else None
 
 
 def _domains(record: Record) -> list[str]:
@@ -256,16 +219,6 @@ def _by_domain(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from record["per_domain"].items()
     else:
         yield record["domain"], record["metrics"]
-
-
-def _difference(values: list[float], metric: Metric) -> Difference:
-    found = interval(values)
-    if metric.better == "lower":
-        return Difference(found, verdict(found._replace(mean=-found.mean)))
-    said = verdict(found)
-    if metric.better is None:
-        said = {"helps": "higher", "hurts": "lower"}.get(said, said)
-    return Difference(found, said)
 
 
 def _complete(values: Mapping[str, Mapping[int, Any]], domains: Sequence[str]) -> list[int]:

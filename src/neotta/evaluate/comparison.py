@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.blocks import METRICS, Block, Cell, Difference, Metric, Value, make_block
+from neotta.evaluate.blocks import Block, Cell, make_block
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, differing, labels
 from neotta.evaluate.records import Record
+from neotta.evaluate.verdicts import METRICS, Difference, Metric, Value
 
 __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "compare"]
 
@@ -42,25 +44,37 @@ class Comparison:
         return found
 
     def _about_seeds(self) -> Iterator[str]:
-        counts = [cell.interval.runs for block in self.blocks for cell in block.cells.values() if cell.values]
-        if not counts:
+        cells = [cell for block in self.blocks for cell in block.cells.values() if cell.values]
+        if not cells:
             return
-        few, many = min(counts), max(counts)
-        if many == 1:
-            yield "One seed: no interval, so nothing can be told from chance."
-            return
-        yield (
-            f"{few if few == many else f'{few} to {many}'} seeds: ± is the half-width of the 95 % interval of the mean "
-            "over seeds (Student's t)."
-        )
+        few, many = (choose(cell.interval.runs for cell in cells) for choose in (min, max))
+        if any(not math.isnan(cell.interval.half_width) for cell in cells):
+            seeds = "" if many == 1 else f" ({many} of them)" if few == many else f" ({few} to {many} of them)"
+            yield f"± and [low, high]: 95 % interval over images{'' if many == 1 else ' and seeds'}{seeds}."
         if few == 1:
-            yield "Values without ± have one seed."
-        verdicts = sum(len(block.differences) for block in self.blocks)
-        if verdicts >= 20:
             yield (
-                f"Each of the {verdicts} verdicts stands alone at 95 %: where nothing differs, about one in twenty "
-                "says helps or hurts by chance."
+                f"{'One seed' if many == 1 else 'Where there is one seed'}: the interval is about other images; how "
+                "much a method depends on its own randomness and on the order of the samples is not in it."
             )
+        yield from self._about_verdicts()
+
+    def _about_verdicts(self) -> Iterator[str]:
+        gaps = [gap for block in self.blocks for gap in block.differences.values()]
+        if any(len(block.domains) > 1 and block.differences for block in self.blocks):
+            yield (
+                "Verdicts on single domains are corrected for the number of domains of a method (Holm), intervals are "
+                "not."
+            )
+        if uneven := sum(gap.uneven for gap in gaps):
+            yield f"{uneven} differences vary more from seed to seed than their images explain: more seeds would help."
+        values = [value for block in self.blocks for cell in block.cells.values() for value in cell.values.values()]
+        if old := sum(value.answers is None for value in values):
+            yield (
+                f"{old} values come from records that do not say which samples were right, as those of older versions: "
+                "they have no interval and no verdict until they are measured again ('neotta run --force')."
+            )
+        elif self.metric.name != "top1" and any(math.isnan(gap.pvalue) for gap in gaps):
+            yield "No verdict where there is one seed or all seeds see the same images: only accuracy has one then."
 
     def _about_gaps(self) -> Iterator[str]:
         failed = sum(len(block.failures) for block in self.blocks)
@@ -77,6 +91,8 @@ class Comparison:
         )
         if unpaired:
             yield f"{unpaired} runs are left out of the differences: the baseline was not run on the same samples."
+        if any(_differ([block.samples(label) for label in block.methods]) for block in self.blocks):
+            yield "Best and second best are marked only among methods that were run on the same seeds and samples."
         partial = sum(
             label not in block.average for block in self.blocks if len(block.averaged) > 1 for label in block.methods
         )
@@ -141,6 +157,11 @@ def _baseline(names: Mapping[Variant, str], asked: str) -> str | None:
     if asked == "none":
         return None
     raise OptionError(f"the baseline {asked!r} was not run: there are {_list(names.values())}")
+
+
+def _differ(samples: Iterable[frozenset[Any]]) -> bool:
+    """Whether methods that have any samples have different ones."""
+    return len({seen for seen in samples if seen}) > 1
 
 
 def _list(names: Iterable[str]) -> str:

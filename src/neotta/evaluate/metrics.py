@@ -108,36 +108,70 @@ def _per_class(known: PredictionStats) -> dict[str, list[int]]:
 
 
 class Interval(NamedTuple):
-    """A mean over runs and the half-width of its 95 % confidence interval (NaN for a single run)."""
+    """A mean over runs and its 95 % interval.
+
+    Attributes:
+        mean: The mean.
+        half_width: Of the interval, of its longer side if they differ; NaN if there is no interval.
+        runs: Number of runs.
+        low: Lower end, for an interval whose sides differ.
+        high: Upper end.
+    """
 
     mean: float
     half_width: float
     runs: int
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends; NaN if there is no interval."""
+        if math.isnan(self.low):
+            return self.mean - self.half_width, self.mean + self.half_width
+        return self.low, self.high
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f}" if math.isnan(self.half_width) else f"{self.mean:.1f} ± {self.half_width:.1f}"
+        return self.text(1)
+
+    def text(self, digits: int, sign: str = "") -> str:
+        """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` if its sides differ."""
+        mean = _rounded(self.mean, digits, sign)
+        if math.isnan(self.half_width):
+            return mean
+        if math.isnan(self.low):
+            return f"{mean} ± {self.half_width:.{digits}f}"
+        return f"{mean} [{_rounded(self.low, digits, sign)}, {_rounded(self.high, digits, sign)}]"
 
 
-def interval(values: list[float]) -> Interval:
-    """Mean over repeated runs and its 95 % confidence interval (Student's t)."""
+def _rounded(value: float, digits: int, sign: str) -> str:
+    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # + 0.0: no "-0.0"
+
+
+def interval(values: list[float], shared: float = math.nan) -> Interval:
+    """Mean over repeated runs and its 95 % interval (Student's t), for numbers that are not counted image by image.
+
+    Runs that see the same images agree by that alone: the variance is corrected for it, as Nadeau & Bengio (2003) do.
+    There is no interval for a single run, for runs that see all the same images, or if this is not known.
+
+    Args:
+        values: One per run.
+        shared: Share of the images of one run that another one sees, too; NaN if it is not known.
+    """
     count = len(values)
     if count == 0:
         return Interval(math.nan, math.nan, 0)
     mean = math.fsum(values) / count
-    if count == 1:
-        return Interval(mean, math.nan, 1)
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
+    if not (count > 1 and shared < 1 and variance > 0):
+        return Interval(mean, math.nan, count)
     from scipy.special import stdtrit
 
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return Interval(mean, float(stdtrit(count - 1, 0.975)) * deviation / math.sqrt(count), count)
+    variance *= (1 + (count - 1) * shared) / (1 - shared)
+    return Interval(mean, float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count), count)
 
 
-def verdict(difference: Interval) -> str:
+def verdict(difference: Interval, least: float = 0.0) -> str:
     """What a difference to the unadapted model says: `helps`, `hurts` or `can't tell`."""
-    if math.isnan(difference.half_width):
-        return "can't tell"
-    if difference.mean - difference.half_width > 0:
-        return "helps"
-    if difference.mean + difference.half_width < 0:
-        return "hurts"
-    return "can't tell"
+    low, high = difference.ends
+    return "helps" if low > least else "hurts" if high < least else "can't tell"

@@ -63,10 +63,16 @@ def all_hold(found: Sequence[Holds]) -> Holds:
 
 
 def together(parts: Sequence[Holds]) -> Holds:
-    """One verdict for a claim of several parts: a refuted part outweighs an unclear one."""
+    """One verdict for a claim of several parts.
+
+    It holds in part if a part holds and another is refuted: what may be chance is neither. A refuted part outweighs an
+    unclear one.
+    """
     if len(set(parts)) == 1:
         return parts[0]
-    return "partly" if "yes" in parts else "no" if "no" in parts else "unclear"
+    if "partly" in parts or {"yes", "no"} <= set(parts):
+        return "partly"
+    return "no" if "no" in parts else "unclear"
 
 
 def counted(found: Iterable[bool]) -> Holds:
@@ -77,7 +83,7 @@ def counted(found: Iterable[bool]) -> Holds:
 
 def gained(gap: Interval, least: float = 0.0) -> Holds:
     """Whether "it improves by more than `least`" holds, by the interval; without one it is unclear."""
-    said = verdict(gap._replace(mean=gap.mean - least))
+    said = verdict(gap, least)
     return "yes" if said == "helps" else "no" if said == "hurts" else "unclear"
 
 
@@ -90,4 +96,4 @@ def nearly(part: Interval, whole: Interval) -> Holds:
         return "unclear"
     if part.mean >= NEARLY * whole.mean > 0:
         return "yes"
-    return "no" if whole.mean <= 0 or part.mean + part.half_width < whole.mean - whole.half_width else "unclear"
+    return "no" if whole.mean <= 0 or part.ends[1] < whole.ends[0] else "unclear"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import Block, Comparison, Difference, compare
-from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
+from neotta.evaluate.verdicts import Metric, Value, gap_of, mean_of
 from neotta.paper.curves import Point
 from neotta.paper.tables import NOTHING, gap_rows, value_rows
 from neotta.paper.words import listed, some
@@ -20,6 +20,8 @@ from neotta.report.grids import Table
 
 Gaps = dict[str, Difference]
 """By method: its difference to another method, on the same samples."""
+PerSeed = dict[int, list[Value]]
+"""By seed: values of a method in several domains."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,17 @@ class Results:
         means = {label: cell.interval for (where, label), cell in cells.items() if where == domain and cell.values}
         return means, {label: gap.interval for (where, label), gap in gaps.items() if where == domain}
 
-    def value(self, label: str | None, domain: str, seed: int) -> float | None:
+    def value(self, label: str | None, domain: str, seed: int) -> Value | None:
         """What one run measured."""
         cell = self.block.cells.get((domain, label or ""))
-        return None if cell is None or seed not in cell.values else cell.values[seed].number
+        return None if cell is None else cell.values.get(seed)
 
-    def per_seed(self, label: str) -> dict[int, float]:
-        """The mean of a method over the shifted domains, for each seed that has them all."""
+    def per_seed(self, label: str) -> PerSeed:
+        """The values of a method in the shifted domains, for each seed that has them all."""
         domains = self.block.averaged or self.block.domains
         found = {seed: [self.value(label, domain, seed) for domain in domains] for seed in self.block.seeds}
         full = {seed: [value for value in values if value is not None] for seed, values in found.items()}
-        return {seed: math.fsum(got) / len(got) for seed, got in full.items() if len(got) == len(domains)}
+        return {seed: got for seed, got in full.items() if len(got) == len(domains)}
 
     def seeds_of(self, label: str) -> set[int]:
         """The seeds that a method has in any domain."""
@@ -134,10 +136,11 @@ class Results:
             places = [(orders[seed][index], seed) for seed in shared]
             mine = {place: value for place in places if (value := self.value(label, *place)) is not None}
             base = {place: self.value(block.baseline, *place) for place in mine if label != block.baseline}
-            gains = [mine[place] - value for place, value in base.items() if value is not None]
+            pairs = [[(mine[place], value)] for place, value in base.items() if value is not None]
             if mine:
-                point = Point(index + 1, interval(list(mine.values())), interval(gains))
-                found.setdefault(label, []).append(point)
+                mean = mean_of([[value] for value in mine.values()], self.comparison.metric)
+                gain = gap_of(pairs, self.comparison.metric).interval if pairs else NOTHING
+                found.setdefault(label, []).append(Point(index + 1, mean, gain))
         return found
 
     @property
@@ -175,10 +178,10 @@ class Results:
 
     @property
     def seeds(self) -> str:
-        """A sentence on what ± means, or that there is no interval."""
+        """A sentence on what the intervals are about."""
         if len(self.block.seeds) < 2:
-            return " One seed: no interval can be given."
-        return f" ±: 95 % interval over {len(self.block.seeds)} seeds.{self.uneven}"
+            return " 95 % intervals over images; one seed, so the randomness of the methods is not in them."
+        return f" 95 % intervals over images and {len(self.block.seeds)} seeds.{self.uneven}"
 
     @property
     def uneven(self) -> str:
@@ -197,9 +200,10 @@ class Results:
         return list(dict.fromkeys(line for block in self.comparison.blocks for line in grids.failures(block)))
 
 
-def between(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
-    """The difference of two results, paired by seed."""
-    return interval([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
+def between(mine: PerSeed, theirs: PerSeed, metric: Metric) -> Interval:
+    """The difference of two results, paired by seed and image."""
+    pairs = [list(zip(mine[seed], theirs[seed], strict=True)) for seed in mine if seed in theirs]
+    return gap_of(pairs, metric).interval if pairs else NOTHING
 
 
 def with_verdict(gaps: Gaps, said: str) -> list[str]:

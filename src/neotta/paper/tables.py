@@ -19,7 +19,9 @@ Rows = list[dict[str, Any]]
 
 def plain(found: Interval) -> dict[str, float | int | None]:
     """An interval for a row of data."""
-    return {"mean": known(found.mean), "half_width": known(found.half_width), "seeds": found.runs}
+    low, high = (known(end) for end in found.ends)
+    return {"mean": known(found.mean), "half_width": known(found.half_width), "low": low, "high": high,
+            "seeds": found.runs}  # fmt: skip
 
 
 def single(value: float) -> Interval:

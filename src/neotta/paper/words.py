@@ -28,20 +28,19 @@ def listed(names: Sequence[str]) -> str:
 
 
 def points(gap: Interval) -> str:
-    """`+3.1 ± 0.4 points`."""
-    text = f"{gap.mean:+.1f}" if math.isnan(gap.half_width) else f"{gap.mean:+.1f} ± {gap.half_width:.1f}"
-    return f"{text} points"
+    """`+3.1 [+2.7, +3.5] points`."""
+    return f"{gap.text(1, '+')} points"
 
 
 def doubt(gap: Interval) -> str:
     """What has to be added to a difference that may be chance."""
     if math.isnan(gap.half_width):
-        return " (one seed: no interval)"
+        return " (no interval)"
     return " (which may be chance)" if verdict(gap) == "can't tell" else ""
 
 
 def doubted(gap: Interval) -> str:
-    """`+3.1 ± 4.0 points (which may be chance)`."""
+    """`+3.1 [-0.9, +7.1] points (which may be chance)`."""
     return points(gap) + doubt(gap)
 
 

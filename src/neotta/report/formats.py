@@ -70,7 +70,7 @@ def _escaped(text: str) -> str:
 
 
 COLUMNS = ("conditions", "domain", "method", "mean", "half_width", "seeds", "failed",
-           "difference", "difference_half_width", "verdict")  # fmt: skip
+           "difference", "difference_low", "difference_high", "pvalue", "verdict")  # fmt: skip
 
 
 def comma_separated(comparison: Comparison) -> str:
@@ -95,9 +95,15 @@ def comma_separated(comparison: Comparison) -> str:
 
 
 def _plain(found: Interval) -> tuple[float | str, float | str, int]:
-    mean, half_width = ("" if math.isnan(value) else value for value in found[:2])
-    return mean, half_width, found.runs
+    return _known(found.mean), _known(found.half_width), found.runs
 
 
-def _gap(difference: Difference | None) -> tuple[float | str, float | str, str]:
-    return ("", "", "") if difference is None else (*_plain(difference.interval)[:2], difference.verdict)
+def _gap(difference: Difference | None) -> tuple[float | str, ...]:
+    if difference is None:
+        return ("",) * 5
+    numbers = (difference.interval.mean, *difference.interval.ends, difference.pvalue)
+    return (*map(_known, numbers), difference.verdict)
+
+
+def _known(value: float) -> float | str:
+    return "" if math.isnan(value) else value

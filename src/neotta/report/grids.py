@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from neotta.evaluate.blocks import MCE, Block, Cell, Difference, Failure, Metric
+from neotta.evaluate.blocks import Block, Cell, Failure
 from neotta.evaluate.metrics import Interval
+from neotta.evaluate.verdicts import MCE, Difference, Metric
 
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]
 AVERAGE = "average"
@@ -70,13 +71,13 @@ def values(block: Block, metric: Metric) -> Grid:
     rows = []
     for domain in block.domains:
         cells = [block.cells.get((domain, label), Cell()) for label in block.methods]
-        marks = _ranks([cell.interval.mean for cell in cells], metric)
+        marks = _ranks([cell.interval.mean for cell in cells], [cell.samples for cell in cells], metric)
         rows.append((domain, tuple(_entry(cell, metric, mark) for cell, mark in zip(cells, marks, strict=True))))
     nothing = Interval(math.nan, math.nan, 0)
     for name, means, kind in ((AVERAGE, block.average, metric), ("mCE", block.mce, MCE)):
         if means:
             found = [means.get(label, nothing) for label in block.methods]
-            marks = _ranks([each.mean for each in found], kind)
+            marks = _ranks([each.mean for each in found], [block.samples(label) for label in block.methods], kind)
             entries = [Entry(number(each, kind), mark) for each, mark in zip(found, marks, strict=True)]
             rows.append((name, tuple(entries)))
     return Grid("domain", block.methods, tuple(rows))
@@ -123,11 +124,8 @@ def failures(block: Block) -> list[str]:
 
 
 def number(found: Interval, metric: Metric, sign: str = "") -> str:
-    """`81.2 ± 0.4`; no half-width for a single run, a dash for none."""
-    if found.runs == 0:
-        return Entry().text
-    mean = f"{round(found.mean, metric.digits) + 0.0:{sign}.{metric.digits}f}"  # + 0.0: no "-0.0"
-    return mean if math.isnan(found.half_width) else f"{mean} ± {found.half_width:.{metric.digits}f}"
+    """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` for a difference; only the mean without an interval, a dash for no run."""
+    return found.text(metric.digits, sign) if found.runs else Entry().text
 
 
 def _entry(cell: Cell, metric: Metric, mark: Mark) -> Entry:
@@ -144,11 +142,17 @@ def _difference(difference: Difference | None, metric: Metric) -> Entry:
     return Entry(f"{number(difference.interval, metric, '+')} {difference.verdict}", mark)
 
 
-def _ranks(means: list[float], metric: Metric) -> list[Mark]:
-    """Mark the best and the second best; what looks the same is marked the same."""
+def _ranks(means: list[float], samples: list[frozenset[Any]], metric: Metric) -> list[Mark]:
+    """Mark the best and the second best of those that most share their samples; what looks the same is marked the same.
+
+    Others are not marked: seeds and samples differ in how hard they are.
+    """
     shown = [round(mean, metric.digits) for mean in means]
-    ranking = sorted({value for value in shown if not math.isnan(value)}, reverse=metric.better == "higher")
-    if metric.better is None or len(shown) < 2:
+    seen = Counter(found for found, value in zip(samples, shown, strict=True) if not math.isnan(value))
+    if metric.better is None or len(shown) < 2 or not seen:
         return [""] * len(shown)
+    common = max(seen, key=lambda found: (seen[found], len(found)))
+    ranked = [math.nan if found != common else value for found, value in zip(samples, shown, strict=True)]
+    ranking = sorted({value for value in ranked if not math.isnan(value)}, reverse=metric.better == "higher")
     places: dict[float, Mark] = dict(zip(ranking, ("best", "second"), strict=False))
-    return [places.get(value, "") for value in shown]
+    return [places.get(value, "") for value in ranked]

@@ -5,10 +5,12 @@ import itertools
 
 import numpy as np
 import pytest
+from support.answered import packed
 from support.digits_by_hand import Moving, accuracy, embeddings, head, labels, permutation
 
 from neotta.errors import DataError
-from neotta.evaluate.comparison import Block, Cell, Value
+from neotta.evaluate.answers import unpack
+from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Value
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
@@ -96,16 +98,24 @@ def test_accuracy_has_to_grow_with_every_step_of_alpha_and_certainly_over_all():
     def judged(steps, gain_of_the_highest):
         reached = {0.0: [50.0, 52.0, 54.0], 0.5: [value + gain_of_the_highest for value in (50.0, 52.1, 54.0)]}
         cells = {
-            ("fog", f"neo-continual alpha={weight}"): Cell({seed: Value(v, ()) for seed, v in enumerate(values)})
+            ("fog", f"neo-continual alpha={weight}"): Cell({seed: answered(v, seed) for seed, v in enumerate(values)})
             for weight, values in reached.items()
         }
         block = Block(None, "", tuple(label for _, label in cells), None, ("fog",), cells)
-        return alpha._holds({weight: Interval(gain, 0.1, 3) for weight, gain in steps.items()}, Results(None, block))
+        return alpha._holds(
+            {weight: Interval(gain, 0.1, 3) for weight, gain in steps.items()}, Results(compared, block)
+        )
 
+    def answered(number, seed):
+        images = np.arange(1000) + 1000 * seed
+        recorded = {"answers": packed(np.arange(1000) < 10 * number, images), "seed": 1, "batch_size": 8}
+        return Value(number, (), unpack(recorded).of_domain("fog/5"))
+
+    compared = Comparison(METRICS["top1"], (), "")
     growing = dict(zip(alpha.ALPHAS, (0, 1, 2, 3, 4, -9), strict=True))
     assert judged(growing, 4.0) == "yes", "what happens beyond 0.5 the paper does not say"
     assert judged({**growing, 0.05: 3.5}, 4.0) == "partly"
-    assert judged(growing, 0.0) == "partly"
+    assert judged(growing, 0.0) == "unclear"
     assert judged({**growing, 0.05: 3.5}, 0.0) == "no"
     assert judged({0.1: 1}, 4.0) == "unclear"
 

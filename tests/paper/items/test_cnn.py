@@ -110,7 +110,7 @@ def test_the_answer_tells_where_the_others_lose_and_what_neo_does_there(both, fi
     kept = [name for name in lost if change[name, "neo"] > 0]
     expected = f"that of NEO is above it in {len(kept)} of {len(lost)}" if lost else "no domain where the mean of every"
     assert expected in finding.answer
-    assert f"changes by {np.mean([change[name, 'neo'] for name in setting.domains]):+.1f} ±" in finding.answer
+    assert f"changes by {np.mean([change[name, 'neo'] for name in setting.domains]):+.1f} [" in finding.answer
 
 
 def test_without_a_cnn_it_says_what_is_needed(evidence):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.digits_by_hand import Moving, Neo, domain_order, nothing, online
 
-from neotta.evaluate.comparison import Block, Cell, Difference, Value
+from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Difference, Value
 from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.items import continual
@@ -58,7 +58,7 @@ def test_a_place_holds_another_domain_for_every_seed():
         for label, more in (("none", 0.0), ("neo", 4.0))
     }
     block = Block(conditions=None, title="", methods=("none", "neo"), baseline="none", domains=("a", "b"), cells=cells)
-    path = Results(None, block).over_index({1: ("a", "b"), 2: ("b", "a")})
+    path = Results(Comparison(METRICS["top1"], (), ""), block).over_index({1: ("a", "b"), 2: ("b", "a")})
     assert [point.mean.mean for point in path["none"]] == [(10 + 0) / 2, (20 + 30) / 2]
     assert [(point.x, point.gain.mean, point.gain.runs) for point in path["neo"]] == [(1, 4.0, 2), (2, 4.0, 2)]
     assert [point.gain.runs for point in path["none"]] == [0, 0]
@@ -72,11 +72,11 @@ def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
     }
     methods = ("none", "neo", "tent")
     block = Block(conditions=None, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
-    path = Results(None, block).over_index({1: ("a", "b"), 2: ("b", "a")})
+    path = Results(Comparison(METRICS["top1"], (), ""), block).over_index({1: ("a", "b"), 2: ("b", "a")})
     assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
         label: [10.0, 10.0] for label in methods
     }
-    assert "With fewer seeds: tent; their means" in Results(None, block).seeds
+    assert "With fewer seeds: tent; their means" in Results(Comparison(METRICS["top1"], (), ""), block).seeds
 
 
 def test_each_method_reaches_what_it_should_in_each_domain(found, expected):

@@ -57,7 +57,10 @@ def test_the_answer_has_one_sentence_per_subject_with_all_differences(evidence, 
     for table in pairs:
         assert len(table.data) == 4
         for row in table.data:
-            assert f"{row['mean']:+.1f} ± {row['half_width']:.1f} points against {row['part']} alone" in finding.answer
+            assert (
+                f"{row['mean']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] points against {row['part']} alone"
+                in finding.answer
+            )
     assert "<svg" in finding.parts[0].svg()
 
 

@@ -87,4 +87,4 @@ def _holds(gains: Mapping[float, Interval], found: Results) -> Holds:
         return "unclear"
     growing = all(gains[low].mean <= gains[high].mean for low, high in itertools.pairwise(steps))
     last, first = (found.per_seed(_label(alpha)) for alpha in (steps[-1], steps[0]))
-    return together([gained(between(last, first)), "yes" if growing else "no"])
+    return together([gained(between(last, first, found.comparison.metric)), "yes" if growing else "no"])

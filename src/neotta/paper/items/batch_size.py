@@ -41,7 +41,7 @@ def show(case: Case) -> None:
     if len(reached) < 2:
         raise Skip
     largest = max(reached)
-    gaps = {size: between(values, reached[largest]) for size, values in reached.items()}
+    gaps = {size: between(values, reached[largest], found.comparison.metric) for size, values in reached.items()}
     how = f"on the rest after {setting.held_out_samples} samples, mean over {len(setting.domains)} domains."
     case.beside(
         "accuracy by batch size",

@@ -34,7 +34,7 @@ def show(case: Case) -> None:
         dict(sorted(found.means.items(), key=lambda entry: entry[1].mean)),
         "expected calibration error",
         f"Expected calibration error over 15 bins, mean over the domains, {found.block.conditions.samples} samples "
-        f"each, with its 95 % interval over seeds. To the left is better.{found.uneven}",
+        f"each, with its 95 % interval over images and seeds. To the left is better.{found.uneven}",
         digits=3,
     )
     case.comparison(found, gaps=False)

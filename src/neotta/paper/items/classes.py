@@ -68,7 +68,7 @@ def show(case: Case) -> None:
         "accuracy by the number of classes adapted on",
         line_chart(*panels),
         [{"samples": count, **row} for count, curve in found.items() for row in curve_rows("classes", curve)],
-        "Mean over the domains, band: 95 % interval over seeds.",
+        "Mean over the domains, band: 95 % interval over images and seeds.",
         height=3.2,
     )
     caption = f"Accuracy in % on other images of all classes, mean over {len(case.setting.domains)} domains."

@@ -43,7 +43,8 @@ def show(case: Case) -> None:
         "gain over the first samples of a domain, with and without debias",
         line_chart(Panel(gain_lines(start), batches, "gain over none (points)", ticks=ticks, zero=True)),
         curve_rows("samples", start),
-        "Accuracy on the samples themselves while adapting, mean over the domains. Band: 95 % interval over seeds.",
+        "Accuracy on the samples themselves while adapting, mean over the domains. Band: 95 % interval over images "
+        "and seeds.",
     )
     caption = f"Accuracy in % while adapting, mean over {domains} domains.{first.seeds}"
     case.curve("accuracy over the first samples of a domain", "samples", start, caption)

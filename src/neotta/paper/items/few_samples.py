@@ -90,7 +90,7 @@ def _draw(case: Case, after: Places) -> None:
         "gain by the number of samples, with and without shrinkage",
         line_chart(*panels),
         [{"where": where, **row} for where, curves in after.items() for row in curve_rows("samples", curves)],
-        "Band: 95 % interval over seeds. Below zero, adapting costs accuracy.",
+        "Band: 95 % interval over images and seeds. Below zero, adapting costs accuracy.",
     )
 
 

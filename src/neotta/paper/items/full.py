@@ -34,7 +34,8 @@ def show(case: Case) -> None:
         case.finding.say(f"On all images of {case.title}, NEO changes {listed(changes)}.", held)
     setting = case.setting
     case.note(
-        "Every seed sees all images, in a different order: the intervals are about the order, not about other images."
+        "Every seed sees all images, in a different order. Intervals of accuracies are about other images of the kind; "
+        "the calibration error has none, since it is not counted image by image."
     )
     if setting.reduced and setting.slow:
         slow = [method for method in setting.methods if method in setting.slow]

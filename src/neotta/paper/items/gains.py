@@ -44,7 +44,8 @@ def _conclude(finding: Finding, shown: dict[str, Gain]) -> None:
         "NEO raises accuracy on every model and dataset, and lowers or keeps the calibration error in 9 of 12 of them."
     ),
     remarks=(
-        "Every seed sees all images, in a different order: the intervals are about the order, not about other images.",
+        "Every seed sees all images, in a different order. Intervals of accuracies are about other images of the kind; "
+        "the calibration error has none, since it is not counted image by image.",
         f"The calibration error counts as kept if it rises by at most {MATCH}.",
     ),
     runs=lambda setting: [setting.full("none", "neo")],
@@ -86,8 +87,8 @@ def _figure(gains: dict[str, Gain]) -> Figure:
             Ranking(error, "change of calibration error", 3, "+", color="neo"),
         ),
         rows,
-        "Difference between NEO and no adaptation on all images, mean over the domains, with its 95 % interval over "
-        "seeds. Accuracy: to the right is better. Calibration error: to the left is better.",
+        "Difference between NEO and no adaptation on all images, mean over the domains, with the 95 % interval of "
+        "accuracy over images and seeds. Accuracy: to the right is better. Calibration error: to the left is better.",
         (7.0, 1.0 + 0.42 * len(gains)),
     )
 

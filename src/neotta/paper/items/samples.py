@@ -45,7 +45,7 @@ def show(case: Case) -> None:
         "accuracy by the number of samples adapted on",
         line_chart(Panel(mean_lines(found), "samples adapted on", "accuracy on the rest (%)", ticks=ticks)),
         curve_rows("samples", found),
-        "Mean over the domains, band: 95 % interval over seeds.",
+        "Mean over the domains, band: 95 % interval over images and seeds.",
         height=3.2,
     )
     what = f"Accuracy in % on the images that were not adapted on, mean over {len(case.setting.domains)} domains."

@@ -40,7 +40,7 @@ def show(case: Case) -> None:
         found.gains,
         "change of mean accuracy in points",
         "Points of accuracy over no adaptation on the same samples, mean over the domains, with its 95 % interval "
-        "over seeds.",
+        "over images and seeds.",
         sign="+",
     )
     shown = {

@@ -50,8 +50,8 @@ def show(case: Case) -> None:
             | {field: costs[point.name][field] for field in ("seconds_per_image", "peak_memory")}
             for point in points
         ],
-        f"Accuracy: mean over the domains ({conditions}), with its 95 % interval over seeds. Time: median on "
-        f"{costing.device(next(iter(costs.values())))}, batches of {case.setting.study.batch_size}. The area of a "
+        f"Accuracy: mean over the domains ({conditions}), with its 95 % interval over images and seeds. Time: median "
+        f"on {costing.device(next(iter(costs.values())))}, batches of {case.setting.study.batch_size}. The area of a "
         f"point is the peak memory of the process. Up and to the left is better.{found.uneven}",
         height=4.2,
     )

@@ -98,4 +98,7 @@ def _explain_no_labels(changed: int) -> Iterator[str]:
 
 
 def _explain_labels() -> Iterator[str]:
-    yield "This is one run. For intervals and a verdict run several seeds, and see 'neotta compare'."
+    yield (
+        "This is one run. For a verdict see 'neotta compare' on the results; several seeds show how much a method "
+        "depends on its own randomness."
+    )

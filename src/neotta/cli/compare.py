@@ -39,6 +39,8 @@ def compare(
     baseline: Annotated[str, typer.Option(help="The method that differences refer to.")] = "none",
     format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    over_time: Annotated[bool, typer.Option("--over-time", help="Show accuracy batch by batch.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="With --over-time: also draw it, to a .png or .svg file.")] = None,
 ) -> None:
     """Put the methods in RESULTS side by side: means over seeds, and differences on the same samples."""
     from rich.console import Console
@@ -48,13 +50,21 @@ def compare(
     from neotta.report import formats
 
     found = compare_records(_read(results), metric, baseline=baseline)
+    _check_over_time(found, over_time, figure)
+    shown = OverTimeView(found) if over_time else render(found)
+    if figure is not None:
+        _draw(found, figure)
     if format is Format.table and output is None:
-        Console(highlight=False).print(render(found))
+        Console(highlight=False).print(shown)
         return
     if format is Format.table:
         page = io.StringIO()
-        Console(file=page, width=_WIDE, highlight=False, color_system=None).print(render(found))
+        Console(file=page, width=_WIDE, highlight=False, color_system=None).print(shown)
         text = "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
+    elif over_time:
+        from neotta.report import over_time as batches
+
+        text = batches.text(found, format.value)
     else:
         writers = {"markdown": formats.markdown, "latex": formats.latex, "csv": formats.comma_separated}
         text = writers[format.value](found)
@@ -63,6 +73,30 @@ def compare(
         return
     with atomic(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _check_over_time(found: Comparison, over_time: bool, figure: Path | None) -> None:
+    from neotta.errors import DataError, OptionError
+    from neotta.evaluate.over_time import over_time as by_batch
+
+    if figure is not None and (not over_time or figure.suffix not in (".png", ".svg")):
+        raise OptionError("--figure goes with --over-time and takes the name of a .png or .svg file")
+    if over_time and found.metric.name != "top1":
+        raise OptionError("--over-time shows top-1 accuracy: omit --metric")
+    if over_time and not any(by_batch(block) for block in found.blocks):
+        raise DataError("no record says which samples were right: measure again with 'neotta run --force'")
+
+
+def _draw(comparison: Comparison, path: Path) -> None:
+    """Write the figure of the block with the most methods."""
+    from neotta._files import atomic
+    from neotta.evaluate.over_time import over_time
+    from neotta.report.over_time import batches_figure
+
+    block = max(comparison.blocks, key=lambda block: len(over_time(block)))
+    drawn = batches_figure(over_time(block), title=f"Accuracy over time {block.title}".strip())
+    with atomic(path) as temporary:
+        temporary.write_bytes(drawn.png() if path.suffix == ".png" else drawn.svg().encode())
 
 
 def _read(paths: list[Path]) -> list[Record]:
@@ -123,6 +157,33 @@ class ComparisonView:
         yield Text()
         for note in comparison.notes():
             yield Text(note, style="dim")
+
+
+class OverTimeView:
+    """Accuracy batch by batch, as rich prints it."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield one table per block."""
+        from rich.text import Text
+
+        from neotta.evaluate.over_time import over_time
+        from neotta.report.over_time import CAPTION, TITLE, batches_table
+
+        yield Text.assemble((TITLE, "bold"), f" ({self.comparison.shared})")
+        for block in self.comparison.blocks:
+            yield Text()
+            if block.title:
+                yield Text(block.title, style="bold")
+            found = over_time(block)
+            if found:
+                yield from _fitting(batches_table(found), console, options)
+            if left := [label for label in block.methods if label not in found]:
+                yield Text(f"Left out, since their records do not say which samples were right: {', '.join(left)}.")
+        yield Text()
+        yield Text(CAPTION.replace("Band", "±"), style="dim")
 
 
 def _fitting(grid: Grid, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:

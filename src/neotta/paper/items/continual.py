@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neotta.evaluate.metrics import Interval
+from neotta.evaluate.over_time import over_time
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
@@ -12,8 +13,9 @@ from neotta.paper.finding import Holds, gained, together
 from neotta.paper.item import Case, Skip, item
 from neotta.paper.results import Gaps, with_verdict
 from neotta.paper.study import Setting
-from neotta.paper.words import doubted, listed, points
+from neotta.paper.words import doubted, file_name, listed, points
 from neotta.report.charts import Panel, line_chart
+from neotta.report.over_time import batches_figure
 
 OURS = "neo-continual"
 
@@ -50,6 +52,8 @@ def show(case: Case) -> None:
     )
     _follow(case, found.over_index(sequences(case.evidence, case.setting, case.plans)))
     case.add(*found.tables(case.title))
+    if by_batch := over_time(found.block):
+        case.add(batches_figure(by_batch, file_name("over time", case.title), f"{case.title}: accuracy over time"))
     of_others = {label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))}
     sure = found.surest(OURS)
     if OURS in sure.gains:

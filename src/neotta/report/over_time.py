@@ -1,0 +1,84 @@
+"""Accuracy over the batches of runs, as a table and as a figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neotta.evaluate.comparison import METRICS, Comparison
+from neotta.evaluate.over_time import Step, over_time
+from neotta.report.charts import Panel, Series, line_chart
+from neotta.report.figures import Figure
+from neotta.report.formats import latex_table, markdown_table
+from neotta.report.grids import Entry, Grid, number
+
+TITLE = "accuracy in % by batch"
+CAPTION = (
+    "Accuracy while adapting, over the batches of a run; all shifted domains and seeds together. Band: 95 % interval "
+    "over images and seeds."
+)
+Steps = Mapping[str, Sequence[Step]]
+
+
+def batches_table(found: Steps) -> Grid:
+    """Batches by methods."""
+    places = list(dict.fromkeys((step.first, step.last) for steps in found.values() for step in steps))
+    by_place = {label: {step[:2]: step.accuracy for step in steps} for label, steps in found.items()}
+    rows = [
+        (
+            str(first) if first == last else f"{first}–{last}",
+            tuple(_entry(by_place[label].get((first, last))) for label in found),
+        )
+        for first, last in sorted(places)
+    ]
+    return Grid("batch", tuple(found), tuple(rows))
+
+
+def batches_figure(found: Steps, name: str = "over-time", title: str = "Accuracy over time") -> Figure:
+    """One line per method over the batches."""
+    series = {
+        label: Series(
+            [(step.first + step.last) / 2 for step in steps],
+            [step.accuracy.mean for step in steps],
+            [step.accuracy.half_width for step in steps],
+        )
+        for label, steps in found.items()
+    }
+    return Figure(name, title, line_chart(Panel(series, "batch", "accuracy in %")), rows(found), CAPTION)
+
+
+def rows(found: Steps) -> list[dict[str, Any]]:
+    """The same as plain numbers."""
+    return [
+        {"method": label, "first_batch": step.first, "last_batch": step.last, "mean": step.accuracy.mean,
+         "half_width": step.accuracy.half_width, "seeds": step.accuracy.runs}
+        for label, steps in found.items()
+        for step in steps
+    ]  # fmt: skip
+
+
+def text(comparison: Comparison, format: str) -> str:
+    """The tables of all blocks in Markdown, LaTeX or CSV."""
+    every = [(block.title, found) for block in comparison.blocks if (found := over_time(block))]
+    if format == "csv":
+        return _comma_separated([{"conditions": title, **row} for title, found in every for row in rows(found)])
+    write = markdown_table if format == "markdown" else latex_table
+    comment = "% {}" if format == "latex" else "**{}**"
+    parts = [comment.format(f"{TITLE} ({comparison.shared})")]
+    for title, found in every:
+        parts += [comment.format(title)] * bool(title) + [write(batches_table(found))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _entry(found: Any) -> Entry:
+    return Entry() if found is None else Entry(number(found, METRICS["top1"]))
+
+
+def _comma_separated(lines: list[dict[str, Any]]) -> str:
+    page = io.StringIO()
+    writer = csv.DictWriter(page, list(lines[0]) if lines else ["conditions"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return page.getvalue()

@@ -112,7 +112,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the studies, and room for their noise")
     quick = parser.parse_args().quick
     studies = 300 if quick else 3000
-    allowed = ALLOWED + (2.5 * (LEVEL * (1 - LEVEL) / studies) ** 0.5 if quick else 0.0)
+    allowed = ALLOWED + (4 * (LEVEL * (1 - LEVEL) / studies) ** 0.5 if quick else 0.0)
     print(f"Share of {studies} studies with a verdict at 5 %; in brackets McNemar's exact test on the pooled pairs.")
     broken = []
     for name, methods in EQUAL.items():

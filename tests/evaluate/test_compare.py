@@ -15,7 +15,7 @@ from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.statistics import difference
-from neotta.report.grids import values
+from neotta.report.grids import differences, values
 
 SEEDS = (1, 2, 3)
 DOMAINS = ("clean", "fog/3", "fog/5", "snow/3", "snow/5")
@@ -98,6 +98,8 @@ def test_records_of_older_versions_have_no_interval_and_no_verdict():
             assert difference.verdict == "can't tell"
             assert math.isnan(difference.interval.half_width)
         assert any("9 values come from records that do not say" in note for note in comparison.notes())
+        assert not any("95 %" in note or "One seed" in note for note in comparison.notes())
+        assert "can't tell" not in str(differences(block, comparison.metric))
 
 
 @pytest.mark.parametrize("other", [{"seed": 7}, {"manifests": ["other"]}, {"count": 63}])

@@ -44,13 +44,12 @@ class Comparison:
         return found
 
     def _about_seeds(self) -> Iterator[str]:
-        cells = [cell for block in self.blocks for cell in block.cells.values() if cell.values]
-        if not cells:
-            return
-        few, many = (choose(cell.interval.runs for cell in cells) for choose in (min, max))
-        if any(not math.isnan(cell.interval.half_width) for cell in cells):
-            seeds = "" if many == 1 else f" ({many} of them)" if few == many else f" ({few} to {many} of them)"
-            yield f"± and [low, high]: 95 % interval over images{'' if many == 1 else ' and seeds'}{seeds}."
+        means = [cell.interval for block in self.blocks for cell in block.cells.values()]
+        counts = [mean.runs for mean in means if not math.isnan(mean.half_width)]
+        few, many = min(counts, default=0), max(counts, default=0)
+        if counts:
+            seeds = f" ({few} of them)" if few == many else f" ({few} to {many} of them)"
+            yield f"± and [low, high]: 95 % interval over images{'' if many == 1 else f' and seeds{seeds}'}."
         if few == 1:
             yield (
                 f"{'One seed' if many == 1 else 'Where there is one seed'}: the interval is about other images; how "

@@ -14,6 +14,7 @@ from neotta.evaluate.verdicts import MCE, Difference, Metric
 
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]
 AVERAGE = "average"
+UNTESTED = "not tested"
 
 
 class Entry(NamedTuple):
@@ -103,7 +104,7 @@ def summary(block: Block, metric: Metric) -> list[str]:
     """One sentence per method: what it does on average, and in how many domains."""
     lines = []
     for label, average in block.average_differences.items():
-        counts = Counter(difference.verdict for (_, method), difference in block.differences.items() if method == label)
+        counts = Counter(_said(difference) for (_, method), difference in block.differences.items() if method == label)
         parts = ", ".join(f"{said} in {count}" for said, count in counts.most_common())
         lines.append(f"{label}: {_difference(average, metric).text} on average; {parts} of {counts.total()} domains.")
     return lines
@@ -139,7 +140,13 @@ def _difference(difference: Difference | None, metric: Metric) -> Entry:
     if difference is None:
         return Entry()
     mark: Mark = "helps" if difference.verdict == "helps" else "hurts" if difference.verdict == "hurts" else ""
-    return Entry(f"{number(difference.interval, metric, '+')} {difference.verdict}", mark)
+    text = number(difference.interval, metric, "+")
+    return Entry(text if _said(difference) == UNTESTED else f"{text} {difference.verdict}", mark)
+
+
+def _said(difference: Difference) -> str:
+    """The verdict, unless there was nothing to tell it from."""
+    return UNTESTED if math.isnan(difference.interval.half_width) else difference.verdict
 
 
 def _ranks(means: list[float], samples: list[frozenset[Any]], metric: Metric) -> list[Mark]:

@@ -64,6 +64,17 @@ def golden() -> Golden:
     return Golden(Path(os.environ.get("NEOTTA_GOLDEN", Path(__file__).parent.parent / "golden")))
 
 
+@cache
+def golden_field() -> Golden | None:
+    """The second set, for the methods of the field: in the tests, or in the folder shared/ beside the project."""
+    root = Path(__file__).resolve().parent.parent
+    shared = Path(os.environ.get("NEOTTA_SHARED", root.parent.parent / "shared"))
+    for folder in (root / "golden-field", shared / "golden-field"):
+        if (folder / "index.json").is_file():
+            return Golden(folder)
+    return None
+
+
 @dataclass
 class Context:
     """What a replay knows."""
@@ -113,11 +124,18 @@ class Context:
         return self.golden.data["images"][slice(*rows)].to(self.dtype)
 
 
-def replay(trace: dict[str, Any], kind: str) -> Context:
+def method_of(trace: dict[str, Any]) -> str:
+    """The name of the method of a trace; a loss is an option of the method it belongs to."""
+    name = trace["method"]
+    return trace["hyperparameters"]["base"] if name == "come" else METHODS.get(name, name)
+
+
+def replay(trace: dict[str, Any], kind: str, runs: Golden | None = None) -> Context:
     """Run the steps of a trace and compare every output; the method's module compares its states."""
-    context = Context(trace, kind, golden(), golden().tensors(trace["id"], kind))
-    method = METHODS.get(trace["method"], trace["method"])
-    module = _module(method)
+    runs = golden() if runs is None else runs
+    context = Context(trace, kind, runs, runs.tensors(trace["id"], kind))
+    method = method_of(trace)
+    module = _module(METHODS.get(trace["method"], trace["method"]))
     options = dict(trace["hyperparameters"])
     options.pop("head_scale", None)
     subset = options.pop("class_subset", None)
@@ -125,8 +143,8 @@ def replay(trace: dict[str, Any], kind: str) -> Context:
         options = module.options(trace, context)
     adapter = neotta.create(
         method,
-        golden().model(trace, context.dtype),
-        classes=None if subset is None else golden().data[subset],
+        runs.model(trace, context.dtype),
+        classes=None if subset is None else runs.data[subset],
         **options,
     )
     if hasattr(module, "start"):
@@ -148,6 +166,13 @@ def replay(trace: dict[str, Any], kind: str) -> Context:
     if hasattr(module, "finish"):
         module.finish(adapter, trace, context)
     return context
+
+
+def final_parameters(adapter: Any, context: Context) -> None:
+    """Compare every `final/param/<name>`."""
+    for name in context.tensors:
+        if name.startswith("final/param/"):
+            context.close(name, adapter.params[name.removeprefix("final/param/")])
 
 
 def recorded_parameter(adapter: Any, params: dict[str, torch.Tensor], name: str) -> torch.Tensor:

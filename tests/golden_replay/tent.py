@@ -1,4 +1,5 @@
+from golden_replay.replay import final_parameters
+
+
 def finish(adapter, trace, context):
-    for name in context.tensors:
-        if name.startswith("final/param/"):
-            context.close(name, adapter.params[name.removeprefix("final/param/")])
+    final_parameters(adapter, context)

@@ -95,30 +95,42 @@ class AdaptiveNorm(_BatchNorm):
 
 def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum: float = 0.1) -> AdaptiveNorm:
     """Create the replacement of a BatchNorm layer; it shares the layer's parameters, buffers and hooks."""
-    own: Any = type(layer)
-    kind = _derived(own)
-    new = kind.__new__(kind)
-    new.__dict__.update(layer.__dict__)
-    for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
-        new.__dict__[name] = layer.__dict__[name].copy()
-    new.__dict__.update(
-        statistics=statistics, momentum_=momentum, adapting=True, training=False, _fallback=False, _warned=False
+    new: AdaptiveNorm = stand_in(
+        layer, AdaptiveNorm, statistics=statistics, momentum_=momentum, adapting=True, _fallback=False, _warned=False
     )
     if statistics == "ema":
         with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
             for name in ("running_mean", "running_var"):
                 new.register_buffer(f"ema_{name}", layer._buffers[name].clone(), persistent=False)  # type: ignore[union-attr]
-    stand_in: AdaptiveNorm = new
-    return stand_in
+    return new
+
+
+def stand_in(layer: _BatchNorm, base: type[_BatchNorm], **attributes: Any) -> Any:
+    """Make a layer of class `base` that shares another's parameters, buffers and hooks, and does what else it does.
+
+    Args:
+        layer: A batch-norm layer, or one of a class derived from it.
+        base: What comes before the layer's own class in the order of methods.
+        **attributes: Set on the new layer, which is in evaluation mode.
+    """
+    own: Any = type(layer)
+    before: Any = base
+    kind = _derived(own, before)
+    new = kind.__new__(kind)
+    new.__dict__.update(layer.__dict__)
+    for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+        new.__dict__[name] = layer.__dict__[name].copy()
+    new.__dict__.update(training=False, **attributes)
+    return new
 
 
 @functools.cache
-def _derived(kind: Any) -> Any:
-    return type(f"Adaptive{kind.__name__}", (AdaptiveNorm, kind), {})
+def _derived(kind: Any, base: Any) -> Any:
+    return type(f"Adaptive{kind.__name__}", (base, kind), {})
 
 
 def _blank(kind: Any) -> Any:
-    derived = _derived(kind)
+    derived = _derived(kind, AdaptiveNorm)
     return derived.__new__(derived)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import neotta
 from neotta.adapters import _largest, _pruned
-from neotta.adapters._pruned import prune, pruned_linear, restored
+from neotta.adapters._pruned import prune, pruned_layer, restored
 from neotta.errors import OptionError
 
 QUIRKS = ("positional_alignment", "stale_gradients")
@@ -33,7 +33,7 @@ def surgeon(model=None, **options):
 
 
 def ratios(adapter):
-    return torch.tensor([layer.ratio for _, layer in adapter.linears])
+    return torch.tensor([layer.ratio for _, layer in adapter.layers])
 
 
 def random(*shape, seed=0, dtype=torch.float64):
@@ -119,7 +119,7 @@ def test_bits_are_the_same_on_every_device(chosen):
 def test_gradients_of_the_layer(shape, ratio, bias, piece, monkeypatch):
     monkeypatch.setattr(_pruned, "PIECE", piece)
     layer = nn.Linear(6, 4, bias=bias).double()
-    stand_in = pruned_linear(layer)
+    stand_in = pruned_layer(layer)
     stand_in.ratio = ratio
     input = random(*shape).requires_grad_()
     pruned = restore(*prune(input.detach(), ratio), input.shape)
@@ -134,7 +134,7 @@ def test_gradients_of_the_layer(shape, ratio, bias, piece, monkeypatch):
 
 def saved_bytes(adapter, ratio):
     """How much memory the graph of a forward pass holds, beside the parameters."""
-    for _, layer in adapter.linears:
+    for _, layer in adapter.layers:
         layer.ratio = ratio
     storages = {}
 
@@ -152,7 +152,7 @@ def saved_bytes(adapter, ratio):
 def test_pruned_activations_take_less_memory():
     adapter = surgeon()
     elements = []
-    for _, layer in adapter.linears:
+    for _, layer in adapter.layers:
         layer.register_forward_hook(lambda module, args, output: elements.append(args[0].numel()))
     full = saved_bytes(adapter, 0.0)
     inputs = 4 * sum(elements)
@@ -167,7 +167,7 @@ def test_pruned_activations_take_less_memory():
 def test_without_pruning_gradients_are_exact():
     adapter = surgeon(network(dtype=torch.float64))
     batch, view = images(dtype=torch.float64), images(dtype=torch.float64).flip(3)
-    for _, layer in adapter.linears:
+    for _, layer in adapter.layers:
         layer.ratio = 0.0
     with torch.enable_grad():
         pruned = adapter.gradients(adapter._loss(adapter._pruned(batch), adapter._pruned(view)))
@@ -180,7 +180,7 @@ def test_layers_keep_in_proportion_to_their_importance():
     adapter = surgeon()
     adapter(images())
     assert ratios(adapter).min() == 0, "the most important one keeps all"
-    assert ((ratios(adapter) > 0) & (ratios(adapter) < 1)).sum() == len(adapter.linears) - 1
+    assert ((ratios(adapter) > 0) & (ratios(adapter) < 1)).sum() == len(adapter.layers) - 1
 
 
 @pytest.mark.parametrize("name", ["vit", "hf"])
@@ -199,17 +199,18 @@ def test_what_is_trained(name):
 def test_forward_passes_are_as_declared():
     adapter = surgeon()
     calls = []
-    adapter.linears[-1][1].register_forward_hook(lambda *_: calls.append(1))
+    adapter.layers[-1][1].register_forward_hook(lambda *_: calls.append(1))
     adapter(images())
     assert len(calls) == adapter.forward_passes == neotta.methods()["surgeon"].declaration.forward_passes == 3
 
 
-def test_convolutional_network_with_one_linear_layer():
-    adapter = surgeon(network("cnn"), lr=1e-3)
+def test_one_layer_cannot_be_ranked():
+    model = nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    adapter = surgeon(model.eval(), lr=1e-3)
     adapter(images())
-    assert ratios(adapter).tolist() == [0.0], "one layer cannot be ranked, so nothing is pruned"
-    assert not torch.equal(adapter.params["conv1.weight"], adapter.model.conv1.weight)
-    assert not torch.equal(adapter.params["fc.weight"], adapter.model.fc.weight)
+    assert ratios(adapter).tolist() == [0.0], "so nothing is pruned"
+    assert not torch.equal(adapter.params["0.weight"], model[0].weight)
+    assert not torch.equal(adapter.params["4.weight"], model[4].weight)
 
 
 class Attention(nn.Module):
@@ -318,3 +319,54 @@ def test_what_is_refused():
     adapter.configure(compat=[], lr=1e-4)
     with pytest.raises(OptionError, match="compat"):
         adapter.configure(compat=QUIRKS)
+
+
+# ---- convolutions
+
+
+@pytest.mark.parametrize("shape", [{}, {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2, "padding": 2}])
+@pytest.mark.parametrize("ratio", [0.0, 0.03, 0.6, 1.0])
+def test_a_pruned_convolution_is_exact_but_for_its_weight(shape, ratio):
+    layer = nn.Conv2d(4, 6, 3, **shape).double()
+    stand_in = pruned_layer(layer)
+    stand_in.ratio = ratio
+    input = random(3, 4, 7, 8).requires_grad_()
+    output = layer(input)
+    torch.testing.assert_close(stand_in(input), output)
+    slope = random(*output.shape, seed=1)
+    by_input, by_weight, by_bias = torch.autograd.grad(
+        stand_in(input), (input, layer.weight, layer.bias), slope, allow_unused=True
+    )
+    torch.testing.assert_close(by_input, torch.autograd.grad(output, input, slope)[0])
+    assert by_bias is None
+    seen = restore(*prune(input.detach(), ratio), input.shape)
+    wanted = torch.autograd.grad(layer(seen), layer.weight, slope)[0]
+    torch.testing.assert_close(by_weight, wanted)
+
+
+def test_a_cnn_prunes_its_convolutions_by_importance():
+    adapter = surgeon(network("cnn"))
+    convolutions = [name for name, layer in adapter.model.named_modules() if isinstance(layer, nn.Conv2d)]
+    assert [name for name, _ in adapter.layers] == [f"{name}.weight" for name in [*convolutions, adapter.head_name]]
+    adapter(images())
+    kept = 1 - ratios(adapter)
+    assert kept.max() == 1
+    assert ((kept > 0) & (kept < 1)).sum() == len(kept) - 1
+    moved = [
+        name for name, tensor in adapter.params.items() if not torch.equal(tensor, adapter.model.get_parameter(name))
+    ]
+    assert set(moved) >= {f"{name}.weight" for name in convolutions}
+
+
+def test_a_patch_embedding_is_not_pruned():
+    adapter = surgeon()
+    assert {type(layer).__name__ for _, layer in adapter.layers} == {"PrunedLinear"}
+    assert "patch_embed.proj.bias" in adapter.params
+
+
+def test_convolutions_that_pad_otherwise_are_left_alone():
+    strange = nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")
+    model = nn.Sequential(
+        strange, nn.Conv2d(3, 3, 3, padding="same"), nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Linear(3, 2)
+    )
+    assert _pruned.prunable_layers(model) == [model[2], model[4]]

@@ -30,13 +30,13 @@ def start(adapter, trace, context):
 
     adapter._importance_rows = recorded
     wanted = [f"{name}.weight" for name in trace["hyperparameters"]["linear_layers"]]
-    assert [name for name, _ in adapter.linears] == wanted
+    assert [name for name, _ in adapter.layers] == wanted
 
 
 def step(adapter, trace, context, index):
     keep = f"step{index}/keep_fraction_per_linear"
     if keep in context.tensors:
-        context.close(keep, torch.tensor([1 - layer.ratio for _, layer in adapter.linears], dtype=torch.float64))
+        context.close(keep, torch.tensor([1 - layer.ratio for _, layer in adapter.layers], dtype=torch.float64))
         context.compared.add(f"step{index}/importance_sample_rows")
     context.memory["step"] = index + 1
 

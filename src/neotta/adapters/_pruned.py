@@ -1,4 +1,4 @@
-"""Linear layers that save memory by storing only the largest entries of their input for the backward pass."""
+"""Linear layers and convolutions that store only the largest entries of their input for the backward pass."""
 
 from __future__ import annotations
 
@@ -35,22 +35,48 @@ class PrunedLinear(nn.Linear):
         return _Multiply.apply(input, self.weight, self.bias, self.ratio)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def pruned_linear(layer: nn.Linear) -> PrunedLinear:
-    """Make the replacement of a linear layer; it shares the layer's parameters and hooks."""
-    new = PrunedLinear.__new__(PrunedLinear)
+class PrunedConv2d(nn.Conv2d):
+    """A convolution whose weight gradient is computed from the largest entries of its input.
+
+    What is exact, what is not, and the attributes are those of `PrunedLinear`. Make one with `pruned_layer`.
+    """
+
+    ratio: float
+    elements: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Convolve; input (B, in, H, W), output (B, out, h, w)."""
+        self.elements += input.numel()
+        shape = (self.stride, self.padding, self.dilation, self.groups)
+        return _Convolve.apply(input, self.weight, self.bias, self.ratio, shape)  # type: ignore[no-any-return, no-untyped-call]
+
+
+PrunedLayer = PrunedLinear | PrunedConv2d
+
+
+def pruned_layer(layer: nn.Linear | nn.Conv2d) -> PrunedLayer:
+    """Make the replacement of a layer; it shares the layer's parameters and hooks."""
+    kind: type[PrunedLayer] = PrunedLinear if isinstance(layer, nn.Linear) else PrunedConv2d
+    new = kind.__new__(kind)
     new.__dict__.update(layer.__dict__, _parameters=layer._parameters.copy(), ratio=0.0, elements=0)
     return new
 
 
-def linear_layers(model: nn.Module) -> list[nn.Linear]:
-    """The plain linear layers of a model, with a weight of their own."""
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.Linear)
-        and type(module).forward is nn.Linear.forward
-        and "weight" in module._parameters
-    ]
+def prunable_layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """The plain linear layers and convolutions of a model with a weight of their own, in the model's order.
+
+    A single convolution is the patch embedding of a transformer, which is left alone as in the recorded runs.
+    """
+    convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
+    kinds = (nn.Linear, nn.Conv2d) if convolutions > 1 else (nn.Linear,)
+    return [module for module in model.modules() if isinstance(module, kinds) and _is_plain(module)]
+
+
+def _is_plain(module: nn.Linear | nn.Conv2d) -> bool:
+    """Whether a layer computes what its kind does, and so can be replaced."""
+    kind = nn.Linear if isinstance(module, nn.Linear) else nn.Conv2d
+    padded = isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str))
+    return type(module).forward is kind.forward and "weight" in module._parameters and not padded
 
 
 class _Multiply(torch.autograd.Function):
@@ -74,6 +100,30 @@ class _Multiply(torch.autograd.Function):
                 by_weight.addmm_(grad[start : start + len(rows)].T, rows.to(weight.dtype))
                 start += len(rows)
         return by_input, by_weight, None, None
+
+
+class _Convolve(torch.autograd.Function):
+    """The layer's convolution, which stores a pruned input."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, ratio: float, shape: Any) -> Tensor:
+        ctx.input_shape, ctx.shape = input.shape, shape
+        ctx.save_for_backward(weight, *prune(input, ratio))
+        return functional.conv2d(input, weight, bias, *shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        weight, kept, bits = ctx.saved_tensors
+        grad = grads[0].to(weight.dtype)  # they differ under autocast
+        rows = [part.clone() for part in restored(kept, bits, ctx.input_shape)] if len(bits) else []
+        input = torch.cat(rows) if rows else kept if kept.numel() else weight.new_zeros(ctx.input_shape)
+        stride, padding, dilation, groups = ctx.shape
+        wanted = [*ctx.needs_input_grad[:2], False]
+        by_input, by_weight, _ = torch.ops.aten.convolution_backward(
+            grad, input.view(ctx.input_shape).to(weight.dtype), weight, None, stride, padding, dilation, False, [0, 0],
+            groups, wanted,
+        )  # fmt: skip
+        return by_input, by_weight, None, None, None
 
 
 def prune(input: Tensor, ratio: float) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._methods import register
 from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, WeightDecay, make_optimizer
-from neotta.adapters._pruned import PrunedLinear, linear_layers, pruned_linear
+from neotta.adapters._pruned import PrunedLayer, prunable_layers, pruned_layer
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.gradient import entropy, weights_and_biases
 from neotta.errors import OptionError, UnsupportedModelError
@@ -44,16 +44,17 @@ class SurgeonOptions(AugmentingOptions):
     compat: Annotated[tuple[Quirk, ...], Strict(False), named("surgeon")] = Field(
         (),
         description='Mistakes of the reference code to reproduce. "positional_alignment" takes the i-th parameter for '
-        'that of the i-th linear layer, so that later layers are not trained. "stale_gradients" adds the gradients of '
+        'that of the i-th pruned layer, so that later layers are not trained. "stale_gradients" adds the gradients of '
         "earlier batches, since the last reset, to those that rank the layers.",
     )
 
 
 @register
 class Surgeon(AugmentingAdapter[SurgeonOptions]):
-    """Entropy and consistency over all weights, with pruned activations in the linear layers.
+    """Entropy and consistency over all weights, with pruned activations in linear layers and convolutions.
 
-    The biases of linear layers are not trained, nor are tokens and position embeddings.
+    The biases of linear layers and of pruned convolutions are not trained, nor are tokens and position embeddings. A
+    single convolution, the patch embedding of a transformer, is trained without pruning.
     """
 
     name = "surgeon"
@@ -62,30 +63,36 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     declaration = Declaration(needs="images", gradients=True, normalisation=True, forward_passes=3)
     Options = SurgeonOptions
 
-    linears: list[tuple[str, PrunedLinear]]
-    """The linear layers that prune and the names of their weights, in the order of the model."""
+    layers: list[tuple[str, PrunedLayer]]
+    """The layers that prune and the names of their weights, in the order of the model."""
     _watched: dict[str, Tensor]
     """Tensors that are not trained, but whose gradients the reference code uses."""
     _stale: dict[str, Tensor]
     """Gradients that the reference code forgets to clear."""
 
     def _trained(self) -> dict[str, nn.Parameter]:
-        return weights_and_biases(self.model, lambda module, key: key == "weight" or not isinstance(module, nn.Linear))
+        pruned: set[nn.Module] = set(prunable_layers(self.model))
+        return weights_and_biases(
+            self.model,
+            lambda module, key: key == "weight" or not (isinstance(module, nn.Linear) or module in pruned),
+        )
 
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
         return make_optimizer("adam", params, self.options)
 
     def _start(self) -> None:
         super()._start()
-        stand_ins: dict[nn.Module, PrunedLinear] = {layer: pruned_linear(layer) for layer in linear_layers(self.model)}
+        stand_ins: dict[nn.Module, PrunedLayer] = {layer: pruned_layer(layer) for layer in prunable_layers(self.model)}
         if not stand_ins:
-            raise UnsupportedModelError(f"surgeon needs plain linear layers, and {type(self.model).__name__} has none")
+            raise UnsupportedModelError(
+                f"surgeon needs plain linear layers or convolutions, and {type(self.model).__name__} has none"
+            )
         names: dict[Tensor, str] = {parameter: name for name, parameter in self._trained().items()}
-        self.linears = [(names[layer.weight], layer) for layer in stand_ins.values()]
+        self.layers = [(names[layer.weight], layer) for layer in stand_ins.values()]
         self._pruning = ModuleSwap(self.model, stand_ins)
         self._watched, self._stale = {}, {}
         if "positional_alignment" in self.options.compat:
-            biases = {layer.bias for _, layer in self.linears}
+            biases = {layer.bias for _, layer in self.layers}
             self._watched = {
                 name: parameter.detach().requires_grad_()
                 for name, parameter in self.model.named_parameters()
@@ -117,7 +124,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         return logits.detach(), True
 
     def _pruned(self, images: Tensor) -> Tensor:
-        """Logits, (B, C), of the adapted model; its linear layers remember what their ratios allow."""
+        """Logits, (B, C), of the adapted model; its layers remember what their ratios allow."""
         with self._pruning:
             return self.forward(images, {**self.params, **self._watched})
 
@@ -140,9 +147,9 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
 
     def _ranking(self, images: Tensor) -> dict[str, Tensor]:
         """Gradients by which the layers are ranked: of the entropy of a few images, without pruning."""
-        for _, layer in self.linears:
+        for _, layer in self.layers:
             layer.ratio, layer.elements = 0.0, 0
-        tensors = {name: self.params[name] for name, _ in self.linears}
+        tensors = {name: self.params[name] for name, _ in self.layers}
         if "positional_alignment" in self.options.compat:
             both = {**self.params, **self._watched}
             tensors = {name: both[name] for name, _ in self.model.named_parameters() if name in both}
@@ -157,7 +164,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
 
     def _importances(self, ranking: dict[str, Tensor]) -> dict[str, float]:
         """How much each layer matters, by the name of its weight: a large gradient for a small cache."""
-        caches = [(name, layer.elements) for name, layer in self.linears if name in ranking and layer.elements]
+        caches = [(name, layer.elements) for name, layer in self.layers if name in ranking and layer.elements]
         total = sum(size for _, size in caches)
         if "positional_alignment" in self.options.compat:
             caches = [(name, size) for name, (_, size) in zip(ranking, caches)]  # noqa: B905 - as far as both go
@@ -170,7 +177,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         """Let each layer store its input in proportion to its importance; all of it, if they cannot be ranked."""
         top = max(importances.values(), default=0.0)
         ranked = top > 0 and all(map(math.isfinite, importances.values()))
-        for name, layer in self.linears:
+        for name, layer in self.layers:
             layer.ratio = 1 - importances.get(name, 0.0) / top if ranked else 0.0
 
     def configure(self, **changes: Any) -> None:

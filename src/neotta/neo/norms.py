@@ -106,7 +106,7 @@ def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum:
 
 
 def stand_in(layer: _BatchNorm, base: type[_BatchNorm], **attributes: Any) -> Any:
-    """Make a layer of class `base` that shares another's parameters, buffers and hooks, and does what else it does.
+    """Create a layer of class `base` that shares another's parameters, buffers and hooks, and does what else it does.
 
     Args:
         layer: A batch-norm layer, or one of a class derived from it.

@@ -44,10 +44,11 @@ UNSUPPORTED = {
     *(("foa", kind) for kind in ("batch-norm", "group-norm")),
 }
 NO_EFFECT = {("bn", kind) for kind in KINDS if kind != "batch-norm"}
+OPTIONS = {"eata": {"source": images(40, seed=99)}}  # rather than thousands
 MOST_PASSES = {"cotta": {"anchor_threshold": 1.0}, "sar": {"margin": 100.0}}
 METHODS = list(neotta.methods())
 CASES = [
-    Case(method, kind, make, most_passes=MOST_PASSES.get(method, {}))
+    Case(method, kind, make, OPTIONS.get(method, {}), MOST_PASSES.get(method, {}))
     for method in METHODS
     for kind, make in KINDS.items()
     if (method, kind) not in UNSUPPORTED

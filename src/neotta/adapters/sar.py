@@ -15,18 +15,20 @@ from torch import Tensor, nn
 
 from neotta.adapters._methods import register
 from neotta.adapters._optimizers import LearningRate, Momentum, make_optimizer
+from neotta.adapters._selection import EntropyMargin, entropy_margin
+from neotta.adapters._uncertainty import UncertaintyOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import NORM_LAYERS, GradientAdapter, all_finite, entropy, norm_affine
+from neotta.adapters.gradient import NORM_LAYERS, GradientAdapter, all_finite, norm_affine
 from neotta.errors import UnsupportedModelError
-from neotta.options import Options, named
+from neotta.options import named
 
 Quirk = Literal["recovery_keeps_ema", "reset_keeps_momentum"]
 
 
-class SAROptions(Options):
+class SAROptions(UncertaintyOptions):
     """Options of SAR."""
 
-    presets: ClassVar = {"original": {"lr_scaling": "original"}}
+    presets: ClassVar = {"original": {"lr_scaling": "original"}, "come": {"uncertainty": "come"}}
 
     lr: LearningRate = 1e-3
     lr_scaling: Literal["none", "original"] = Field(
@@ -37,7 +39,7 @@ class SAROptions(Options):
     )
     momentum: Momentum = 0.9
     rho: float = Field(0.05, ge=0, description="Length of the sharpness-aware step.")
-    margin: Annotated[float, Field(ge=0)] | None = Field(
+    margin: EntropyMargin | None = Field(
         None, description="Samples of lower entropy are reliable; None is 0.4 ln C for C classes."
     )
     reset_threshold: float = Field(
@@ -85,8 +87,7 @@ class SAR(GradientAdapter[SAROptions]):
     @property
     def margin(self) -> float:
         """The entropy below which a sample is reliable, E0."""
-        given = self.options.margin
-        return 0.4 * math.log(self.num_classes) if given is None else given
+        return entropy_margin(self.options.margin, self.num_classes)
 
     def learning_rate(self, batch: int) -> float:
         """The learning rate for a batch of so many images."""
@@ -137,7 +138,7 @@ class SAR(GradientAdapter[SAROptions]):
                 logits = self.forward(images)
                 if not self.usable(logits):
                     break
-                grads, loss = self._sharp_gradients(images, entropy(logits))
+                grads, loss = self._sharp_gradients(images, self.options.of(logits))
             if grads is not None:
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.learning_rate(len(images))
@@ -159,7 +160,7 @@ class SAR(GradientAdapter[SAROptions]):
             if not all_finite(slope):
                 return slope, None  # `step` refuses it, and says so
             climbed = self._climb(slope)
-            entropies = entropy(self.forward(images, climbed))
+            entropies = self.options.of(self.forward(images, climbed))
             reliable = reliable & (entropies < self.margin)
             if bool(reliable.any()):
                 loss = entropies[reliable].mean()

@@ -13,17 +13,18 @@ from torch import Tensor, nn
 
 from neotta.adapters._methods import register
 from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, Momentum, WeightDecay, make_optimizer
+from neotta.adapters._uncertainty import UncertaintyOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import GradientAdapter, entropy, norm_affine
-from neotta.options import Options
+from neotta.adapters.gradient import GradientAdapter, norm_affine
 
 
-class TENTOptions(Options):
+class TENTOptions(UncertaintyOptions):
     """Options of TENT."""
 
     presets: ClassVar = {
         "original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9},
         "original-cifar10": {"optimizer": "adam", "lr": 1e-3},
+        "come": {"optimizer": "sgd", "lr": 1e-3, "momentum": 0.9, "uncertainty": "come"},
     }
 
     optimizer: Literal["adam", "sgd"] = Field("adam", description="The optimiser.")
@@ -69,7 +70,7 @@ class TENT(GradientAdapter[TENTOptions]):
                 logits = self.forward(images)
                 if not self.usable(logits):
                     break
-                grads = self.gradients(entropy(logits).mean())
+                grads = self.gradients(self.options.of(logits).mean())
             if not self.step(grads, len(images)):
                 break
         logits = logits.detach()

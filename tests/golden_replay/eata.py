@@ -1,0 +1,3 @@
+from golden_replay.eta import finish, options, start, step
+
+__all__ = ["finish", "options", "start", "step"]

@@ -16,6 +16,7 @@ from neotta.adapters._methods import METHODS, AnyAdapter, register
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.neo import Recentering
 from neotta.adapters.neo_stream import NEOStream
+from neotta.adapters.rdumb import RDumb, around
 from neotta.adapters.stack import stack
 from neotta.errors import InputError, OptionError
 
@@ -55,6 +56,8 @@ def names(method: str | Sequence[str]) -> list[str]:
 def find(method: str | Sequence[str]) -> type[AnyAdapter]:
     """The class of a method, or of a stack of methods: `"neo+lame"` or `["neo", "lame"]`.
 
+    `"rdumb+..."` is a method, or a stack, with restarts.
+
     Args:
         method: Names that are registered or announced by an installed package, or `py:path/to/file.py:Class`.
 
@@ -64,6 +67,8 @@ def find(method: str | Sequence[str]) -> type[AnyAdapter]:
         OptionError: These methods cannot be stacked.
     """
     kinds = tuple(METHODS.find(name) for name in names(method))
+    if len(kinds) > 1 and kinds[0] is RDumb:
+        return around(kinds[1] if len(kinds) == 2 else stack(kinds[1:]))
     return kinds[0] if len(kinds) == 1 else stack(kinds)
 
 

@@ -14,8 +14,8 @@ from neotta.adapters.gradient import GradientAdapter
 from neotta.options import Options
 
 
-class StepOptions(Options):
-    """Options of methods that take gradient steps on a batch."""
+class OptimizerOptions(Options):
+    """Options of methods that train with SGD or Adam."""
 
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="The optimiser.")
     lr: LearningRate = 1e-3
@@ -24,15 +24,20 @@ class StepOptions(Options):
     betas: Betas = (0.9, 0.999)
     eps: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.0
-    steps: int = Field(
-        1, ge=1, description="Gradient steps per batch; the answer is that of the last repetition, before its step."
-    )
 
     @model_validator(mode="after")
-    def _nesterov_is_possible(self) -> StepOptions:
+    def _nesterov_is_possible(self) -> OptimizerOptions:
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
         return self
+
+
+class StepOptions(OptimizerOptions):
+    """Options of methods that take gradient steps on a batch."""
+
+    steps: int = Field(
+        1, ge=1, description="Gradient steps per batch; the answer is that of the last repetition, before its step."
+    )
 
 
 class Objective(NamedTuple):

@@ -1,4 +1,4 @@
-"""The random augmentation of CoTTA and Surgeon: colours, a small rotation, shift and zoom, blur, mirror image, noise.
+"""The random augmentation of CoTTA, Surgeon, RoTTA and ROID: colours, rotation, shift, zoom, blur, mirror image, noise.
 
 Images are pixels in [0, 1], (B, 3, H, W), or (B, 1, H, W) in grey; float32 or float64. Each operation is a function;
 `augment` is all of them with given parameters, and `Augmentation` draws the parameters. The operations on colours
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,6 +63,24 @@ class Parameters(NamedTuple):
     order: Sequence[int] = (0, 1, 2, 3, 4)
 
 
+class Style(NamedTuple):
+    """Which parts of the augmentation a method uses.
+
+    Attributes:
+        blur: Whether images are blurred.
+        noise: Whether noise is added.
+        edge: What is seen beyond the edge: the edge repeated, or the image reflected.
+    """
+
+    blur: bool = True
+    noise: bool = True
+    edge: Literal["repeat", "reflect"] = "repeat"
+
+
+FULL = Style()
+"""The augmentation of CoTTA, Surgeon and RoTTA."""
+
+
 class Augmentation:
     """Draws parameters, the same for all images of a batch, and augments.
 
@@ -70,24 +88,38 @@ class Augmentation:
         generator: The source of all randomness; on the CPU, whatever device the images are on.
         mean: Of the images' normalisation, (C, 1, 1) or (1, 1, 1), which is undone before and done again after.
         std: Likewise.
+        style: Which parts are used. The same parameters are drawn in any case.
     """
 
-    def __init__(self, generator: torch.Generator, mean: Tensor | float = 0.0, std: Tensor | float = 1.0) -> None:
+    def __init__(
+        self,
+        generator: torch.Generator,
+        mean: Tensor | float = 0.0,
+        std: Tensor | float = 1.0,
+        style: Style = FULL,
+    ) -> None:
         self.generator = generator
         self.mean = mean
         self.std = std
+        self.style = style
 
     def __call__(self, images: Tensor) -> Tensor:
         """Augment images, (B, C, H, W), of which pixels in [0, 1] count; what comes back has the same shape."""
-        change = pipeline(images, self.draw(images.shape[2], images.shape[3]))
+        change = pipeline(images, self.draw(images.shape[2], images.shape[3]), self.style)
         views = torch.empty_like(images)
         for piece, view in zip(pieces(images), pieces(views), strict=True):
             changed = change((piece * self.std).add_(self.mean))
-            for image, out in zip(changed, view, strict=True):  # one by one, so that the pieces change nothing
-                noise = torch.randn(out.shape, generator=self.generator)  # float32, so that the dtype changes nothing
-                torch.add(image, noise.to(out), alpha=NOISE, out=out)
+            if self.style.noise:
+                self._add_noise(changed, view)
+            else:
+                view.copy_(changed)
             view.clamp_(0, 1).sub_(self.mean).div_(self.std)
         return views
+
+    def _add_noise(self, images: Tensor, out: Tensor) -> None:
+        for image, noisy in zip(images, out, strict=True):  # one by one, so that the pieces change nothing
+            noise = torch.randn(noisy.shape, generator=self.generator)  # float32, so that the dtype changes nothing
+            torch.add(image, noise.to(noisy), alpha=NOISE, out=noisy)
 
     def draw(self, height: int, width: int) -> Parameters:
         """Draw the parameters for images of this size."""
@@ -101,25 +133,26 @@ class Augmentation:
         return low + (high - low) * float(torch.rand((), dtype=torch.float64, generator=self.generator))
 
 
-def augment(images: Tensor, drawn: Parameters) -> Tensor:
+def augment(images: Tensor, drawn: Parameters, style: Style = FULL) -> Tensor:
     """The whole augmentation but the noise, with given parameters, (B, C, H, W) to the same."""
-    change = pipeline(images, drawn)
+    change = pipeline(images, drawn, style)
     return torch.cat([change(piece) for piece in pieces(images)]).clamp_(0, 1)
 
 
-def pipeline(images: Tensor, drawn: Parameters) -> Callable[[Tensor], Tensor]:
+def pipeline(images: Tensor, drawn: Parameters, style: Style = FULL) -> Callable[[Tensor], Tensor]:
     """What `augment` does to some of these images, (b, C, H, W) to the same; where they are sampled is found once."""
     if images.shape[1] not in (1, 3):
         raise InputError(f"images are augmented in colour or grey, 3 channels or 1: these have {images.shape[1]}")
     height, width = images.shape[2:]
     # Of the padded image only what the crop leaves is computed, and two pixels on each side for the blur.
     pad = height // 2, width // 2
-    rows, columns = min(pad[0], 2), min(pad[1], 2)
+    rows, columns = (min(pad[0], 2), min(pad[1], 2)) if style.blur else (0, 0)
     points = positions(images, drawn.angle, drawn.translate, drawn.scale, pad, (height + 2 * rows, width + 2 * columns))
 
     def change(piece: Tensor) -> Tensor:
-        view = sample(jitter(piece.clamp(0, 1), drawn), points)
-        view = smooth(reflect(view, 2 - rows, 2 - columns), drawn.sigma)
+        view = sample(jitter(piece.clamp(0, 1), drawn), points, style.edge)
+        if style.blur:
+            view = smooth(reflect(view, 2 - rows, 2 - columns), drawn.sigma)
         return view.flip(3) if drawn.flip else view
 
     return change
@@ -243,9 +276,13 @@ def positions(
     return Points(grid, None if bool(inside.min() == 1) else inside)
 
 
-def sample(images: Tensor, points: Points) -> Tensor:
-    """Bilinear values at the points; beyond the edge it is the edge that is seen, and then zeros."""
+def sample(images: Tensor, points: Points, edge: Literal["repeat", "reflect"] = "repeat") -> Tensor:
+    """Bilinear values at the points; beyond the edge it is the edge that is seen, or a reflection, and then zeros."""
     grid = points.grid.expand(len(images), -1, -1, -1)
+    if edge == "reflect":  # torch's own reflection would repeat the edge once
+        height, width = images.shape[2:]
+        images = reflect(images, height // 2, width // 2)
+        grid = grid * grid.new_tensor([width / images.shape[3], height / images.shape[2]])
     sampled = functional.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
     return sampled if points.inside is None else sampled.mul_(points.inside)
 

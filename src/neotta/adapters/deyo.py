@@ -1,0 +1,121 @@
+"""DeYO: learn from samples whose prediction depends on the shape of the object.
+
+Paper: Lee et al., "Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors", ICLR
+2024.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from neotta.adapters._destroy import occlude, shuffle_patches, shuffle_pixels
+from neotta.adapters._methods import register
+from neotta.adapters._optimizers import make_optimizer
+from neotta.adapters._seeded import SeededAdapter, SeededOptions
+from neotta.adapters._selection import EntropyMargin, Selection, entropy_margin, surer_weigh_more
+from neotta.adapters._steps import Objective, StepOptions, take_steps
+from neotta.adapters.declaration import Declaration
+from neotta.adapters.gradient import entropy, norm_affine
+from neotta.adapters.sar import frozen_by_name
+
+
+class DeYOOptions(StepOptions, SeededOptions):
+    """Options of DeYO."""
+
+    presets: ClassVar = {
+        "original": {"lr": 2.5e-4, "plpd_threshold": 0.3},
+        "cifar": {"optimizer": "adam", "lr": 1e-3},
+    }
+
+    deyo_margin: EntropyMargin | None = Field(
+        None, description="Samples of lower entropy are reliable; None is 0.5 ln C for C classes."
+    )
+    margin_e0: EntropyMargin | None = Field(
+        None, description="E0 of the weights exp(E0 - entropy); None is 0.4 ln C for C classes."
+    )
+    plpd_threshold: float = Field(
+        0.2,
+        ge=-1,
+        le=1,
+        description="Samples are learnt from if destroying the image takes more than that from the probability of the "
+        "predicted class.",
+    )
+    reweight_ent: bool = Field(True, description="Whether surer samples weigh more.")
+    reweight_plpd: bool = Field(True, description="Whether samples weigh more that lose more of their probability.")
+    aug_type: Literal["patch", "pixel", "occ"] = Field(
+        "patch",
+        description='How images are destroyed: "patch" shuffles patches, "pixel" pixels, "occ" hides a square.',
+    )
+    patch_len: int = Field(4, ge=1, description="Number of patches per side.")
+    antialias: bool = Field(True, description="Whether resizing for the patches avoids aliasing (old code did not).")
+    occlusion_size: int = Field(112, ge=1, description="Side of the hidden square, in pixels; the default suits 224.")
+    row_start: int = Field(56, ge=0, description="First row of the hidden square.")
+    column_start: int = Field(56, ge=0, description="First column of the hidden square.")
+
+
+@register
+class DeYO(SeededAdapter[DeYOOptions]):
+    """Entropy minimisation over the norm layers, on samples that are sure for the sake of shapes."""
+
+    name = "deyo"
+    title = "DeYO"
+    paper = "Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors, ICLR 2024"
+    declaration = Declaration(needs="images", gradients=True, forward_passes=2)
+    Options = DeYOOptions
+
+    @property
+    def forward_passes(self) -> int:
+        """Two for each step."""
+        return 2 * self.options.steps
+
+    def _trained(self) -> dict[str, nn.Parameter]:
+        return norm_affine(self.model, lambda name: not frozen_by_name(name))
+
+    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
+        return make_optimizer(self.options.optimizer, params, self.options)
+
+    def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
+        return take_steps(self, images, self._objective, self.options.steps)
+
+    def _objective(self, images: Tensor, logits: Tensor) -> Objective | None:
+        uncertainty = entropy(logits)
+        chosen, drops = self._select(images, logits.detach(), uncertainty.detach())
+        if not bool(chosen.selected.any()):
+            return None
+        kept = uncertainty[chosen.selected]
+        weights = torch.zeros_like(kept, requires_grad=False)
+        if self.options.reweight_ent:
+            weights += surer_weigh_more(kept, entropy_margin(self.options.margin_e0, self.num_classes))
+        if self.options.reweight_plpd:
+            weights += drops[chosen.selected].exp()
+        if not (self.options.reweight_ent or self.options.reweight_plpd):
+            weights += 1
+        return Objective((weights * kept).mean())
+
+    @torch.no_grad()
+    def _select(self, images: Tensor, logits: Tensor, uncertainty: Tensor) -> tuple[Selection, Tensor]:
+        """What is selected, and by how much the probability of each predicted class drops, (B,); 0 if not reliable."""
+        reliable = uncertainty < entropy_margin(self.options.deyo_margin, self.num_classes, share=0.5)
+        drops = torch.zeros_like(uncertainty)
+        if not bool(reliable.any()):
+            return Selection(reliable, reliable), drops
+        destroyed = self.forward(self._destroy(images[reliable])).softmax(dim=1)
+        before, predicted = logits[reliable].softmax(dim=1).max(dim=1)
+        drops[reliable] = before - destroyed.gather(1, predicted.unsqueeze(1)).squeeze(1)
+        return Selection(reliable, reliable & (drops > self.options.plpd_threshold)), drops
+
+    def _destroy(self, images: Tensor) -> Tensor:
+        chosen = self.options
+        if chosen.aug_type == "occ":
+            return occlude(images, chosen.occlusion_size, chosen.row_start, chosen.column_start)
+        if chosen.aug_type == "pixel":
+            return shuffle_pixels(images, self._permutations(1, images.shape[2] * images.shape[3])[0])
+        return shuffle_patches(images, self._permutations(len(images), chosen.patch_len**2), chosen.antialias)
+
+    def _permutations(self, count: int, length: int) -> Tensor:
+        """Independent random permutations, (count, length)."""
+        return torch.rand(count, length, generator=self.generator).argsort(dim=1)

@@ -124,6 +124,23 @@ class Context:
         return self.golden.data["images"][slice(*rows)].to(self.dtype)
 
 
+class Views:
+    """A recorded augmentation: the view of an image is that of its row."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        self.images = context.golden.data["images"].to(context.dtype)
+        self.views = context.golden.data[name].to(context.dtype)
+        self.rows: list[int] = []
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        self.rows = [self.row(image) for image in images]
+        return self.views[self.rows]
+
+    def row(self, image: torch.Tensor) -> int:
+        (found,) = (self.images == image).flatten(1).all(dim=1).nonzero().flatten().tolist()
+        return found
+
+
 def method_of(trace: dict[str, Any]) -> str:
     """The name of the method of a trace; a loss is an option of the method it belongs to."""
     name = trace["method"]

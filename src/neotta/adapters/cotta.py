@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
+from neotta.adapters._averaging import move_towards
 from neotta.adapters._methods import register
 from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, Momentum, WeightDecay, make_optimizer
 from neotta.adapters.declaration import Declaration
@@ -130,8 +131,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
 
     def _follow(self) -> None:
         """Move the teacher towards the updated student."""
-        for name, tensor in self.params.items():
-            self.teacher[name].lerp_(tensor.detach(), 1 - self.options.ema)
+        move_towards(self.teacher, self.params, 1 - self.options.ema)
 
     def _restore(self) -> None:
         """Reset random weights of the student to their source values."""

@@ -45,7 +45,12 @@ UNSUPPORTED = {
 }
 NO_EFFECT = {("bn", kind) for kind in KINDS if kind != "batch-norm"}
 OPTIONS = {"eata": {"source": images(40, seed=99)}}  # rather than thousands
-MOST_PASSES = {"cotta": {"anchor_threshold": 1.0}, "sar": {"margin": 100.0}}
+MOST_PASSES = {
+    "cotta": {"anchor_threshold": 1.0},
+    "deyo": {"deyo_margin": 100.0},
+    "rotta": {"update_frequency": 6},
+    "sar": {"margin": 100.0},
+}
 METHODS = list(neotta.methods())
 CASES = [
     Case(method, kind, make, OPTIONS.get(method, {}), MOST_PASSES.get(method, {}))

@@ -127,3 +127,67 @@ def surgeon(model, images):
         optimizer.zero_grad()
 
     return step
+
+
+def selective(model, images):
+    """Forward, backward, and a step of SGD on the norm layers: what ETA, EATA and RDumb have to do."""
+    model, params = trainable(model, norms)
+    optimizer = torch.optim.SGD(params, lr=1e-3, momentum=0.9)
+
+    def step():
+        entropy(model(images)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def deyo(model, images):
+    """As SAR trains, but once, and a forward pass of the destroyed images, which are there already."""
+    model, params = trainable(model, lambda module, name: False)
+    for block in model.blocks[:9]:
+        params += [parameter.requires_grad_() for norm in (block.norm1, block.norm2) for parameter in norm.parameters()]
+    optimizer = torch.optim.SGD(params, lr=1e-3, momentum=0.9)
+    destroyed = images.flip(3)
+
+    def step():
+        loss = entropy(model(images)).mean()
+        with torch.no_grad():
+            model(destroyed)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def roid(model, images):
+    """Two forwards, the backward of both, and a step on the norm layers; the view is there already."""
+    model, params = trainable(model, norms)
+    optimizer = torch.optim.SGD(params, lr=2.5e-4, momentum=0.9)
+    view = images.flip(3)
+
+    def step():
+        first, second = model(images), model(view)
+        (entropy(first) - (first.softmax(1) * second.log_softmax(1)).sum(1)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def rotta(model, images):
+    """Two forwards of the teacher; forward, backward and step of the student's norm layers, on a view."""
+    student, params = trainable(model, norms)
+    optimizer = torch.optim.Adam(params, lr=1e-3)
+    view = images.flip(3)
+
+    def step():
+        with torch.no_grad():
+            model(images)
+            taught = model(images).softmax(1)
+        (-(taught * student(view).log_softmax(1)).sum(1)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

@@ -2,7 +2,7 @@
 
     python benchmarks/methods.py [--batch 64] [--rounds 31] [--methods neo,t3a] [--no-memory] [--cpu-time] [--json F]
 
-The least is the passes through the network, and the optimiser's step. Two methods do more than that, which shows with
+The least is the passes through the network, and the optimiser's step. Some methods do more than that, which shows with
 a network as small as ViT-Tiny:
 
 - CoTTA, once its anchor is unsure, makes 32 augmented views. On one core a view takes 2 ms an image where the network
@@ -11,6 +11,9 @@ a network as small as ViT-Tiny:
 - Surgeon chooses the largest of all inputs of the linear layers (200 million numbers in a batch of 64, and as many of
   the view), packs them, and puts them back for the backward pass. On one core that takes 5 to 8 ns a number, most of it
   to find positions in a mask and to move what is there, and adds 0.2 to the ratio. The row "all kept" leaves it out.
+- ROID and RoTTA make one view of each batch. The rows "views given" leave that out.
+
+Methods that select samples are measured with options that select all of them.
 """
 
 from __future__ import annotations
@@ -40,13 +43,35 @@ FULL = 1000
 """After so many batches of 64, each of the 1000 classes has about all supports that it can have."""
 
 
+ALL_SELECTED = {"e_margin": 100.0, "d_margin": 1.1}
+"""Options of ETA and its kin with which every sample is learnt from: the most that they do."""
+MOST = {
+    "eta": ALL_SELECTED,
+    "eata": ALL_SELECTED,
+    "rdumb": ALL_SELECTED,
+    "deyo": {"deyo_margin": 100.0, "plpd_threshold": -1.0},
+    "roid": {"use_weighting": False},
+}
+GIVEN = {"augmentation": lambda images: images, "augment_domain": "normalised"}
+"""Views that cost nothing."""
+
+
 def options(method, images):
-    return {"source": images[:32]} if method == "foa" else {}
+    source = {"source": images[:32]} if method in ("foa", "eata") else {}
+    return {**source, **MOST.get(method, {}), **({"update_frequency": len(images)} if method == "rotta" else {})}
 
 
 def keep_everything(surgeon):
     """Let no layer forget: the ratios stay at 0, as the pass that ranks the layers leaves them."""
     surgeon._prune = lambda importances: None
+
+
+def remember_all(rotta, images):
+    """Let RoTTA's memory hold the whole batch: random images are of few classes, and it would keep one of each."""
+    count = len(images)
+    parts = {"labels": torch.arange(count), "ages": torch.ones(count), "uncertainties": torch.zeros(count)}
+    rotta.memory.load({"images": images, **parts}, images)
+    rotta.memory.insert = lambda new: False
 
 
 def groups(model, images, chosen):
@@ -67,13 +92,24 @@ def groups(model, images, chosen):
         "foa": ("3 forwards", lambda model, images: bare.forwards(model, images, 3)),
         "cotta": ("student, 2 forwards, step", bare.cotta),
         "surgeon": ("10 rows, 2 forwards, step", bare.surgeon),
+        "eta": ("forward, backward, step", bare.selective),
+        "eata": ("forward, backward, step", bare.selective),
+        "rdumb": ("forward, backward, step", bare.selective),
+        "deyo": ("2 forwards, backward, step", bare.deyo),
+        "roid": ("2 forwards, backward, step", bare.roid),
+        "rotta": ("teacher twice, student, step", bare.rotta),
     }
     for method, (name, make) in least.items():
         if method not in chosen:
             continue
-        ways = {name: make(model, images), method: adapter(method)}
+        change = (lambda made: remember_all(made, images)) if method == "rotta" else (lambda made: None)
+        ways = {name: make(model, images), method: adapter(method, change)}
         if method == "surgeon":  # how much of its time is pruning, which no count of passes holds
             ways["surgeon, all kept"] = adapter(method, keep_everything)
+        if method in ("roid", "rotta"):  # the rest of their time is making views
+            ways[f"{method}, views given"] = adapter(method, change, **GIVEN)
+            yield method, ways, {f"{method}, views given": LIMIT}
+            continue
         yield method, ways, dict.fromkeys([method, "surgeon, all kept"], LIMIT)
         if method == "cotta":
             unsure = {"anchor_threshold": 2.0}  # no confidence is so high
@@ -138,7 +174,7 @@ def main() -> None:
     clock = time.process_time if args.cpu_time else time.perf_counter
     if args.threads:
         torch.set_num_threads(args.threads)
-    known = [name for name in neotta.methods() if name != "neo-bn"]  # it is for networks with batch normalisation
+    known = [name for name in neotta.methods() if name not in ("bn", "neo-bn")]  # for networks with BatchNorm
     chosen = args.methods.split(",") if args.methods else known
     warnings.simplefilter("ignore", RuntimeWarning)  # the same batch again and again looks like a collapse
     torch.manual_seed(0)

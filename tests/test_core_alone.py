@@ -79,7 +79,8 @@ def run(code, folder):
 def test_the_core_works_and_other_parts_name_their_extra(tmp_path):
     done = run(CORE, tmp_path)
     assert done.returncode == 0, done.stderr
-    foa, timm = done.stdout.splitlines()
+    eata, foa, timm = done.stdout.splitlines()
+    assert eata.startswith("eata: EATA needs clean images")
     assert foa.startswith("foa: ")
     assert timm.endswith("needs the package 'timm', which is not installed: pip install 'neotta[lab]'")
 

@@ -42,7 +42,7 @@ def finding(both):
 def test_only_models_with_batchnorm_are_compared_and_only_with_methods_of_the_study(both, finding):
     resnet, digits = both.settings
     (plan,) = ITEM.plans(resnet)
-    assert [each.method for each in plan.methods] == ["none", "tent", "neo", "neo-bn"]
+    assert [each.method for each in plan.methods] == ["none", "tent", "bn", "neo", "neo-bn"]
     assert ITEM.plans(digits) == []
     assert any("digits is left out" in note and "BatchNorm" in note for note in finding.notes)
     assert all("resnet" in part.title for part in finding.parts)
@@ -87,6 +87,12 @@ def neo_bn(model, head, images):
     return predicted
 
 
+def test_the_control_is_the_statistics_of_the_batch_alone(both, finding):
+    cells = {(row["domain"], row["method"]): row["mean"] for row in finding.parts[0].data}
+    change = np.mean([cells[domain, "neo-bn"] - cells[domain, "bn"] for domain in both.settings[0].domains])
+    assert f"against the statistics of the batch alone (bn), NEO-BN changes it by {change:+.1f} [" in finding.answer
+
+
 def test_published_gains_stand_beside(finding):
     table = finding.parts[-1]
     printed = published.accuracies()["resnet-50", "imagenet-c"]["average"]
@@ -104,9 +110,10 @@ def test_the_answer_tells_where_the_others_lose_and_what_neo_does_there(both, fi
     cells = {(row["domain"], row["method"]): row["mean"] for row in finding.parts[0].data}
     change = {
         (domain, method): cells[domain, method] - cells[domain, "none"]
-        for domain, method in itertools.product(setting.domains, ("neo", "neo-bn", "tent"))
+        for domain, method in itertools.product(setting.domains, ("neo", "neo-bn", "bn", "tent"))
     }
-    lost = [name for name in setting.domains if max(change[name, "neo-bn"], change[name, "tent"]) < 0]
+    others = ("neo-bn", "bn", "tent")
+    lost = [name for name in setting.domains if max(change[name, method] for method in others) < 0]
     kept = [name for name in lost if change[name, "neo"] > 0]
     expected = f"that of NEO is above it in {len(kept)} of {len(lost)}" if lost else "no domain where the mean of every"
     assert expected in finding.answer

@@ -19,7 +19,7 @@ def _runs(setting: Setting) -> list[Plan]:
     if not setting.can("neo-bn"):
         return []
     others = [method for method in OTHERS if method in setting.methods]
-    return setting.online("none", *others, "neo", "neo-bn", clean=True)
+    return setting.online("none", *others, "bn", "neo", "neo-bn", clean=True)
 
 
 @item(
@@ -44,7 +44,11 @@ def show(case: Case) -> None:
     case.published_gains(
         PUBLISHED, found, "the same model and data" if same else "ResNet-50 on ImageNet-C, the paper's only CNN"
     )
-    case.say(*_judge(found))
+    words, holds = _judge(found)
+    control = case.against("bn").get("neo-bn")
+    if control is not None:
+        words += f"; against the statistics of the batch alone (bn), NEO-BN changes it by {points(control.interval)}"
+    case.say(words, holds)
 
 
 def _judge(found: Results) -> tuple[str, Holds]:

@@ -13,6 +13,9 @@ from typing import Any
 
 from neotta.errors import CodeError, NeottaError, UnknownNameError
 
+FROM_FILE = "neotta_file_"
+"""How the names of modules begin that were imported from a file."""
+
 
 def load_object(target: str) -> Any:
     """Import a user's file or module and return one of its objects.
@@ -63,7 +66,7 @@ def blamed_on(what: str) -> Iterator[None]:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise CodeError(f"there is no file {str(path)!r}")
-    name = f"neotta_file_{path.stem}"
+    name = f"{FROM_FILE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise CodeError(f"{str(path)!r} cannot be imported")

@@ -60,9 +60,7 @@ def test_a_method_of_a_file(sharp):
     stacked = neotta.create(f"neo+{sharp}", model)
     torch.testing.assert_close(stacked(images), 2 * neotta.create("neo", model)(images))
     assert find(["neo", sharp]) is find(f"neo+{sharp}")
-    assert code_hash(sharp)
-    assert code_hash(f"neo+{sharp}") == code_hash(sharp)
-    assert code_hash("neo+lame") == ""
+    assert len({code_hash(each) for each in (sharp, "neo", "lame", "neo+lame")}) == 4
 
 
 def test_a_method_of_a_file_in_a_plan(sharp):

@@ -13,6 +13,7 @@ from neotta.cli.app import app
 from neotta.cli.compare import render
 from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
+from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import Records, content_key
 
 
@@ -37,7 +38,7 @@ def results(tmp_path_factory):
                 measured = {"top1": (right + seed) / 2, "ece": 0.5}
                 bits = np.arange(200) < right + seed
                 answers = packed(bits, np.arange(200) + 200 * seed, domain=domain, batch_size=50, pool=1000)
-                made = {**shared, "method": method, "metrics": measured, "answers": answers}
+                made = {**shared, "method": method, "metrics": measured, "answers": answers, "code": code_of(method)}
                 records.append({**made, "key": content_key(made)})
             broken = {**shared, "method": "neo-bn", "status": "failed", "error": "ModelError: no such layers"}
             records.append({**broken, "key": content_key(broken)})
@@ -147,3 +148,24 @@ def test_a_damaged_line_is_told_and_left_out(results, tmp_path):
     assert done.exit_code == 0
     assert done.stderr.startswith("neotta: 1 of 25 records")
     assert done.stderr.count("\n") == 1
+
+
+def test_records_of_other_code_are_shown_and_marked_until_there_are_new_ones(results, tmp_path):
+    new = [record for record in Records(results).read() if record["status"] == "ok"]
+    path = tmp_path / "r.jsonl"
+    for record in new:
+        old = {name: value for name, value in record.items() if name not in ("code", "sha256")}
+        made_by = {"packages": {"neotta": "0.1.0"}, "metrics": {"top1": 1.0}}
+        Records(path).append({**old, **made_by, "key": f"old {record['key']}", "question": record["key"]})
+    line = "18 of 18 runs, made by other code than what is installed (neotta 0.1.0; neo, none, tent)"
+    done = run(path)
+    assert done.stderr == f"neotta: older: {line}\n"
+    assert "Older: 18 of 18 runs, made by other code" in done.stdout
+    assert f"Older: {line}." in run(path, "--format", "markdown").stdout
+    for record in new:
+        Records(path).append({**record, "question": record["key"]})
+    again = run(path)
+    assert again.stderr == ""
+    assert "Older" not in again.stdout
+    assert "50.2" in again.stdout
+    assert "50.2" not in done.stdout

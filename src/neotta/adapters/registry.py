@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import inspect
+import functools
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from neotta._python_objects import FROM_FILE
+from neotta._source_code import Tree, source_hash
 from neotta.adapters._inputs import Classes
 from neotta.adapters._methods import METHODS, AnyAdapter, register
+from neotta.adapters.base import Adapter
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.neo import Recentering
 from neotta.adapters.neo_stream import NEOStream
 from neotta.adapters.rdumb import RDumb, around
-from neotta.adapters.stack import stack
+from neotta.adapters.stack import Stack, stack
 from neotta.errors import InputError, OptionError
 
 __all__ = ["METHODS", "AnyAdapter", "code_hash", "create", "data_options", "find", "methods", "names", "register"]
+
+_OWN = Tree(Path(__file__).parents[2], ("neotta.neo", "neotta.adapters", "neotta.options"))
+"""The part of neotta that predictions depend on."""
 
 
 def methods() -> dict[str, type[AnyAdapter]]:
@@ -73,14 +78,29 @@ def find(method: str | Sequence[str]) -> type[AnyAdapter]:
 
 
 def code_hash(method: str | Sequence[str]) -> str:
-    """A hash of the files that define methods which are not neotta's own; empty if all are."""
-    kinds = [METHODS.find(name) for name in names(method)]
-    code = b""
-    for kind in kinds:
-        if not kind.__module__.startswith("neotta."):
-            with contextlib.suppress(OSError, TypeError):  # defined in a terminal, say
-                code += Path(inspect.getfile(kind)).read_bytes()
-    return hashlib.sha256(code).hexdigest()[:16] if code else ""
+    """A hash of the source that defines a method: its class, its base classes, and what their modules import.
+
+    Of neotta, what computes predictions counts (`neo`, `adapters`, `options`); of other code, the package of the
+    method, or for a `py:` file what it imports from its folder.
+    """
+    return _code_hash(tuple(METHODS.find(name) for name in names(method)))
+
+
+@functools.cache
+def _code_hash(kinds: tuple[type[AnyAdapter], ...]) -> str:
+    trees, modules = {_OWN}, {Stack.__module__} if len(kinds) > 1 else set()
+    for base in (base for kind in kinds for base in kind.__mro__):
+        name = base.__module__
+        top = name.partition(".")[0]
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if top != "neotta" and file is not None and issubclass(base, Adapter):
+            if top.startswith(FROM_FILE):
+                name, top = Path(file).stem, ""
+            path = Path(file)
+            depth = name.count(".") + (path.name == "__init__.py")
+            trees.add(Tree(path.resolve().parents[depth], (top,)))
+        modules.add(name)
+    return source_hash(modules, trees)
 
 
 def data_options(method: str | Sequence[str], facts: DataFacts, given: Collection[str] = ()) -> dict[str, Any]:

@@ -47,9 +47,14 @@ def compare(
 
     from neotta._files import atomic
     from neotta.evaluate.comparison import compare as compare_records
+    from neotta.evaluate.provenance import about_older, current, older
     from neotta.report import formats
 
-    found = compare_records(_read(results), metric, baseline=baseline)
+    records = current(_read(results))
+    found = compare_records(records, metric, baseline=baseline)
+    if line := about_older(older(records), sum("metrics" in record for record in records)):
+        typer.echo(f"neotta: {line}", err=True)
+        found.remarks = (f"{line[0].upper()}{line[1:]}.",)
     _check_over_time(found, over_time, figure)
     shown = OverTimeView(found) if over_time else render(found)
     if figure is not None:

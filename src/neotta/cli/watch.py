@@ -56,7 +56,7 @@ class Count(Watcher):
         self._jobs = jobs
         self.rows: dict[str, Row] = {}
         self.skipped = self.images = self.seen = 0
-        self.measured = ""
+        self.measured = self.note = ""
         self._started = time.monotonic()
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
@@ -65,6 +65,10 @@ class Count(Watcher):
         self.skipped, self.images = skipped, images
         for run in runs:
             self.rows.setdefault(run.method, Row()).total += 1
+
+    def outdated(self, line: str) -> None:
+        """Remember the line."""
+        self.note = line
 
     def encoded(self, count: int) -> None:
         """Count images."""
@@ -125,7 +129,7 @@ class LiveTable(Count):
             f"{done}/{total} {what}",
             time_left(self.left()),
         )
-        return Group(table, bar)
+        return Group(*filter(None, [escape(self.note)]), table, bar)
 
 
 class LogLines(Count):
@@ -140,6 +144,10 @@ class LogLines(Count):
         """Print what will be done."""
         super().planned(runs, skipped, images)
         self._print(f"{len(runs)} runs to do, {skipped} recorded before; {images} images to encode")
+
+    def outdated(self, line: str) -> None:
+        """Print the line."""
+        self._print(line)
 
     def encoded(self, count: int) -> None:
         """Print the number of encoded images."""

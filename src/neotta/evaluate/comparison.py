@@ -25,15 +25,17 @@ class Comparison:
         metric: What is compared.
         blocks: One table each.
         shared: The conditions that all blocks share, in words.
+        remarks: Further notes.
     """
 
     metric: Metric
     blocks: tuple[Block, ...]
     shared: str
+    remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """What a reader has to know besides the numbers."""
-        found = [*self._about_seeds(), *self._about_gaps()]
+        found = [*self.remarks, *self._about_seeds(), *self._about_gaps()]
         if any(block.mce for block in self.blocks):
             found.append(
                 "mCE: errors of each corruption summed over severities, relative to the baseline's, averaged over "

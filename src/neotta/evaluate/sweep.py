@@ -14,6 +14,7 @@ from neotta.errors import NeottaError, OptionError, StorageError
 from neotta.evaluate import engines
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.provenance import about_older, question
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.workbench import Workbench
 
@@ -51,6 +52,9 @@ class Watcher:
             skipped: Number of runs that are recorded already.
             images: Number of images to encode first.
         """
+
+    def outdated(self, line: str) -> None:
+        """Some runs are recorded, but by other code, and will be carried out again; the line says so."""
 
     def encoded(self, count: int) -> None:
         """Some more images were encoded."""
@@ -96,6 +100,8 @@ def sweep(
     execute, watcher, records = choose_engine(engine, jobs), progress or Watcher(), Records(records_path)
     records.check_appendable()
     todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
+    if line := about_older(list(_answers(bench, todo, records).values()), len(todo) + skipped):
+        watcher.outdated(f"{line}: they are measured again")
     _encode(bench, todo, skipped, watcher)
     summary = Summary(keys, skipped)
     synced = time.monotonic()
@@ -139,10 +145,24 @@ def recorded(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str])
     """Look up what is recorded of a plan, and measure nothing.
 
     Returns:
-        The keys of all its runs, and the number of runs that are not recorded.
+        The keys of the records of its runs, older ones where there are no others, and the number of runs without any.
     """
-    todo, keys, _ = _left(bench, plan, Records(records_path).keys())
-    return keys, len(todo)
+    records = Records(records_path)
+    todo, keys, _ = _left(bench, plan, records.keys())
+    instead = _answers(bench, todo, records)
+    return [*keys, *(record["key"] for record in instead.values())], len(todo) - len(instead)
+
+
+def _answers(bench: Workbench, runs: Sequence[Run], records: Records) -> dict[str, Record]:
+    """Records that other code made of runs, by their question."""
+    known = {question(record): record for record in records.read() if record.get("status") == "ok"} if runs else {}
+    found = {}
+    for run in runs:
+        with contextlib.suppress(NeottaError):  # its data cannot be used
+            asked = bench.question(run)
+            if asked in known and known[asked]["key"] != bench.key(run):
+                found[asked] = known[asked]
+    return found
 
 
 def _left(bench: Workbench, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:

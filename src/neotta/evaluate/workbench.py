@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from neotta.adapters.declaration import DataFacts
-from neotta.adapters.registry import AnyAdapter, code_hash, create, find
+from neotta.adapters.registry import AnyAdapter, create, find
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
 from neotta.data.source import DataSource
@@ -29,6 +29,7 @@ from neotta.evaluate.opened_model import OpenedModel
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.protocols import ProtocolOrders, order_key
+from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import Record, content_key
 from neotta.evaluate.running import Runner
 
@@ -134,12 +135,15 @@ class Workbench:
         """A hash of everything that the result of a run depends on."""
         return content_key(self._content(run))
 
+    def question(self, run: Run) -> str:
+        """A hash of the same without the code: records of the same question differ only in the code that made them."""
+        return _question(self._content(run))
+
     def _content(self, run: Run) -> dict[str, Any]:
         hashes = self._orders.hashes(run)
         last = len(hashes) - 1
-        code = code_hash(run.method)
         return {
-            **({"code": code} if code else {}),
+            "code": code_of(run.method),
             "weights": self.weights,
             "preprocess": self._preprocess,
             "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
@@ -234,7 +238,8 @@ class Workbench:
         except NeottaError:  # without its orders, or with wrong options, a run is known by what was asked for
             return {**about, "key": content_key({"run": about})}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
-        return {**about, "key": content_key(content), "options": content["options"], "manifests": manifests}
+        known = {"options": content["options"], "manifests": manifests, "code": content["code"]}
+        return {**about, "key": content_key(content), "question": _question(content), **known}
 
     def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
         """Carry a run out and return its predictions."""
@@ -280,6 +285,10 @@ def _selection(plan: Plan) -> dict[str, Any]:
         "corrupted": bool(plan.corruptions),
         "corruption_preset": plan.corruption_preset,
     }
+
+
+def _question(content: Mapping[str, Any]) -> str:
+    return content_key({name: value for name, value in content.items() if name != "code"})
 
 
 @functools.cache

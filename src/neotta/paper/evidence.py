@@ -22,6 +22,7 @@ from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
 from neotta.evaluate.plan import MethodPlan, Plan, Run
+from neotta.evaluate.provenance import question
 from neotta.evaluate.records import Record, Records, content_key
 from neotta.evaluate.sweep import Watcher, recorded, sweep
 from neotta.evaluate.workbench import Workbench
@@ -163,11 +164,15 @@ class Evidence:
         """
         bench = self.bench(setting)
         key = content_key({"analysis": name, "runs": [bench.key(run) for run in runs]})
+        asked = content_key({"analysis": name, "runs": [bench.question(run) for run in runs]})
         if self._only_recorded and key not in self._found:
-            raise DataError(f"the analysis {name!r} is not recorded")
+            older = next((record for record in self._found.values() if question(record) == asked), None)
+            if older is None:
+                raise DataError(f"the analysis {name!r} is not recorded")
+            return older["values"]
         if key not in self._found or self._force:
             record = {"key": key, "analysis": name, "model": setting.subject.model, "data": setting.subject.data}
-            record |= {"values": compute(bench), **surroundings()}
+            record |= {"question": asked, "values": compute(bench), **surroundings()}
             self._records.append(record)
             self._found[key] = record
         return self._found[key]["values"]

@@ -14,6 +14,7 @@ from typing import Any
 from neotta.errors import NeottaError
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
+from neotta.evaluate.provenance import about_older, older
 from neotta.evaluate.records import Record
 from neotta.paper import published
 from neotta.paper.curves import Curves, curve_table
@@ -80,7 +81,9 @@ class Item:
             try:
                 if len(setting.domains) < self.domains:
                     raise Skip("has one domain, and this needs several.")
-                shown[setting.title] = self.show(Case(self, evidence, setting, finding))
+                case = Case(self, evidence, setting, finding)
+                shown[setting.title] = self.show(case)
+                case.note(*case.older)
             except NeottaError as error:
                 finding.notes += [f"{setting.title}: {error}"] if str(error) else []
         self.conclude(finding, shown)
@@ -146,6 +149,12 @@ class Case:
     def left_out(self) -> list[str]:
         """Notes on the methods that do not work on this model."""
         return [f"{method} was left out: {reason}" for method, reason in self.setting.left_out.items()]
+
+    @property
+    def older(self) -> list[str]:
+        """A note on records that other code made, if there are some."""
+        line = about_older(older(self.records), len(self.records))
+        return [f"{self.title}, {line}."] if line else []
 
     # ---- what is shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from neotta.adapters.none import NoAdapt
 from neotta.adapters.registry import code_hash, data_options, find, names, register
 from neotta.errors import CodeError
 from neotta.evaluate.plan import MethodPlan, split_methods
+from neotta.options import Options
 
 SHARP = """
 import neotta
@@ -84,6 +86,10 @@ def test_what_is_not_a_method_is_refused(sharp):
         find(sharp.replace(":Sharp", ":number"))
 
 
+class Seeded(Options):
+    seed: int = 0
+
+
 def method(**attributes):
     return type("Mine", (NoAdapt,), {"name": "mine", "title": "Mine", **attributes})
 
@@ -95,6 +101,8 @@ def method(**attributes):
         ({"declaration": Declaration(needs="images")}, "declares needs='images'"),
         ({"declaration": Declaration(needs="embeddings", source_images=4)}, "asks for an option 'source'"),
         ({"declaration": Declaration(needs="embeddings", normalisation=True)}, "asks for an option 'mean'"),
+        ({"declaration": Declaration(needs="embeddings", random=True)}, "asks for an option 'seed'"),
+        ({"Options": Seeded}, "declare random=True"),
         ({"Options": dict}, "expected a subclass of neotta.adapters.Options"),
         ({"name": "Mine"}, "not in lower case"),
         ({"name": "a+b"}, "plus"),
@@ -117,6 +125,9 @@ def test_options_that_follow_from_the_data():
     assert data_options("cotta", facts, ["mean"]) == {"std": (0.4, 0.5, 0.6)}
     assert asked == []
     assert data_options("foa", facts)["source"].shape == (32, 3, 8, 8)
+    seeded = replace(facts, seed=5)
+    assert data_options("cotta", seeded, ["mean", "std"]) == data_options("foa", seeded, ["source"]) == {"seed": 5}
+    assert data_options("surgeon", seeded, ["mean", "std", "seed"]) == data_options("neo+lame", seeded) == {}
     assert data_options("foa", facts, ["source"]) == {}
     more = Declaration(needs="images", options_from_data=lambda facts: {"dark": facts.mean[0], "light": 1})
     assert more.data_options(facts, {"light": 2}) == {"dark": 0.1}

@@ -232,6 +232,37 @@ def test_methods_that_augment_are_told_the_normalisation():
     assert (told.mean, told.std) == (0.1, (0.2, 0.3, 0.4))
 
 
+VIT = {
+    "pretrained": False,
+    "depth": 2,
+    "embed_dim": 48,
+    "num_heads": 3,
+    "num_classes": 10,
+    "img_size": 32,
+    "patch_size": 8,
+}
+
+
+@pytest.mark.parametrize("method", ["cotta:anchor_threshold=1,num_augmentations=2", "surgeon", "foa"])
+def test_the_seed_of_a_run_reaches_the_method(method):
+    small = {"methods": method, "corruptions": ["fog"], "samples": [16], "batch_sizes": [8], "seeds": [3, 4]}
+    workbench = bench(model="timm:vit_tiny_patch16_224", model_options=VIT, **small)
+    adapters = []
+    for run in workbench.runs():
+        assert workbench.adapter(run) is workbench.adapter(run)
+        assert workbench.adapter(run).options.seed == run.seed
+        adapters.append(workbench.adapter(run))
+    images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    answers = [[adapter(images) for _ in range(3)][-1] for adapter in adapters]
+    assert not torch.equal(*answers)
+    record = workbench.record(workbench.runs()[0])
+    assert record["status"] == "ok", record
+    assert "seed" not in record["options"]
+    given = "{}{}seed=5".format(method, "," if ":" in method else ":")
+    fixed = bench(model="timm:vit_tiny_patch16_224", model_options=VIT, **{**small, "methods": given})
+    assert [fixed.adapter(run).options.seed for run in fixed.runs()] == [5, 5]
+
+
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
     failed, fine = (workbench.record(run) for run in workbench.runs())

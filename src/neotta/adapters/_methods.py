@@ -49,7 +49,10 @@ def _problem(name: str, kind: type[AnyAdapter]) -> str:
         return (
             f"it declares needs={kind.declaration.needs!r}, which an EmbeddingAdapter, and no other, has as embeddings"
         )
-    needed = ["source"] * bool(kind.declaration.source_images) + ["mean", "std"] * kind.declaration.normalisation
+    has = kind.declaration
+    needed = ["source"] * bool(has.source_images) + ["mean", "std"] * has.normalisation + ["seed"] * has.random
+    if "seed" in kind.Options.model_fields and not has.random:
+        return "it has an option 'seed', which only runs of methods that declare random=True set"
     absent = [option for option in needed if option not in kind.Options.model_fields]
     return f"its declaration asks for an option {absent[0]!r}, which it does not have" if absent else ""
 

@@ -18,11 +18,13 @@ class DataFacts:
         mean: Of the model's normalisation, for each colour.
         std: Of the model's normalisation, for each colour.
         source: Returns clean images of the source domain, preprocessed, (n, 3, H, W); it is given the number wanted.
+        seed: Of the run; None leaves each method its own default.
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     source: Callable[[int], Tensor]
+    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,7 @@ class Declaration:
         batch_norm: Whether it works only on models with BatchNorm layers.
         source_images: Number of clean source images it needs, as the option `source`; 0 if none.
         normalisation: Whether it needs the model's normalisation, as the options `mean` and `std`.
+        random: Whether it draws random numbers: all of them from the option `seed`, which a run sets to its own seed.
         options_from_data: Makes further options from facts about the data; None if there are none.
         hyperparameter_free: Whether there is nothing to tune.
         optimization_free: Whether it predicts without an iterative optimisation.
@@ -48,6 +51,7 @@ class Declaration:
     batch_norm: bool = False
     source_images: int = 0
     normalisation: bool = False
+    random: bool = False
     options_from_data: Callable[[DataFacts], Mapping[str, Any]] | None = None
     hyperparameter_free: bool = False
     optimization_free: bool = False
@@ -75,6 +79,8 @@ class Declaration:
         found = {} if self.options_from_data is None else dict(self.options_from_data(facts))
         if self.normalisation:
             found |= {"mean": facts.mean, "std": facts.std}
+        if self.random and facts.seed is not None:
+            found["seed"] = facts.seed
         if self.source_images and "source" not in given:
             found["source"] = facts.source(self.source_images)
         return {name: value for name, value in found.items() if name not in given}

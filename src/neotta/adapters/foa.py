@@ -85,7 +85,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     name = "foa"
     title = "FOA"
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
-    declaration = Declaration(needs="images", source_images=32, forward_passes=3, published_passes=2)
+    declaration = Declaration(needs="images", source_images=32, random=True, forward_passes=3, published_passes=2)
     Options = FOAOptions
 
     best: Tensor

@@ -155,6 +155,7 @@ def _together(first: Declaration, last: Declaration) -> Declaration:
         batch_norm=first.batch_norm,
         source_images=max(first.source_images, last.source_images),
         normalisation=first.normalisation or last.normalisation,
+        random=first.random or last.random,
         hyperparameter_free=first.hyperparameter_free and last.hyperparameter_free,
         optimization_free=first.optimization_free and last.optimization_free,
         batch_size_independent=first.batch_size_independent and last.batch_size_independent,

@@ -78,6 +78,8 @@ def _needs(has: Declaration) -> Iterator[str]:
         yield f"{has.source_images} source images (option source)"
     if has.normalisation:
         yield "the model's normalisation (options mean and std)"
+    if has.random:
+        yield "a seed (option seed; that of the run)"
 
 
 def _quoted(text: str) -> str:

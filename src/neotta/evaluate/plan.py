@@ -152,7 +152,7 @@ class Plan(BaseModel):
     )
     samples: list[Annotated[int, Field(ge=-1)]] = Field(default=[512], min_length=1)
     held_out_samples: int = Field(default=-1, ge=-1, validation_alias=AliasChoices("held_out_samples", "evaluate"))
-    seeds: list[int] = Field(default=list(SEEDS), min_length=1)
+    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=list(SEEDS), min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default=[64], min_length=1)
 
     @field_validator("methods", mode="before")

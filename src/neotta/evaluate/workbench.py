@@ -6,6 +6,7 @@ import functools
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,14 @@ class Workbench:
 
     def question(self, run: Run) -> str:
         """A hash of the same without the code: records of the same question differ only in the code that made them."""
-        return _question(self._content(run))
+        return self._question(run, self._content(run))
+
+    def _question(self, run: Run, content: Mapping[str, Any]) -> str:
+        """See `question`. Before runs passed their seed on, records held the default seed of the method."""
+        kind, options = _find(run.method), content["options"]
+        if kind.declaration.random:
+            options = {"seed": str(kind.Options.model_fields["seed"].default), **options}
+        return content_key({**{name: content[name] for name in content if name != "code"}, "options": options})
 
     def _content(self, run: Run) -> dict[str, Any]:
         hashes = self._orders.hashes(run)
@@ -160,7 +168,7 @@ class Workbench:
         return self.data.preprocess.to_dict()
 
     def _options(self, run: Run) -> dict[str, Any]:
-        """All options of a run as records write them, without those that follow from the model and the data."""
+        """All options of a run as records write them, without those that follow from model, data and seed."""
         needed = self._needed(run)
         chosen = _find(run.method).Options.make(run.method, {**needed, **run.options}, run.preset)
         kept = {name: value for name, value in chosen.given().items() if name not in needed}
@@ -181,18 +189,19 @@ class Workbench:
 
     def adapter(self, run: Run) -> AnyAdapter:
         """The method of a run, at its start."""
-        key = content_key({"method": run.method, "options": self._options(run)})
+        needed = self._needed(run)
+        key = content_key({"method": run.method, "options": self._options(run), "seed": needed.get("seed")})
         found = self._adapters.get(key)
         if found is None:
-            options = {**self._needed(run), **run.options}
+            options = {**needed, **run.options}
             found = create(run.method, self.model, preset=run.preset, classes=self.data.kept, **options)
             self._adapters = {key: found}  # one at a time: some hold copies of the whole network
         found.reset()
         return found
 
     def _needed(self, run: Run) -> dict[str, Any]:
-        """Options that follow from the model and the data, unless the run gives them."""
-        return _find(run.method).declaration.data_options(self.facts, run.options)
+        """Options that follow from the model, the data and the seed, unless the run gives them."""
+        return _find(run.method).declaration.data_options(replace(self.facts, seed=run.seed), run.options)
 
     @cached_property
     def facts(self) -> DataFacts:
@@ -239,7 +248,7 @@ class Workbench:
             return {**about, "key": content_key({"run": about})}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         known = {"options": content["options"], "manifests": manifests, "code": content["code"]}
-        return {**about, "key": content_key(content), "question": _question(content), **known}
+        return {**about, "key": content_key(content), "question": self._question(run, content), **known}
 
     def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
         """Carry a run out and return its predictions."""
@@ -285,10 +294,6 @@ def _selection(plan: Plan) -> dict[str, Any]:
         "corrupted": bool(plan.corruptions),
         "corruption_preset": plan.corruption_preset,
     }
-
-
-def _question(content: Mapping[str, Any]) -> str:
-    return content_key({name: value for name, value in content.items() if name != "code"})
 
 
 @functools.cache

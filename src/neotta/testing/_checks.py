@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from neotta.adapters.base import EmbeddingAdapter
-from neotta.adapters.registry import create
+from neotta.adapters.registry import create, find
 from neotta.errors import (
     InputError,
     ModelChangedError,
@@ -247,6 +247,20 @@ def inference_mode_outside_does_not_matter(case: Case) -> None:
         assert torch.equal(answer, outside(images(6, seed))), "in inference mode the answer differs"
 
 
+def all_randomness_comes_from_the_seed(case: Case) -> None:
+    """Global generators change no answer, and are left as they are; `random` declares an option `seed`."""
+    answers = []
+    for seed in range(2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            before = torch.random.get_rng_state()
+            adapter = case.adapter(**({"seed": 7} if find(case.method).declaration.random else {}))
+            answers.append([adapter(images(6, batch)) for batch in range(2)])
+            assert torch.equal(before, torch.random.get_rng_state()), "it draws from torch's global generator"
+    same_answers = all(torch.equal(one, other) for one, other in zip(*answers, strict=True))
+    assert same_answers, "with the same seed the answers differ"
+
+
 def the_declaration_is_true(case: Case) -> None:
     """Forward passes and gradients are those declared."""
     model = case.model()
@@ -332,6 +346,7 @@ CHECKS = (
     classes_are_kept_before_anything_else,
     embeddings_give_what_images_give,
     inference_mode_outside_does_not_matter,
+    all_randomness_comes_from_the_seed,
     the_declaration_is_true,
     wrong_images_are_named,
     a_head_that_was_exchanged_is_noticed,

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 import typer
+from support.data_makers import class_folders, corrupted
 from typer.testing import CliRunner
 
 from neotta.cli.app import app
@@ -156,3 +157,28 @@ def test_the_options_without_a_value_are_known():
     options = typer.main.get_command(app).commands["paper"].params
     flags = {name for option in options if getattr(option, "is_flag", False) for name in option.opts}
     assert flags - {"--list", "--help", "-h"} == set(FLAGS)
+
+
+def test_foa_is_in_the_table_of_imagenet_c_if_there_is_source_data(tmp_path):
+    classes = ("n01443537", "n01629819", "n01641577")
+    shifted = corrupted(tmp_path / "imagenet-c", ["fog", "snow"], [5], classes, size=(32, 32))
+    clean = class_folders(tmp_path / "val", classes, per_class=12, size=(40, 36))
+    words = ["--model", "timm:vit_tiny_patch16_224", "--data", f"imagenet-c={shifted}", "--methods", "none,foa,neo"]
+    for option in ("pretrained=false", "depth=1", "embed_dim=48", "num_heads=3", "img_size=32", "patch_size=8"):
+        words += ["--model-option", option]
+    words += ["--samples", "6", "--seeds", "1", "--jobs", "1", "--format", "md", "--cache", str(tmp_path / "cache")]
+
+    def table(*more):
+        said = call("table-corruptions", *words, *more, "-o", str(tmp_path / "report"))
+        text = (tmp_path / "report" / "corruptions.md").read_text()
+        return said, text, next(line for line in text.splitlines() if line.startswith("| domain"))
+
+    needs = "FOA needs 32 clean images: give --source-data"
+    for more in ([], ["--domains", "fog/5"]):
+        said, text, head = table(*more)
+        assert "foa is left out on timm:vit_tiny_patch16_224 on imagenet-c: FOA needs 32 clean images" in said
+        assert f"- foa was left out: {needs}" in text
+        assert head == "| domain | none | neo |"
+    said, text, head = table("--source-data", f"imagenet={clean}")
+    assert "left out" not in said + text
+    assert head == "| domain | none | neo | foa |"

@@ -58,12 +58,40 @@ def test_an_interrupted_run_continues(run, tmp_path, interruptible):
     assert len(path.read_text().splitlines()) == len(Records(path).read()) == 18
 
 
+FAILING = """
+from neotta.adapters.none import NoAdapt
+
+
+class Failing(NoAdapt):
+    name = "failing"
+
+    def _embeddings(self, embeddings, adapt):
+        raise RuntimeError("no luck")
+"""
+
+
 def test_a_failed_run_gives_exit_code_1(run, tmp_path):
-    done = run(*SMALL, "--methods", "neo,neo-bn")
+    (tmp_path / "mine.py").write_text(FAILING)
+    done = run(*SMALL, "--methods", "neo,py:mine.py:Failing")
     assert done.returncode == 1
     assert "4 runs done, 0 recorded before, 2 failed" in done.stdout
-    assert "failed: neo-bn: UnsupportedModelError" in done.stdout
+    assert "failed: py:mine.py:Failing: RuntimeError: no luck (mine.py:9)" in done.stdout
     assert "(runs: 2; on fog/5, contrast/5)" in done.stdout
+
+
+def test_methods_that_do_not_suit_the_model_are_left_out_at_the_start(run, command, tmp_path):
+    done = run(*SMALL, "--methods", "none,neo,neo-bn")
+    assert done.returncode == 0
+    reason = re.search(r"neo-bn was left out: .*BatchNorm.*", done.stdout)[0]
+    assert done.stdout.index(reason) < done.stdout.index("4 runs to do")
+    assert "4 runs done, 0 recorded before, 0 failed" in done.stdout
+    table = " ".join(done.stdout[done.stdout.index("Difference to none") :].split())
+    assert reason in table
+    shown = command("compare", tmp_path / "results.jsonl", "--format", "markdown").stdout
+    assert reason in shown
+    only = run(*SMALL, "--methods", "neo-bn")
+    assert only.returncode == 2
+    assert "BatchNorm" in only.stderr
 
 
 @pytest.mark.slow

@@ -121,6 +121,20 @@ def test_images_and_labels_are_in_the_key(tmp_path):
     assert len(keys) == 3
 
 
+VIT = {"pretrained": False, "depth": 1, "embed_dim": 48, "num_heads": 3, "num_classes": 10, "img_size": 32}
+
+
+def test_source_images_are_in_the_key(tmp_path):
+    rng = np.random.default_rng(0)
+    places = [
+        made_up(tmp_path / f"{number}.npz", rng.integers(0, 255, (32, side, side, 3), np.uint8), np.arange(32) % 10)
+        for number, side in enumerate([28, 28, 40])
+    ]
+    plan = {"methods": "foa", "model": "timm:vit_tiny_patch16_224", "model_options": VIT}
+    assert len({key(**plan, source=place) for place in [None, *places]}) == 4
+    assert key(source=places[0]) == key(), "a method without source images does not depend on them"
+
+
 def _options():
     for method, kind in neotta.methods().items():
         for name in kind.Options.model_fields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -39,13 +39,16 @@ def show(
     summary: Summary,
     runs: Collection[Run],
     predictions: Path | None,
+    remarks: Sequence[str] = (),
 ) -> None:
     """Print the comparison, or what can be known without labels, and write predictions if they are asked for."""
     keys = set(summary.keys)
     records = [record for record in Records(output).read() if record["key"] in keys and record["status"] == "ok"]
     labelled = any("top1" in record["metrics"] for record in records)
     if labelled:
-        console.print(render(compare(records)))
+        found = compare(records)
+        found.remarks = tuple(remarks)
+        console.print(render(found))
     if records and runs and (predictions or not labelled):
         from neotta.cli.unlabelled import render_unlabelled
         from neotta.evaluate.prediction_files import write_predictions

@@ -55,6 +55,7 @@ def paper(
         int | None, typer.Option(min=1, max=5, help="Of the corruptions. Default: 5.", rich_help_panel=WHAT)
     ] = None,
     corruption_preset: shared.Preset = None,
+    source_data: shared.SourceData = None,
     methods: Annotated[
         str | None,
         typer.Option(help="none,neo,tent,... Default: those of the paper that suit the model.", rich_help_panel=WHAT),
@@ -133,6 +134,7 @@ def paper(
         "corruptions": words(corruptions),
         "severity": severity,
         "corruption_preset": corruption_preset,
+        "source": source_data,
     }
     of_model = model_options(checkpoint, num_classes, model_option)
     budget = {
@@ -224,6 +226,9 @@ def _make(
     try:
         say(console, "opening the model and the data")
         evidence = Evidence(study, records, watching=_watching(console, settings["jobs"]), **settings)
+        for setting in evidence.settings:
+            for method, reason in setting.left_out.items():
+                say(console, f"{method} is left out on {setting.title}: {reason}")
         evidence.gather(items)
         sections = [Section(item, item.find(evidence), _command(item.name)) for item in items]
     except KeyboardInterrupt:

@@ -44,6 +44,7 @@ def run(
         str | None, typer.Option(help="Of the corruptions, 1 to 5: 3,5. Default: 5.", rich_help_panel=WHAT)
     ] = None,
     corruption_preset: shared.Preset = None,
+    source_data: shared.SourceData = None,
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,6 +128,7 @@ def run(
         "corruptions": words(corruptions),
         "severities": numbers("severities", severities),
         "corruption_preset": corruption_preset,
+        "source": source_data,
         "methods": methods and [each for text in methods for each in split_methods(text)],
         "protocol": protocol,
         "order": order,
@@ -200,6 +202,8 @@ def _carry_out(
 
     from neotta.cli.outcome import reported, say, show, summarise
     from neotta.cli.watch import watching
+    from neotta.evaluate.left_out import left_out_lines, left_out_records, suited
+    from neotta.evaluate.records import Records
     from neotta.evaluate.sweep import sweep
     from neotta.evaluate.workbench import Workbench
 
@@ -207,10 +211,15 @@ def _carry_out(
     try:
         with watching(console, how["jobs"]) as watcher:
             bench = Workbench.for_plan(plan, **opening)
-            plan = _with_samples(plan, bench.data.source)
+            plan, left_out = suited(bench, _with_samples(plan, bench.data.source))
+            missing = left_out_records(plan, left_out)
+            for line in left_out_lines(missing):
+                say(console, line)
             report = reported(bench, plan, always=predictions is not None)
             summary = sweep(bench, plan, output, keep=report, progress=watcher, **how)
-        show(console, bench, output, summary, report.values(), predictions)
+        for record in missing:
+            Records(output).append(record)
+        show(console, bench, output, summary, report.values(), predictions, left_out_lines(missing))
     except KeyboardInterrupt:
         say(console, f"interrupted: what is done is in {output}, and the same command continues")
         raise typer.Exit(130) from None

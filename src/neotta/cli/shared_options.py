@@ -28,6 +28,14 @@ Data = Annotated[
     str | None,
     typer.Option(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or digits, the default.", rich_help_panel=WHAT),
 ]
+SourceData = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH[:DOMAIN]",
+        help="Clean images for methods that need some (FOA). Default: those of the data, if it has any.",
+        rich_help_panel=WHAT,
+    ),
+]
 Preset = Annotated[
     str | None,
     typer.Option(help="imagenet, tiny or cifar. Default: by the size of the images.", rich_help_panel=WHAT),

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from neotta.data.aligned import align, class_outputs, shared_names
-from neotta.data.base import Image, ImageDataset
+from neotta.data.base import ImageDataset
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.imagenet import imagenet_wnids
@@ -23,12 +17,19 @@ from neotta.data.opening import open_data
 from neotta.data.order import Order
 from neotta.data.source import DataSource
 from neotta.errors import DataError
+from neotta.evaluate.clean_images import (
+    SHIFTED_LAYOUTS,
+    CleanImages,
+    clean_domain,
+    first_image,
+    fitted,
+    open_source,
+)
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
 CLEAN, ALL = "clean", "all"
-TRIED = 100
-"""Number of images that are tried to find out their size."""
+SOURCE_DATA = "--source-data (in a plan: source)"
 
 
 class Domains:
@@ -42,6 +43,7 @@ class Domains:
         corrupted: Whether domains are corruptions of the data's images (`"fog/5"`), or these themselves (`"clean"`).
         preset: Of the corruptions; by default chosen by the size of the images.
         seed: Of the corruptions.
+        source_data: Clean images of the source domain, as `open_source` takes it; by default those of the data.
 
     Attributes:
         source: The data.
@@ -59,19 +61,17 @@ class Domains:
         corrupted: bool = False,
         preset: str | None = None,
         seed: int = 0,
+        source_data: str | None = None,
     ) -> None:
-        self._labels, self.preprocess = labels, preprocess
+        self._labels, self._preprocess = labels, preprocess
         self.corrupted, self._asked_preset, self._seed = corrupted, preset, seed
-        whole = open_data(data) if isinstance(data, str) else data
-        self.source = whole.only(list(domains)) if domains else whole
+        self._whole = open_data(data) if isinstance(data, str) else data
+        self.source = self._whole.only(list(domains)) if domains else self._whole
+        self._source_data = None if source_data is None else open_source(source_data)
         self._open: dict[str, ImageDataset] = {}
         self._digests: dict[tuple[str, int], list[Any]] = {}
         self.kept = _kept(self.source, labels)
-        # The published protocol: images that have the model's size already, as ImageNet-C's, are not resized again.
-        first = self.dataset(CLEAN if corrupted else self.source.domains[0])
-        with contextlib.suppress(DataError):
-            if _first_image(first).shape[:2] == tuple(preprocess.size):
-                self.preprocess = replace(preprocess, resize=None)
+        self.preprocess = fitted(preprocess, self.dataset(CLEAN if corrupted else self.source.domains[0]))
 
     def names(self, corruptions: Sequence[str] = (), severities: Sequence[int] = (5,)) -> tuple[str, ...]:
         """The names of the domains, in order: those of the data, or of these corruptions (`"all"` for the 15).
@@ -110,17 +110,30 @@ class Domains:
             self._digests[name, index] = [digest, None if dataset.labels is None else int(dataset.labels[index])]
         return self._digests[name, index]
 
-    def source_images(self, count: int) -> Tensor:
-        """Clean images, (n, 3, H, W), for methods that need some: from the clean domain, if there is one."""
-        names = (CLEAN,) if self.corrupted else self.source.domains
-        clean = next((name for name in names if name.split("/")[0] in (CLEAN, "none", "original")), None)
-        if clean is None and len(names) > 1:
-            raise DataError(
-                f"this method needs clean images, and {self.source} has no clean domain: give the option source=..."
-            )
-        dataset = self.dataset(clean or names[0])
-        chosen = np.random.default_rng(0).permutation(len(dataset))[:count]
-        return torch.stack([self.preprocess(dataset.read(int(index))) for index in chosen])
+    @property
+    def has_clean(self) -> bool:
+        """Whether there are clean images."""
+        try:
+            return bool(self.clean)
+        except DataError:
+            return False
+
+    @functools.cached_property
+    def clean(self) -> CleanImages:
+        """Clean images for methods that need some: of the source data, or of this data's own clean domain.
+
+        Raises:
+            DataError: There are none.
+        """
+        if self._source_data is not None:
+            return CleanImages(self._source_data, fitted(self._preprocess, self._source_data))
+        if self.corrupted and self.source.layout not in SHIFTED_LAYOUTS:
+            return CleanImages(self.dataset(CLEAN), self.preprocess)
+        name = None if self.corrupted else clean_domain(self._whole)
+        if name is None:
+            raise DataError(f"clean images are needed, and {self.source} has no clean domain: give {SOURCE_DATA}")
+        dataset = self._whole.dataset(name)
+        return CleanImages(dataset, fitted(self._preprocess, dataset))
 
     def _corrupted(self, name: str) -> ImageDataset:
         if name == CLEAN:
@@ -137,7 +150,7 @@ class Domains:
         """The parameters of the corruptions that were made for images of about this size."""
         if self._asked_preset is not None:
             return self._asked_preset
-        side = min(_first_image(self.source.dataset()).shape[:2])
+        side = min(first_image(self.source.dataset()).shape[:2])
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:
@@ -158,15 +171,6 @@ class Domains:
             "is wrong: give both the same names (of folders, or the model's option 'labels')",
             stacklevel=2,
         )
-
-
-def _first_image(dataset: ImageDataset) -> Image:
-    """The first image that can be read, of the first few: one that cannot is skipped here as everywhere."""
-    tried = min(len(dataset), TRIED)
-    for index in range(tried - 1):
-        with contextlib.suppress(DataError):
-            return dataset.read(index)
-    return dataset.read(max(0, tried - 1))
 
 
 def _only_numbers(names: Sequence[str]) -> bool:

@@ -123,6 +123,8 @@ class Plan(BaseModel):
         corruptions: Corrupt the data's images in these ways, each a domain of its own (`"all"` for the 15).
         severities: How strongly, 1 to 5.
         corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
+        source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
+            if it has a clean domain.
         methods: What to compare.
         protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
             a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
@@ -144,6 +146,7 @@ class Plan(BaseModel):
     corruptions: list[str] = []
     severities: list[Annotated[int, Field(ge=1, le=5)]] = Field(default=[5], min_length=1)
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
+    source: str | None = None
     methods: list[MethodPlan] = Field(default=[MethodPlan(method="none"), MethodPlan(method="neo")], min_length=1)
     protocol: Protocol = "online"
     order: Kind = Field(default="iid", validation_alias=AliasChoices("order", "stream"))

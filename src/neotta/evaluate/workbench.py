@@ -6,12 +6,12 @@ import functools
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from neotta.adapters.declaration import DataFacts
@@ -19,15 +19,15 @@ from neotta.adapters.registry import AnyAdapter, create, find
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
 from neotta.data.source import DataSource
-from neotta.errors import NeottaError, OptionError, StorageError
+from neotta.errors import DataError, ModelError, NeottaError, OptionError, StorageError
 from neotta.evaluate.answers import pack
 from neotta.evaluate.batches import Batches
-from neotta.evaluate.domains import Domains
+from neotta.evaluate.domains import SOURCE_DATA, Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.machine import surroundings
 from neotta.evaluate.metrics import score
 from neotta.evaluate.opened_model import OpenedModel
-from neotta.evaluate.plan import Plan, Run
+from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.protocols import ProtocolOrders, order_key
 from neotta.evaluate.provenance import code_of
@@ -46,6 +46,7 @@ class Workbench:
         corrupted: Whether the plans name corruptions of the data's images.
         corruption_preset: Of the corruptions; by default chosen by the size of the images.
         corruption_seed: Of the corruptions.
+        source_data: Clean images for methods that need some, as `PATH` or `PATH:domain`; by default those of the data.
         cache: A folder for embeddings; None keeps them in memory.
         workers: Loader processes; None chooses.
         device: Where the model runs; by default a GPU if there is one.
@@ -62,6 +63,7 @@ class Workbench:
         corrupted: bool = False,
         corruption_preset: str | None = None,
         corruption_seed: int = 0,
+        source_data: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         workers: int | None = None,
         device: str | None = None,
@@ -75,6 +77,7 @@ class Workbench:
             "corrupted": corrupted,
             "corruption_preset": corruption_preset,
             "corruption_seed": corruption_seed,
+            "source_data": source_data,
         }
         self.data = Domains(
             data if source is None else source,
@@ -84,6 +87,7 @@ class Workbench:
             corrupted=corrupted,
             preset=corruption_preset,
             seed=corruption_seed,
+            source_data=source_data,
         )
         preprocess = self.data.preprocess
         self.embeddings = EmbeddingCache(opened.encoder, preprocess, opened.weights, cache, workers=workers)
@@ -141,16 +145,20 @@ class Workbench:
         return self._question(run, self._content(run))
 
     def _question(self, run: Run, content: Mapping[str, Any]) -> str:
-        """See `question`. Before runs passed their seed on, records held the default seed of the method."""
+        """See `question`: made so that records from before seeds and source images were in the key answer it."""
         kind, options = _find(run.method), content["options"]
         if kind.declaration.random:
             options = {"seed": str(kind.Options.model_fields["seed"].default), **options}
-        return content_key({**{name: content[name] for name in content if name != "code"}, "options": options})
+        new = ("code", "source") if self._selection["source_data"] is None else ("code",)
+        return content_key({**{name: content[name] for name in content if name not in new}, "options": options})
 
     def _content(self, run: Run) -> dict[str, Any]:
         hashes = self._orders.hashes(run)
         last = len(hashes) - 1
+        asked: list[int] = []
+        options = self._options(run, asked)
         return {
+            **({"source": self._clean_digest(max(asked))} if asked else {}),
             "code": code_of(run.method),
             "weights": self.weights,
             "preprocess": self._preprocess,
@@ -160,19 +168,24 @@ class Workbench:
             "samples": run.samples,
             "seed": run.seed,
             "method": run.method,
-            "options": self._options(run),
+            "options": options,
         }
 
     @cached_property
     def _preprocess(self) -> dict[str, Any]:
         return self.data.preprocess.to_dict()
 
-    def _options(self, run: Run) -> dict[str, Any]:
+    def _options(self, run: Run, asked: list[int] | None = None) -> dict[str, Any]:
         """All options of a run as records write them, without those that follow from model, data and seed."""
-        needed = self._needed(run)
+        needed = self._needed(run, functools.partial(self._blank, asked=[] if asked is None else asked))
         chosen = _find(run.method).Options.make(run.method, {**needed, **run.options}, run.preset)
         kept = {name: value for name, value in chosen.given().items() if name not in needed}
         return {name: str(value) for name, value in kept.items() if not isinstance(value, Tensor)}
+
+    def _blank(self, count: int, asked: list[int]) -> Tensor:
+        """Images in the place of clean ones, where only their number and shape matter; the number is noted."""
+        asked.append(count)
+        return torch.zeros(count, 3, *self.data.preprocess.size)
 
     def orders(self, run: Run) -> tuple[Order, ...]:
         """The orders of a run: one that is adapted to and scored, or one to adapt to and one to score."""
@@ -189,7 +202,7 @@ class Workbench:
 
     def adapter(self, run: Run) -> AnyAdapter:
         """The method of a run, at its start."""
-        needed = self._needed(run)
+        needed = self._needed(run, self._clean_images)
         key = content_key({"method": run.method, "options": self._options(run), "seed": needed.get("seed")})
         found = self._adapters.get(key)
         if found is None:
@@ -199,15 +212,35 @@ class Workbench:
         found.reset()
         return found
 
-    def _needed(self, run: Run) -> dict[str, Any]:
+    def _needed(self, run: Run, source: Callable[[int], Tensor]) -> dict[str, Any]:
         """Options that follow from the model, the data and the seed, unless the run gives them."""
-        return _find(run.method).declaration.data_options(replace(self.facts, seed=run.seed), run.options)
+        preprocess = self.data.preprocess
+        facts = DataFacts(mean=preprocess.mean, std=preprocess.std, source=source, seed=run.seed)
+        return _find(run.method).declaration.data_options(facts, run.options)
 
     @cached_property
-    def facts(self) -> DataFacts:
-        """What methods can ask of the data."""
-        preprocess, source = self.data.preprocess, functools.cache(self.data.source_images)
-        return DataFacts(mean=preprocess.mean, std=preprocess.std, source=source)
+    def _clean_digest(self) -> Callable[[int], str]:
+        return functools.cache(lambda count: self.data.clean.digest(count))
+
+    @cached_property
+    def _clean_images(self) -> Callable[[int], Tensor]:
+        return functools.cache(lambda count: self.data.clean.images(count))
+
+    def why_not(self, method: MethodPlan) -> str:
+        """Why a method cannot run on this model and data; empty if it can."""
+        asked: list[int] = []
+        try:
+            for options in method.grid():
+                run = Run(method=method.method, preset=method.preset, options=options, domains=())
+                needed = self._needed(run, functools.partial(self._blank, asked=asked))
+                create(run.method, self.model, preset=run.preset, **{**needed, **options}).detach()
+            for count in asked:
+                if not self.data.has_clean:
+                    return f"{_find(method.method).title} needs {count} clean images: give {SOURCE_DATA}"
+                self._clean_images(count)
+        except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
+            return str(error)
+        return ""
 
     def execute(self, run: Run, *, resumable: bool = False) -> tuple[Record, RunResult | None]:
         """Carry a run out.
@@ -293,6 +326,7 @@ def _selection(plan: Plan) -> dict[str, Any]:
         "domains": plan.domains,
         "corrupted": bool(plan.corruptions),
         "corruption_preset": plan.corruption_preset,
+        "source_data": plan.source,
     }
 
 

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.adapters.registry import create, data_options
 from neotta.data.base import ImageDataset
 from neotta.data.opening import open_data
 from neotta.data.source import DataSource
-from neotta.errors import DataError, ModelError, NeottaError
+from neotta.errors import DataError, NeottaError
 from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
@@ -228,7 +227,7 @@ class Evidence:
         subject = subject.complete(source)
         plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
         bench = self._bench(plan, source)
-        why_not = functools.cache(functools.partial(_why_not, bench))
+        why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
         reasons = {name: why_not(name) for name in self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)
         shifted = tuple(name for name in names if name != CLEAN)
@@ -251,18 +250,6 @@ class Evidence:
 def _has_slow(plan: Plan) -> bool:
     """Whether a plan has methods for which a process of their own is worth while."""
     return any(needs_images(method.method) for method in plan.methods)
-
-
-def _why_not(bench: Workbench, method: str) -> str:
-    """Why a method does not work on a model; empty if it does."""
-    plan = MethodPlan.parse(method)
-    try:
-        for options in plan.grid():
-            needed = data_options(plan.method, bench.facts, options)
-            create(plan.method, bench.model, preset=plan.preset, **{**needed, **options}).detach()
-    except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
-        return str(error)
-    return ""
 
 
 def _cost_key(setting: Setting, method: str) -> str:

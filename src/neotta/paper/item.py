@@ -83,7 +83,7 @@ class Item:
                     raise Skip("has one domain, and this needs several.")
                 case = Case(self, evidence, setting, finding)
                 shown[setting.title] = self.show(case)
-                case.note(*case.older)
+                case.note(*case.left_out, *case.older)
             except NeottaError as error:
                 finding.notes += [f"{setting.title}: {error}"] if str(error) else []
         self.conclude(finding, shown)
@@ -147,7 +147,10 @@ class Case:
 
     @property
     def left_out(self) -> list[str]:
-        """Notes on the methods that do not work on this model."""
+        """Notes on the methods that do not work on this model and data, if the item compares all that do."""
+        asked = {method.method for plan in self.plans for method in plan.methods} | {*self.item.costs(self.setting)}
+        if not asked.issuperset(self.setting.names):
+            return []
         return [f"{method} was left out: {reason}" for method, reason in self.setting.left_out.items()]
 
     @property

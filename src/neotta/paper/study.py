@@ -13,14 +13,12 @@ from neotta.adapters.registry import find
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.source import DataSource
 from neotta.errors import OptionError
+from neotta.evaluate.clean_images import SHIFTED_LAYOUTS
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
 
 METHODS = ("none", "t3a", "sar", "lame", "tent", "cotta", "foa", "surgeon", "neo")
 """The methods that the paper compares, in its order."""
-
-SHIFTED = ("imagenet-r", "imagenet-sketch", "imagenet-v2")
-"""Layouts of data that differs from what models are trained on as it is."""
 
 
 class Subject(BaseModel):
@@ -34,6 +32,8 @@ class Subject(BaseModel):
         corruptions: Corrupt the data in these ways. By default all 15, and none where the data is shifted as it is.
         severity: How strongly, 1 to 5.
         corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
+        source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
+            if it has a clean domain.
         name: What to call it; by default made from model and data.
         slow_continual_samples: How many samples of each domain methods that need images get where domain follows
             domain, all of them in one run; by default as many as elsewhere.
@@ -48,6 +48,7 @@ class Subject(BaseModel):
     corruptions: list[str] | None = None
     severity: int = Field(default=5, ge=1, le=5)
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
+    source: str | None = None
     name: str = ""
     slow_continual_samples: int | None = Field(default=None, ge=1)
 
@@ -55,7 +56,7 @@ class Subject(BaseModel):
         """Fill in domains and corruptions, by what the data has."""
         chosen, corruptions = self.domains, self.corruptions
         if corruptions is None:
-            corruptions = [] if source.layout in SHIFTED or len(source.domains) > 1 else ["all"]
+            corruptions = [] if source.layout in SHIFTED_LAYOUTS or len(source.domains) > 1 else ["all"]
         if "all" in corruptions:
             corruptions = list(CORRUPTIONS)
         at_severity = [name for name in source.domains if name.endswith(f"/{self.severity}")]
@@ -217,6 +218,7 @@ class Setting:
                 "corruptions": corruptions,
                 "severities": [subject.severity],
                 "corruption_preset": subject.corruption_preset,
+                "source": subject.source,
                 "methods": list(methods),
                 "samples": [self.samples],
                 "held_out_samples": self.study.evaluate,

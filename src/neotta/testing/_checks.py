@@ -254,7 +254,7 @@ def all_randomness_comes_from_the_seed(case: Case) -> None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             before = torch.random.get_rng_state()
-            adapter = case.adapter(**({"seed": 7} if find(case.method).declaration.random else {}))
+            adapter = case.adapter(seed=7) if find(case.method).declaration.random else case.adapter()
             answers.append([adapter(images(6, batch)) for batch in range(2)])
             assert torch.equal(before, torch.random.get_rng_state()), "it draws from torch's global generator"
     same_answers = all(torch.equal(one, other) for one, other in zip(*answers, strict=True))

@@ -63,7 +63,7 @@ def show(case: Case) -> None:
     else:
         best = next(iter(gains))
         case.say(f"{best} gains most: {points(gains[best])}", "unclear")
-    case.note(*case.left_out, *found.failures)
+    case.note(*found.failures)
 
 
 def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> dict[int, tuple[str, ...]]:

@@ -21,7 +21,6 @@ from neotta.paper.words import doubted, listed
 def show(case: Case) -> None:
     """Compare the methods, and their gains with the published ones."""
     found, others = case.results(), case.against("neo")
-    case.note(*case.left_out)
     case.comparison(found)
     (model, data), same = published.reference(case.setting.subject.model, case.setting.subject.data)
     what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"

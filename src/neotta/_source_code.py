@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import io
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -36,11 +38,30 @@ class Tree(NamedTuple):
 
 
 def source_hash(modules: Iterable[str], trees: Iterable[Tree]) -> str:
-    """A hash of the source of modules and, recursively, of all that they import within the trees."""
+    """A hash of the source of modules and, recursively, of all that they import within the trees.
+
+    Comments and docstrings are not part of it.
+    """
     content = hashlib.sha256()
     for name, path in sorted(_reached(modules, tuple(trees)).items()):
-        content.update(f"{name}\0{path.read_text(encoding='utf-8')}\0".encode())
+        content.update(f"{name}\0{_code(path.read_text(encoding='utf-8'))}\0".encode())
     return content.hexdigest()[:16]
+
+
+@functools.cache
+def _code(source: str) -> str:
+    """Source without what changes no result: comments, strings that stand alone, and empty lines."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, column = token.start
+            lines[line - 1] = lines[line - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            inside = range(node.lineno - 1, node.end_lineno or node.lineno)
+            if not lines[node.lineno - 1][: node.col_offset].strip():  # else there is code on the same line
+                lines[inside.start : inside.stop] = [""] * len(inside)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def _reached(modules: Iterable[str], trees: tuple[Tree, ...]) -> dict[str, Path]:

@@ -214,7 +214,7 @@ def edited(tmp_path, monkeypatch):
         copy = tmp_path / name.replace("/", "-") / "neotta"
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "*.png", "*.parquet"))
         with (copy / name).open("a") as file:
-            file.write("# edited\n")
+            file.write("EDITED = 1\n")
         for module, tree in ((registry, "_OWN"), (provenance, "_SCORING")):
             monkeypatch.setattr(module, tree, getattr(module, tree)._replace(root=copy.parent))
         forget()
@@ -283,7 +283,7 @@ def test_the_code_of_a_plug_in_is_its_files_and_what_it_uses_of_neotta(mine, edi
     helper.write_text("FACTOR = 2.0\n")
     registry._code_hash.cache_clear()
     hashes.append(registry.code_hash(method))
-    file.write_text(f"{MINE}# edited\n")
+    file.write_text(f"{MINE}EDITED = 1\n")
     hashes.append(registry.code_hash(method))
     for name in ("adapters/base.py", "adapters/gradient.py"):
         edited(name)
@@ -312,9 +312,26 @@ def test_imports_are_followed_within_the_trees_only(tmp_path):
     trees = [Tree(tmp_path, ("start", "pack"))]
     for name, text in files.items():
         before = source_hash(["start"], trees)
-        (tmp_path / name).write_text(f"{text}# edited\n")
+        (tmp_path / name).write_text(f"{text}EDITED = 1\n")
         ignored = name in ("other.py", "pack/typed.py") or name.endswith("__init__.py")
         assert (source_hash(["start"], trees) == before) == ignored, name
+
+
+def test_comments_and_docstrings_are_not_code(tmp_path):
+    texts = [
+        "def f(x):\n    return x + 1\n",
+        '"""Doc."""\n\n\ndef f(x):  # why\n    """Add\n\n    one."""\n    return x + 1\n\n\n"""What it is."""\n',
+        "def f(x):\n    return x + 2\n",
+        'def f(x): "a docstring"; return x + 1\n',
+        'def f(x):\n    return "# no comment"\n',
+        'def f(x):\n    return "# not a comment"\n',
+    ]
+    hashes = []
+    for text in texts:
+        (tmp_path / "one.py").write_text(text)
+        hashes.append(source_hash(["one"], [Tree(tmp_path, ("one",))]))
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 5
 
 
 # ---- older records

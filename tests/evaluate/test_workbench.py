@@ -263,6 +263,27 @@ def test_the_seed_of_a_run_reaches_the_method(method):
     assert [fixed.adapter(run).options.seed for run in fixed.runs()] == [5, 5]
 
 
+def test_the_data_chooses_the_preset(tmp_path):
+    from support.data_makers import cifar10_c
+
+    cifar = f"cifar10-c={cifar10_c(tmp_path / 'cifar', ['fog'])}"
+    np.savez(tmp_path / "test.npz", images=np.zeros((4, 32, 32, 3), np.uint8), labels=np.arange(4))
+    methods = ["cotta", "cotta@original", "cotta@original-cifar10", {"method": "cotta", "lr": 0.5}, "tent"]
+    plan = {"model": "timm:vit_tiny_patch16_224", "model_options": VIT, "methods": methods, "seeds": 1, "samples": [4]}
+    for data in (cifar, f"cifar-10={tmp_path / 'test.npz'}"):
+        workbench = open_bench(Plan.make({**plan, "data": data, "domains": [] if data != cifar else ["fog/5"]}))
+        runs = workbench.runs()
+        wanted = ["paper-cifar10", "original-cifar10", "original-cifar10", "paper-cifar10", "paper"]
+        assert [run.preset for run in runs] == wanted
+        told = workbench.adapter(runs[0]).options
+        assert (told.optimizer, told.lr) == ("adam", 1e-3)
+        assert workbench.adapter(runs[3]).options.lr == 0.5
+    record = workbench.record(runs[0])
+    assert (record["preset"], record["options"]["optimizer"]) == ("paper-cifar10", "adam")
+    assert record["preprocess"] == workbench.data.preprocess.to_dict()
+    assert bench(methods="cotta", corruptions=["fog"]).runs()[0].preset == "paper"
+
+
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
     failed, fine = (workbench.record(run) for run in workbench.runs())

@@ -12,6 +12,7 @@ from neotta.data.aligned import align, class_outputs, shared_names
 from neotta.data.base import ImageDataset
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.layouts.cifar import CLASSES as CIFAR10
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.data.order import Order
@@ -109,6 +110,13 @@ class Domains:
                 digest = ""
             self._digests[name, index] = [digest, None if dataset.labels is None else int(dataset.labels[index])]
         return self._digests[name, index]
+
+    @property
+    def family(self) -> str:
+        """The dataset that this is, or is a corrupted copy of, as presets name it: `"cifar10"`."""
+        if self.source.classes == CIFAR10:
+            return "cifar10"
+        return self.source.layout.removesuffix("-c").replace("-", "")
 
     @property
     def has_clean(self) -> bool:

@@ -134,7 +134,9 @@ def _label(variant: Variant, preset: str, presets: Mapping[Variant, str]) -> str
         for name, value in variant.options
         if (default is not None and default.get(name) != value) or any(other.get(name) != value for other in siblings)
     ]
-    name = variant.method if preset == "paper" else f"{variant.method}@{preset}"
+    others = {its for other, its in presets.items() if other.method == variant.method}
+    papers = preset == "paper" or (preset.startswith("paper-") and others == {preset})  # chosen by the data
+    name = variant.method if papers else f"{variant.method}@{preset}"
     return " ".join([name, *shown])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from neotta.models.identity import identity
 from neotta.models.load import load_model
+from neotta.models.preprocess import Preprocess
 from neotta.neo.split import split
 
 
@@ -36,6 +38,14 @@ class OpenedModel:
             self.loaded = load_model(name, device=chosen, **self.options)
         self.module = self.loaded.model
         self.encoder, self.head = split(self.module)
+
+    def prepared(self, values: Mapping[str, Any]) -> OpenedModel:
+        """The same model with some values of its preprocessing changed, as the option `preprocess` changes them."""
+        other = copy.copy(self)
+        other.options = {**self.options, "preprocess": dict(values)}
+        changed = Preprocess.from_dict({**self.loaded.preprocess.to_dict(), **values})
+        other.loaded = self.loaded._replace(preprocess=changed)
+        return other
 
     @cached_property
     def weights(self) -> str:

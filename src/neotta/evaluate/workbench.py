@@ -127,7 +127,13 @@ class Workbench:
         """
         if not self.suits(plan):
             raise OptionError("the plan is on another model or other data than this workbench: open one for it")
-        return plan.runs(self.data.names(plan.corruptions, plan.severities))
+        found = plan.runs(self.data.names(plan.corruptions, plan.severities))
+        return [run.model_copy(update={"preset": self.preset(run.method, run.preset)}) for run in found]
+
+    def preset(self, method: str, preset: str = "paper") -> str:
+        """The preset for this data, if a method has one, such as `"paper-cifar10"`; otherwise the preset itself."""
+        name = f"{preset}-{self.data.family}"
+        return name if name in _find(method).Options.presets else preset
 
     @property
     def weights(self) -> str:
@@ -231,7 +237,8 @@ class Workbench:
         asked: list[int] = []
         try:
             for options in method.grid():
-                run = Run(method=method.method, preset=method.preset, options=options, domains=())
+                preset = self.preset(method.method, method.preset)
+                run = Run(method=method.method, preset=preset, options=options, domains=())
                 needed = self._needed(run, functools.partial(self._blank, asked=asked))
                 create(run.method, self.model, preset=run.preset, **{**needed, **options}).detach()
             for count in asked:
@@ -280,7 +287,7 @@ class Workbench:
         except NeottaError:  # without its orders, or with wrong options, a run is known by what was asked for
             return {**about, "key": content_key({"run": about})}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
-        known = {"options": content["options"], "manifests": manifests, "code": content["code"]}
+        known = {name: content[name] for name in ("options", "preprocess", "code")} | {"manifests": manifests}
         return {**about, "key": content_key(content), "question": self._question(run, content), **known}
 
     def predict(self, run: Run, *, resumable: bool = False) -> RunResult:

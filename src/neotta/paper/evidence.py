@@ -20,11 +20,13 @@ from neotta.errors import DataError, NeottaError
 from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
+from neotta.evaluate.opened_model import OpenedModel
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.provenance import question
 from neotta.evaluate.records import Record, Records, content_key
 from neotta.evaluate.sweep import Watcher, recorded, sweep
 from neotta.evaluate.workbench import Workbench
+from neotta.paper.preprocessing import published_preprocess
 from neotta.paper.study import Setting, Study, Subject, needs_images
 
 Watching = Callable[[str], AbstractContextManager[Watcher]]
@@ -195,14 +197,14 @@ class Evidence:
         """The model and data of a setting, open."""
         return self._bench(setting.plan("none", clean=True))
 
-    def _bench(self, plan: Plan, source: DataSource | None = None) -> Workbench:
+    def _bench(self, plan: Plan, source: DataSource | None = None, opened: OpenedModel | None = None) -> Workbench:
         """The workbench of a plan: each model is loaded once, and so is each selection of the data."""
         for bench in self._benches:
             if bench.suits(plan):
                 return bench
         same = (bench.opened for bench in self._benches if bench.opened.made_from(plan.model, plan.model_options))
         settings = {"cache": self._cache, "device": self._device, "source": source}
-        self._benches.append(Workbench.for_plan(plan, model=next(same, None), **settings))
+        self._benches.append(Workbench.for_plan(plan, model=next(same, opened), **settings))
         return self._benches[-1]
 
     def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
@@ -227,6 +229,13 @@ class Evidence:
         subject = subject.complete(source)
         plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
         bench = self._bench(plan, source)
+        protocol = published_preprocess(source.layout, bench.data.preprocess)
+        if protocol and "preprocess" not in subject.model_options:
+            options = {**subject.model_options, "preprocess": protocol}
+            subject = subject.model_copy(update={"model_options": options})
+            plan = plan.model_copy(update={"model_options": options})
+            self._benches.remove(bench)
+            bench = self._bench(plan, source, bench.opened.prepared(protocol))
         why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
         reasons = {name: why_not(name) for name in self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)

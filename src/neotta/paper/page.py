@@ -15,6 +15,7 @@ from neotta.evaluate.machine import surroundings
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Finding
 from neotta.paper.item import Item
+from neotta.paper.preprocessing import in_words
 from neotta.paper.words import file_name
 from neotta.report.figures import Figure
 from neotta.report.formats import latex_table, markdown_table
@@ -58,7 +59,10 @@ def facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
     for setting in evidence.settings:
         severity = f" at severity {setting.subject.severity}" if setting.subject.corruptions else ""
         what = f"{counted(len(setting.domains), 'domain')}{severity}, {counted(setting.images, 'image')} each"
-        found.append((setting.title, f"{what}, {setting.classes} classes"))
+        bench = evidence.bench(setting)
+        presets = {method: bench.preset(method) for method in setting.names}
+        own = "".join(f"; {method} with the preset {name}" for method, name in presets.items() if name != "paper")
+        found.append((setting.title, f"{what}, {setting.classes} classes; {in_words(bench.data.preprocess)}{own}"))
     seeds = counted(len(study.seeds), "seed")
     found.append(("Runs", f"{study.samples} samples of each domain, {seeds}, batches of {study.batch_size}"))
     slow = next((setting for setting in evidence.settings if setting.reduced), None)

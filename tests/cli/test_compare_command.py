@@ -104,7 +104,9 @@ def test_latex(results, tmp_path):
     assert run(results, "--format", "latex", "--output", tmp_path / "deep" / "table.tex").stdout == ""
     lines = (tmp_path / "deep" / "table.tex").read_text(encoding="utf-8").splitlines()
     assert r"fog/5 & \underline{50.8 $\pm$ 4.9} & \textbf{60.8 $\pm$ 4.9} & failed & 40.8 $\pm$ 4.9 \\" in lines
-    assert lines.count(r"\end{tabular}") == 2
+    assert lines.count(r"\end{tabular}") == lines.count(r"\end{table}") == lines.count(r"\toprule") == 2
+    assert lines[2].startswith(r"\caption{top-1 accuracy in \% (model m, ")
+    assert lines[lines.index(r"\midrule") - 1].startswith("domain & none & neo & ")
     assert r"fog/5 & +10.0 [+7.4, +13.3] helps & $-$10.0 [-13.3, -7.4] hurts \\" in lines
 
 

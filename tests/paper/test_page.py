@@ -99,7 +99,7 @@ def test_a_table_can_be_copied(browser, address):
     context = browser.new_context(offline=True, permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
     page.goto(address)
-    for kind, beginning in (("Markdown", "| domain |"), ("LaTeX", r"\begin{tabular}")):
+    for kind, beginning in (("Markdown", "| domain |"), ("LaTeX", r"\begin{table}")):
         page.locator("#corruptions").get_by_role("button", name=f"Copy as {kind}").first.click()
         page.get_by_role("button", name="Copied").first.wait_for()
         assert page.evaluate("navigator.clipboard.readText()").startswith(beginning)

@@ -37,3 +37,16 @@ def test_a_bar_without_a_value_is_left_out_and_changes_show_zero():
     assert [text.get_text() for text in canvas.axes[1].texts] == ["2", "-1"]
     low, high = axes.get_xlim()
     assert low < -1.0 < 5.0 < high, "the whole interval of a change"
+
+
+def test_shares_have_no_axis_beyond_100_percent():
+    canvas = Canvas()
+    line_chart(Panel({"neo": Series([1, 2], [99.0, 98.0], [4.0, 40.0])}, y="accuracy (%)"))(canvas)
+    low, high = canvas.axes[0].get_ylim()
+    assert (low, high) <= (60, 101)
+    canvas = Canvas()
+    ranking_chart(Ranking({"neo": (99.0, 4.0), "none": (96.0, 1.0)}, "accuracy in %"))(canvas)
+    assert max(canvas.axes[0].get_xticks()) == 100
+    canvas = Canvas()
+    ranking_chart(Ranking({"neo": (150.0, 4.0)}, "gain in %", sign="+"))(canvas)
+    assert max(canvas.axes[0].get_xticks()) > 100

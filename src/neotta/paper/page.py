@@ -81,7 +81,7 @@ def _part(part: Table | Figure) -> dict[str, Any]:
     from markupsafe import Markup
 
     if isinstance(part, Table):
-        texts = {"markdown": markdown_table(part.grid), "latex": latex_table(part.grid)}
+        texts = {"markdown": markdown_table(part.grid), "latex": _latex_table(part)}
         return {"kind": "table", "part": part, **texts}
     return {"kind": "figure", "part": part, "svg": Markup(part.svg())}
 
@@ -137,8 +137,12 @@ def latex(section: Section) -> str:
     parts = [f"% {section.item.title}\n% {section.finding.answer}"]
     for part in section.finding.parts:
         if isinstance(part, Table):
-            parts.append(f"% {part.title}. {part.caption}\n{latex_table(part.grid)}")
+            parts.append(_latex_table(part))
     return "\n\n".join(parts) + "\n"
+
+
+def _latex_table(table: Table) -> str:
+    return latex_table(table.grid, " ".join(filter(None, (f"{table.title}.", table.caption))))
 
 
 def comma_separated(rows: Sequence[dict[str, Any]]) -> str:

@@ -66,6 +66,9 @@ def line_chart(*panels: Panel, stacked: bool = False) -> Draw:
         for axes, panel in zip(every, panels, strict=True):
             lines(axes, panel.series)
             axes.set(xlabel=panel.x, ylabel=panel.y, title=panel.title)
+            if is_percent(panel.y):
+                low, high = axes.get_ylim()
+                axes.set_ylim(max(low, -1), min(high, 101))
             if panel.zero:
                 axes.axhline(0, color=INK, linewidth=0.8)
             if panel.ticks and panel.doubling:
@@ -76,6 +79,11 @@ def line_chart(*panels: Panel, stacked: bool = False) -> Draw:
         legend(canvas, every[0])
 
     return draw
+
+
+def is_percent(label: str) -> bool:
+    """Whether an axis shows a share, such as an accuracy, which has no values beyond 0 and 100 %."""
+    return "%" in label
 
 
 def lines(axes: Axes, series: Mapping[str, Series]) -> None:
@@ -149,4 +157,6 @@ def draw_ranking(axes: Axes, ranking: Ranking) -> None:
     axes.axvline(0, color=INK, linewidth=0.8)
     room = 0.21 * span
     axes.set_xlim(min(ends) - (room if min(ends) < 0 else 0), max(ends) + room)
+    if is_percent(ranking.label) and not ranking.sign:  # beyond it there is room for numbers, but there are no values
+        axes.set_xticks([tick for tick in axes.get_xticks() if min(ends) <= tick <= min(100, max(ends) + room)])
     axes.set_xlabel(ranking.label)

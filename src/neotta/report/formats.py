@@ -35,30 +35,36 @@ def markdown_table(grid: Grid) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """`tabular` environments that need no package: best in bold, second best underlined."""
-    parts = [f"% {comparison.metric.title} ({comparison.shared})"]
+    """`table` environments with captions, for the package booktabs: best in bold, second best underlined."""
+    parts: list[str] = []
     for block in comparison.blocks:
-        parts.append(f"% {block.title}" if block.title else "")
-        parts.append(latex_table(values(block, comparison.metric)))
+        where = ", ".join(filter(None, (comparison.shared, block.title)))
+        parts.append(latex_table(values(block, comparison.metric), f"{comparison.metric.title} ({where})."))
         if (grid := differences(block, comparison.metric)) is not None:
-            parts += [f"% difference to {block.baseline} on the same samples", latex_table(grid)]
+            what = f"{comparison.metric.title}: difference to {block.baseline} on the same samples ({where})."
+            parts.append(latex_table(grid, what))
         parts += [f"% {line}" for line in failures(block)]
     parts += [f"% {note}" for note in comparison.notes()]
     return "\n".join(filter(None, parts)) + "\n"
 
 
-def latex_table(grid: Grid) -> str:
-    """One `tabular` environment."""
+def latex_table(grid: Grid, caption: str) -> str:
+    r"""One `table` environment with a caption; it needs `\usepackage{booktabs}`."""
     marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
     lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escaped(caption)}}}",
         rf"\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
-        " & ".join(_escaped(name) for name in (grid.corner, *grid.columns)) + r" \\ \hline",
+        r"\toprule",
+        " & ".join(_escaped(name) for name in (grid.corner, *grid.columns)) + r" \\",
+        r"\midrule",
     ]
     for name, entries in grid.rows:
-        rule = r"\hline " if name == AVERAGE else ""
+        lines += [r"\midrule"] if name == AVERAGE else []
         cells = (marks.get(mark, "{}").format(_escaped(text)) for text, mark in entries)
-        lines.append(rule + " & ".join([_escaped(name), *cells]) + r" \\")
-    return "\n".join([*lines, r"\end{tabular}"])
+        lines.append(" & ".join([_escaped(name), *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 
 def _escaped(text: str) -> str:

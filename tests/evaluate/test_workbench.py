@@ -284,6 +284,20 @@ def test_the_data_chooses_the_preset(tmp_path):
     assert bench(methods="cotta", corruptions=["fog"]).runs()[0].preset == "paper"
 
 
+def test_the_time_of_cached_methods_says_that_the_encoder_is_not_in_it():
+    workbench = bench(methods="neo,tent", corruptions=["fog"], samples=[16])
+    cached, direct = (workbench.record(run) for run in workbench.runs())
+    assert cached["seconds_without_encoder"] > 0
+    assert direct["seconds"] > 0
+    assert ("seconds" in cached, "seconds_without_encoder" in direct) == (False, False)
+
+
+@pytest.mark.parametrize("samples", [0, -2, [64, 0]])
+def test_no_samples_are_refused(samples):
+    with pytest.raises(OptionError, match="at least 1, or -1 for all"):
+        Plan.make({"samples": samples})
+
+
 def test_a_run_that_fails_says_so_and_the_rest_goes_on():
     workbench = bench(methods="neo-bn,neo", corruptions=["fog"])
     failed, fine = (workbench.record(run) for run in workbench.runs())

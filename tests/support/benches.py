@@ -30,11 +30,13 @@ def sweep(plan, path, *, cache=None, workers=0, **settings):
     return sweeping.sweep(open_bench(plan, cache=cache, workers=workers), plan, path, **settings)
 
 
+UNLASTING = ("time", "seconds", "seconds_without_encoder", "sha256")
+
+
 def lasting(records):
     """What does not depend on when and how fast it was done, by key."""
     return {
-        record["key"]: {name: value for name, value in record.items() if name not in ("time", "seconds", "sha256")}
-        for record in records
+        record["key"]: {name: value for name, value in record.items() if name not in UNLASTING} for record in records
     }
 
 

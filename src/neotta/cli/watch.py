@@ -80,7 +80,7 @@ class Count(Watcher):
         row.done += 1
         row.failed += record["status"] == "failed"
         row.domain = record["domain"]
-        row.seconds += record.get("seconds", 0.0)
+        row.seconds += next((record[name] for name in ("seconds", "seconds_without_encoder") if name in record), 0.0)
         top1 = record.get("metrics", {}).get("top1")
         row.accuracies += [] if top1 is None else [top1]
 

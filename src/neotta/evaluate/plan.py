@@ -7,7 +7,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from neotta.errors import OptionError, suggestion
 
@@ -31,6 +40,12 @@ ORDER_OPTIONS: dict[tuple[str, str], set[str]] = {
     ("cross-domain", "iid"): set(),
 }
 """The options of orders, by protocol and kind; other combinations are invalid."""
+
+
+def _some(samples: int) -> int:
+    if samples < -1 or samples == 0:
+        raise ValueError("at least 1, or -1 for all")
+    return samples
 
 
 OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
@@ -153,7 +168,7 @@ class Plan(BaseModel):
     order_options: dict[str, Any] = Field(
         default={}, validate_default=True, validation_alias=AliasChoices("order_options", "stream_options")
     )
-    samples: list[Annotated[int, Field(ge=-1)]] = Field(default=[512], min_length=1)
+    samples: list[Annotated[int, AfterValidator(_some)]] = Field(default=[512], min_length=1)
     held_out_samples: int = Field(default=-1, ge=-1, validation_alias=AliasChoices("held_out_samples", "evaluate"))
     seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=list(SEEDS), min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default=[64], min_length=1)

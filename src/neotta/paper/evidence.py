@@ -227,7 +227,8 @@ class Evidence:
     def _look_at(self, subject: Subject) -> Setting:
         source = open_data(subject.data)
         subject = subject.complete(source)
-        plan = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions)).plan("none", clean=True)
+        unseen = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions))
+        plan = unseen.plan("none", clean=True, samples=[self.study.samples])
         bench = self._bench(plan, source)
         protocol = published_preprocess(source.layout, bench.data.preprocess)
         if protocol and "preprocess" not in subject.model_options:

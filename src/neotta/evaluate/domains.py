@@ -119,6 +119,11 @@ class Domains:
         return self.source.layout.removesuffix("-c").replace("-", "")
 
     @property
+    def has_source_data(self) -> bool:
+        """Whether clean images come from elsewhere."""
+        return self._source_data is not None
+
+    @property
     def has_clean(self) -> bool:
         """Whether there are clean images."""
         try:

@@ -6,15 +6,11 @@ import functools
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from neotta.adapters.declaration import DataFacts
 from neotta.adapters.registry import AnyAdapter, create, find
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
@@ -32,6 +28,7 @@ from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.protocols import ProtocolOrders, order_key
 from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import Record, content_key
+from neotta.evaluate.run_keys import RunKeys
 from neotta.evaluate.running import Runner
 
 
@@ -92,6 +89,7 @@ class Workbench:
         preprocess = self.data.preprocess
         self.embeddings = EmbeddingCache(opened.encoder, preprocess, opened.weights, cache, workers=workers)
         self._orders = ProtocolOrders(self.data)
+        self._keys = RunKeys(self.data, self._orders, opened.weights)
         self.runner = Runner(Batches(self.data, self.embeddings, preprocess, self.head.weight, workers))
         self._adapters: dict[str, AnyAdapter] = {}
         self._filled: set[str] = set()
@@ -133,7 +131,7 @@ class Workbench:
     def preset(self, method: str, preset: str = "paper") -> str:
         """The preset for this data, if a method has one, such as `"paper-cifar10"`; otherwise the preset itself."""
         name = f"{preset}-{self.data.family}"
-        return name if name in _find(method).Options.presets else preset
+        return name if name in find(method).Options.presets else preset
 
     @property
     def weights(self) -> str:
@@ -144,54 +142,11 @@ class Workbench:
 
     def key(self, run: Run) -> str:
         """A hash of everything that the result of a run depends on."""
-        return content_key(self._content(run))
+        return content_key(self._keys.content(run))
 
     def question(self, run: Run) -> str:
         """A hash of the same without the code: records of the same question differ only in the code that made them."""
-        return self._question(run, self._content(run))
-
-    def _question(self, run: Run, content: Mapping[str, Any]) -> str:
-        """See `question`: made so that records from before seeds and source images were in the key answer it."""
-        kind, options = _find(run.method), content["options"]
-        if kind.declaration.random:
-            options = {"seed": str(kind.Options.model_fields["seed"].default), **options}
-        new = ("code", "source") if self._selection["source_data"] is None else ("code",)
-        return content_key({**{name: content[name] for name in content if name not in new}, "options": options})
-
-    def _content(self, run: Run) -> dict[str, Any]:
-        hashes = self._orders.hashes(run)
-        last = len(hashes) - 1
-        asked: list[int] = []
-        options = self._options(run, asked)
-        return {
-            **({"source": self._clean_digest(max(asked))} if asked else {}),
-            "code": code_of(run.method),
-            "weights": self.weights,
-            "preprocess": self._preprocess,
-            "classes": None if self.data.kept is None else [int(index) for index in self.data.kept],
-            "manifests": [(found, place == 0, place == last) for place, found in enumerate(hashes)],
-            "protocol": run.protocol,
-            "samples": run.samples,
-            "seed": run.seed,
-            "method": run.method,
-            "options": options,
-        }
-
-    @cached_property
-    def _preprocess(self) -> dict[str, Any]:
-        return self.data.preprocess.to_dict()
-
-    def _options(self, run: Run, asked: list[int] | None = None) -> dict[str, Any]:
-        """All options of a run as records write them, without those that follow from model, data and seed."""
-        needed = self._needed(run, functools.partial(self._blank, asked=[] if asked is None else asked))
-        chosen = _find(run.method).Options.make(run.method, {**needed, **run.options}, run.preset)
-        kept = {name: value for name, value in chosen.given().items() if name not in needed}
-        return {name: str(value) for name, value in kept.items() if not isinstance(value, Tensor)}
-
-    def _blank(self, count: int, asked: list[int]) -> Tensor:
-        """Images in the place of clean ones, where only their number and shape matter; the number is noted."""
-        asked.append(count)
-        return torch.zeros(count, 3, *self.data.preprocess.size)
+        return self._keys.question(run, self._keys.content(run))
 
     def orders(self, run: Run) -> tuple[Order, ...]:
         """The orders of a run: one that is adapted to and scored, or one to adapt to and one to score."""
@@ -204,12 +159,13 @@ class Workbench:
             UnknownMethodError: There is no such method.
             OptionError: An option or preset is unknown or wrong.
         """
-        self._options(run)
+        self._keys.options(run)
 
     def adapter(self, run: Run) -> AnyAdapter:
         """The method of a run, at its start."""
-        needed = self._needed(run, self._clean_images)
-        key = content_key({"method": run.method, "options": self._options(run), "seed": needed.get("seed")})
+        needed = self._keys.needed(run, self._keys.clean_images)
+        about = {"method": run.method, "code": code_of(run.method), "seed": needed.get("seed")}
+        key = content_key({**about, "options": self._keys.options(run)})
         found = self._adapters.get(key)
         if found is None:
             options = {**needed, **run.options}
@@ -218,20 +174,6 @@ class Workbench:
         found.reset()
         return found
 
-    def _needed(self, run: Run, source: Callable[[int], Tensor]) -> dict[str, Any]:
-        """Options that follow from the model, the data and the seed, unless the run gives them."""
-        preprocess = self.data.preprocess
-        facts = DataFacts(mean=preprocess.mean, std=preprocess.std, source=source, seed=run.seed)
-        return _find(run.method).declaration.data_options(facts, run.options)
-
-    @cached_property
-    def _clean_digest(self) -> Callable[[int], str]:
-        return functools.cache(lambda count: self.data.clean.digest(count))
-
-    @cached_property
-    def _clean_images(self) -> Callable[[int], Tensor]:
-        return functools.cache(lambda count: self.data.clean.images(count))
-
     def why_not(self, method: MethodPlan) -> str:
         """Why a method cannot run on this model and data; empty if it can."""
         asked: list[int] = []
@@ -239,12 +181,12 @@ class Workbench:
             for options in method.grid():
                 preset = self.preset(method.method, method.preset)
                 run = Run(method=method.method, preset=preset, options=options, domains=())
-                needed = self._needed(run, functools.partial(self._blank, asked=asked))
+                needed = self._keys.needed(run, functools.partial(self._keys.blank_images, asked=asked))
                 create(run.method, self.model, preset=run.preset, **{**needed, **options}).detach()
             for count in asked:
                 if not self.data.has_clean:
-                    return f"{_find(method.method).title} needs {count} clean images: give {SOURCE_DATA}"
-                self._clean_images(count)
+                    return f"{find(method.method).title} needs {count} clean images: give {SOURCE_DATA}"
+                self._keys.clean_images(count)
         except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
             return str(error)
         return ""
@@ -284,12 +226,12 @@ class Workbench:
         about = {**run.entries(), "domain": run.domain, "model": self.opened.name, "data": self._data}
         about["weights"] = self.weights
         try:
-            content = self._content(run)
+            content = self._keys.content(run)
         except NeottaError:  # without its orders, or with wrong options, a run is known by what was asked for
             return {**about, "key": content_key({"run": about})}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         known = {name: content[name] for name in ("options", "preprocess", "code")} | {"manifests": manifests}
-        return {**about, "key": content_key(content), "question": self._question(run, content), **known}
+        return {**about, "key": content_key(content), "question": self._keys.question(run, content), **known}
 
     def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
         """Carry a run out and return its predictions."""
@@ -305,7 +247,7 @@ class Workbench:
     # ---- embeddings
 
     def _uses_cache(self, run: Run) -> bool:
-        return _find(run.method).declaration.needs == "embeddings"
+        return find(run.method).declaration.needs == "embeddings"
 
     def fill(self, runs: Iterable[Run], on_encoded: Callable[[int], None] | None = None) -> None:
         """Let the encoder see, once, every image that runs from the cache will ask for."""
@@ -336,8 +278,3 @@ def _selection(plan: Plan) -> dict[str, Any]:
         "corruption_preset": plan.corruption_preset,
         "source_data": plan.source,
     }
-
-
-@functools.cache
-def _find(method: str) -> type[AnyAdapter]:
-    return find(method)

@@ -64,11 +64,14 @@ def text(comparison: Comparison, format: str) -> str:
     every = [(block.title, found) for block in comparison.blocks if (found := over_time(block))]
     if format == "csv":
         return _comma_separated([{"conditions": title, **row} for title, found in every for row in rows(found)])
-    write = markdown_table if format == "markdown" else latex_table
-    comment = "% {}" if format == "latex" else "**{}**"
-    parts = [comment.format(f"{TITLE} ({comparison.shared})")]
-    for title, found in every:
-        parts += [comment.format(title)] * bool(title) + [write(batches_table(found))]
+    if format == "latex":
+        where = [", ".join(filter(None, (comparison.shared, title))) for title, _ in every]
+        tables = [batches_table(found) for _, found in every]
+        parts = [latex_table(table, f"{TITLE} ({words}).") for table, words in zip(tables, where, strict=True)]
+    else:
+        parts = [f"**{TITLE} ({comparison.shared})**"]
+        for title, found in every:
+            parts += [f"**{title}**"] * bool(title) + [markdown_table(batches_table(found))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -169,5 +169,5 @@ def test_records_of_other_code_are_shown_and_marked_until_there_are_new_ones(res
     again = run(path)
     assert again.stderr == ""
     assert "Older" not in again.stdout
-    assert "50.2" in again.stdout
-    assert "50.2" not in done.stdout
+    assert "50.8" in again.stdout
+    assert "50.8" not in done.stdout

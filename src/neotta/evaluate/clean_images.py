@@ -48,22 +48,37 @@ class CleanImages:
         Raises:
             DataError: There are not so many that can be read.
         """
-        return torch.stack([self.preprocess(image) for _, image in self._drawn(count)])
+        return torch.stack([self.preprocess(image) for image in self._drawn(count)])
 
     def digest(self, count: int) -> str:
         """A hash of these images and of their preprocessing."""
-        drawn = [self.dataset.digest(index) for index, _ in self._drawn(count)]
+        drawn = [self._digest(index) for index in self._order()[:count]]
         return content_key({"images": drawn, "preprocess": self.preprocess.to_dict()})
 
-    def _drawn(self, count: int) -> list[tuple[int, Image]]:
-        found: list[tuple[int, Image]] = []
-        for index in np.random.default_rng(0).permutation(len(self.dataset)).tolist():
+    def check(self, count: int, readable: int | None = None) -> None:
+        """Raise a `DataError` if there are not so many images, or so many that can be read."""
+        found = len(self.dataset) if readable is None else readable
+        if found < count:
+            raise DataError(f"{count} clean images are needed, and {self.dataset.domain!r} has {found}")
+
+    def _order(self) -> list[int]:
+        order: list[int] = np.random.default_rng(0).permutation(len(self.dataset)).tolist()
+        return order
+
+    def _digest(self, index: int) -> str:
+        try:
+            return self.dataset.digest(index)
+        except (DataError, OSError):  # it cannot be read, and will be passed over
+            return ""
+
+    def _drawn(self, count: int) -> list[Image]:
+        found: list[Image] = []
+        for index in self._order():
             if len(found) == count:
                 break
             with contextlib.suppress(DataError):
-                found.append((index, self.dataset.read(index)))
-        if len(found) < count:
-            raise DataError(f"{count} clean images are needed, and {self.dataset.domain!r} has {len(found)}")
+                found.append(self.dataset.read(index))
+        self.check(count, len(found))
         return found
 
 

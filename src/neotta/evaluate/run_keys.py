@@ -84,6 +84,6 @@ class RunKeys:
         return find(run.method).declaration.data_options(facts, run.options)
 
     def blank_images(self, count: int, asked: list[int]) -> Tensor:
-        """Images in the place of clean ones, where only their number and shape matter; the number is noted."""
+        """Two images in the place of clean ones, where only their shape matters; the number is noted."""
         asked.append(count)
-        return torch.zeros(count, 3, *self._data.preprocess.size)
+        return torch.zeros(2, 3, *self._data.preprocess.size)

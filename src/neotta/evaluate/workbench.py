@@ -186,7 +186,7 @@ class Workbench:
             for count in asked:
                 if not self.data.has_clean:
                     return f"{find(method.method).title} needs {count} clean images: give {SOURCE_DATA}"
-                self._keys.clean_images(count)
+                self.data.clean.check(count)
         except (ModelError, DataError) as error:  # others are mistakes, and not a model or data that do not suit
             return str(error)
         return ""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neotta._files import atomic
+from neotta._files import atomic, sync_folder
 from neotta.errors import DataError, StorageError
 from neotta.evaluate._locked_file import append_whole, locked
 from neotta.evaluate.records_parquet import is_parquet, read_parquet, write_parquet
@@ -135,6 +135,8 @@ class Records:
                 append_whole(file, line)
                 if sync:
                     os.fsync(file.fileno())
+                    if file.tell() == len(line):  # the first one: the file's name is new as well
+                        sync_folder(self.path.parent)
         except OSError as error:
             raise StorageError(
                 f"the results cannot be written to {str(self.path)!r}: {error.strerror or error} "

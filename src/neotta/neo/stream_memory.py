@@ -16,6 +16,7 @@ from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
 from neotta.neo.rules import Rule
 from neotta.neo.shift_memory import one_stream, run_rule
+from neotta.neo.state_checks import check_fields, check_ids
 from neotta.neo.stream_cache import StreamCache
 from neotta.neo.stream_ids import StreamId, current, one, pack, unpack
 from neotta.neo.stream_store import StreamStore
@@ -129,8 +130,10 @@ class StreamMemory(Memory):
     def put(self, centroid: OneStreamMemory, stream: StreamId | None = None) -> None:
         """Set a stream's centroid."""
         name = self._named(stream)
+        state = {key: tensor[None] for key, tensor in centroid.state().items()}
+        check_fields(self.cache.fields, state, dict(self.cache.named_buffers()))  # a mean may be too large for float32
         with self._lock:
-            self.cache.write(name, {key: tensor[None] for key, tensor in centroid.state().items()})
+            self.cache.write(name, state)
 
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or all."""
@@ -156,11 +159,14 @@ class StreamMemory(Memory):
         return {**state, "ids": pack(ids)}
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Check that `state` has the entries and shapes of this table."""
+        """Check that `state` has the entries and shapes of this table, and plausible values."""
         mine = {**{name: tuple(rows.shape[1:]) for name, rows in self.cache.named_buffers()}, "ids": ()}
         theirs = {name: tuple(tensor.shape[1:]) for name, tensor in state.items()}
         if mine != theirs:
             raise StateMismatchError(f"expected the entries {mine} for each stream, got {theirs}")
+        rows = {name: tensor for name, tensor in state.items() if name != "ids"}
+        check_ids(unpack(state["ids"]), rows)
+        check_fields(self.cache.fields, rows, dict(self.cache.named_buffers()))
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Replace all streams by what `state` returned."""

@@ -122,12 +122,13 @@ class LogitRecenter(Estimator):
         rule = self._begin(rows.shape[1])
         if len(rows) == 0:
             return self
-        finite = np.asarray(np.isfinite(rows).all(axis=1))
-        free = np.where(finite[:, None], rows, 0.0).astype(np.float64) - bias_of(self.bias, rows.shape[1])
+        wide = rows.astype(np.float64)
+        finite = moments.usable(wide, moments.limit(wide.dtype))
+        free = np.where(finite[:, None], wide, 0.0) - bias_of(self.bias, rows.shape[1])
         new = moments.summarise(free, finite=finite, variance=rule.variance, squares=self._squares)
         if new.rejected:
             warnings.warn(
-                f"{new.rejected} of {len(rows)} rows of logits contain NaN or Inf: excluded from the mean",
+                f"{new.rejected} of {len(rows)} rows of logits contain NaN or Inf, or are too large: excluded",
                 RuntimeWarning,
                 stacklevel=2,
             )

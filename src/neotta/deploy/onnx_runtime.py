@@ -6,7 +6,6 @@ Preprocessing pictures also needs Pillow; saving and loading a state needs safet
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from neotta.errors import (
     StateMismatchError,
 )
 from neotta.models.preprocess import Preprocess
+from neotta.neo import fork_locks
 from neotta.neo.statefile import Array, read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class OnnxClassifier:
         self.labels = None if card.labels is None else tuple(card.labels)
         self.preprocess = None if card.preprocess is None else Preprocess.from_dict(card.preprocess)
         self.adapting = card.form == "adaptive"
-        self._lock = threading.Lock()
+        fork_locks.register(self, wait=False)
         self._shape = self._session.get_inputs()[0].shape
         self._carried = [port.name for port in self._session.get_inputs()[1:]]
         self._outputs = [port.name for port in self._session.get_outputs()]

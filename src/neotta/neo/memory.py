@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.neo import fork_locks
 from neotta.neo.rules import Rule
 from neotta.neo.state_checks import check_fields
 from neotta.neo.stream_ids import StreamId
@@ -30,12 +30,13 @@ class Memory(nn.Module, ABC):
     """
 
     many: ClassVar[bool]
+    _lock: AbstractContextManager[Any]
 
     def __init__(self, features: int, rule: Rule) -> None:
         super().__init__()
         self.features = features
         self.rule = rule
-        self._lock = threading.RLock()
+        fork_locks.register(self)
 
     @abstractmethod
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
@@ -103,7 +104,7 @@ class Memory(nn.Module, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
+        fork_locks.register(self)
 
 
 class OneStreamMemory(Memory):

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from neotta.errors import StateError
-from neotta.neo.moments import namespace
+from neotta.neo.moments import LARGEST_COUNT, namespace
 from neotta.neo.rules import Field
-
-LARGEST = 2**53  # up to here every whole number is exact in float64 as well
 
 
 def check_number(name: str, value: Any, like: Any, least: float = -math.inf) -> None:
@@ -31,7 +29,7 @@ def check_number(name: str, value: Any, like: Any, least: float = -math.inf) -> 
     if kind != wanted:
         raise StateError(f"entry {name!r} of this state holds {kind}, expected {wanted}")
     if kind == "whole numbers":
-        _check_range(name, value, max(0, least), min(LARGEST, namespace(like).iinfo(like.dtype).max))
+        _check_range(name, value, max(0, least), min(LARGEST_COUNT, namespace(like).iinfo(like.dtype).max))
     elif kind == "real numbers":
         narrow = value.to(like.dtype) if hasattr(value, "to") else value.astype(like.dtype)
         if not bool(namespace(narrow).isfinite(narrow).all()):

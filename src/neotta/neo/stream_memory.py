@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from neotta._warning import warn
 from neotta.errors import InputError, ModelError, StateMismatchError
+from neotta.neo import moments
 from neotta.neo.groups import EachItsOwn, ManyStreams
 from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
@@ -175,6 +177,10 @@ class StreamMemory(Memory):
         with self._lock:
             self.cache.replace(ids, {name: tensor for name, tensor in state.items() if name != "ids"})
 
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:  # the table and the list of its rows, from one moment
+            return {**super().__getstate__(), "_modules": {"cache": copy.deepcopy(self.cache)}}
+
 
 def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], Groups]:
     """Return the distinct ids of a batch, and the grouping of its rows (`repeat` consecutive rows per id)."""
@@ -188,11 +194,12 @@ def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], 
 def _finite(rows: Tensor) -> Tensor | None:
     """Which rows are finite, (N,), with a warning about the others; None if all are known to be."""
     on_host = rows.device.type == "cpu"
-    # The sum is finite only if all rows are. Reading it would wait for another device.
-    if on_host and math.isfinite(rows.sum().item()):
+    largest = moments.limit(torch.float32)  # as the table is
+    # The sum is small only if all rows are. Reading it would wait for another device.
+    if on_host and torch.linalg.vector_norm(rows, 1).item() <= largest:
         return None
-    finite = torch.isfinite(rows).all(dim=1)
+    finite = moments.usable(rows, largest)
     if on_host and not bool(finite.all()):
         bad = int((~finite).sum())
-        warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf: predicted, but excluded from their centroids")
+        warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")
     return finite

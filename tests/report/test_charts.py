@@ -5,6 +5,7 @@ import math
 from matplotlib.figure import Figure as Canvas
 
 from neotta.report.charts import Panel, Ranking, Series, line_chart, lines, ranking_chart
+from neotta.report.figures import Figure
 
 
 def test_the_interval_of_a_single_point_is_seen():
@@ -37,3 +38,16 @@ def test_a_bar_without_a_value_is_left_out_and_changes_show_zero():
     assert [text.get_text() for text in canvas.axes[1].texts] == ["2", "-1"]
     low, high = axes.get_xlim()
     assert low < -1.0 < 5.0 < high, "the whole interval of a change"
+
+
+def test_a_dollar_sign_in_a_name_is_a_dollar_sign():
+    names = ["$broken_{", "a $ b $ c", "\\frac{"]
+
+    def draw(canvas):
+        lines(canvas.subplots(), {name: Series([1, 2], [1.0, 2.0]) for name in names})
+        canvas.axes[0].legend()
+        canvas.axes[0].set_title(names[0])
+
+    figure = Figure("name", "title", draw, [])
+    assert figure.png().startswith(b"\x89PNG")
+    assert all(name in figure.svg() for name in names)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from neotta.cli.compare import render
+from neotta._words import printable
+from neotta.cli.compare import render, shown
 from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan, Run
@@ -45,7 +46,7 @@ def show(
     records = [record for record in Records(output).read() if record["key"] in keys and record["status"] == "ok"]
     labelled = any("top1" in record["metrics"] for record in records)
     if labelled:
-        console.print(render(compare(records)))
+        console.print(render(compare([shown(record) for record in records])))
     if records and runs and (predictions or not labelled):
         from neotta.cli.unlabelled import render_unlabelled
         from neotta.evaluate.prediction_files import write_predictions
@@ -75,4 +76,4 @@ def summarise(console: Console, output: Path, summary: Summary) -> None:
 
 def say(console: Console, text: str) -> None:
     """Print a line without markup."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -87,7 +87,7 @@ class OnnxClassifier:
         self.labels = None if card.labels is None else tuple(card.labels)
         self.preprocess = None if card.preprocess is None else Preprocess.from_dict(card.preprocess)
         self.adapting = card.form == "adaptive"
-        fork_locks.register(self, wait=False)
+        self._lock = fork_locks.register(self, wait=False)
         self._shape = self._session.get_inputs()[0].shape
         self._carried = [port.name for port in self._session.get_inputs()[1:]]
         self._outputs = [port.name for port in self._session.get_outputs()]

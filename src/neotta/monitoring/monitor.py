@@ -84,7 +84,7 @@ class Monitor:
         self.changes: list[Change] = []
         self._options: dict[str, Any] = {"false_alarm_rate": false_alarm_rate, "warmup": warmup, "memory": memory}
         ChangeDetector(1, **self._options)  # validates the options
-        fork_locks.register(self, wait=False)
+        self._lock = fork_locks.register(self, wait=False)
         self._detector: ChangeDetector | None = None
         self._centroid: Centroid | None = None
         self._target = None if model is None else find_target(model, head, stream)

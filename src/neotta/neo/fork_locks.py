@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakSet
 
@@ -15,8 +16,8 @@ _registering = threading.Lock()
 _held: list[Any] = []
 
 
-def register(owner: Any, *, wait: bool = True) -> None:
-    """Give an object a lock, `owner._lock`, which is made new in every forked child.
+def register(owner: Any, *, wait: bool = True) -> AbstractContextManager[Any]:
+    """Return a lock for an object to keep as `owner._lock`; there it is made new in every forked child.
 
     Args:
         owner: The object.
@@ -28,6 +29,8 @@ def register(owner: Any, *, wait: bool = True) -> None:
         _owners.add(owner)
         if wait:
             _awaited.add(owner)
+    lock: AbstractContextManager[Any] = owner._lock
+    return lock
 
 
 def _before_fork() -> None:

@@ -30,13 +30,12 @@ class Memory(nn.Module, ABC):
     """
 
     many: ClassVar[bool]
-    _lock: AbstractContextManager[Any]
 
     def __init__(self, features: int, rule: Rule) -> None:
         super().__init__()
         self.features = features
         self.rule = rule
-        fork_locks.register(self)
+        self._lock = fork_locks.register(self)
 
     @abstractmethod
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
@@ -104,7 +103,7 @@ class Memory(nn.Module, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        fork_locks.register(self)
+        self._lock = fork_locks.register(self)
 
 
 class OneStreamMemory(Memory):

@@ -198,7 +198,7 @@ def _finite(rows: Tensor) -> Tensor | None:
     # The sum is small only if all rows are. Reading it would wait for another device.
     if on_host and torch.linalg.vector_norm(rows, 1).item() <= largest:
         return None
-    finite = moments.usable(rows, largest)
+    finite: Tensor = moments.usable(rows, largest)
     if on_host and not bool(finite.all()):
         bad = int((~finite).sum())
         warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")

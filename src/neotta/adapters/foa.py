@@ -227,7 +227,7 @@ class FOA(GuardedAdapter[FOAOptions]):
         return {"best": self.best, "hist": self.hist, **search}
 
     def _any_value(self, name: str) -> bool:
-        return name == "search/mirrors"  # NaN where there are fewer of them
+        return name in ("hist", "search/mirrors")  # NaN before the first batch, and where there are fewer
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
         prefix = "search/"

@@ -6,3 +6,9 @@ from __future__ import annotations
 def counted(number: int, thing: str) -> str:
     """`1 image`, `2,000 images`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def printable(text: object) -> str:
+    """Text for a terminal: control characters, which names from strangers may hold, are shown escaped."""
+    shown = (each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
+    return "".join(shown)

@@ -19,7 +19,7 @@ NeottaError
 │   ├── StateFileError                  the file is missing, damaged or of another format
 │   └── StateMismatchError              the file belongs to another model or method
 ├── DataError (ValueError)              a dataset, image or archive cannot be used
-├── CodeError (RuntimeError)            user code is missing or raises an error
+├── CodeError (RuntimeError)            user code is missing, not allowed, or raises an error
 ├── StorageError (OSError)              results or a cache cannot be written: disk full, no permission
 ├── WorkerError (RuntimeError)          a worker process died or took too long
 └── MissingExtraError (ImportError)     an optional package is not installed
@@ -120,7 +120,7 @@ class DataError(NeottaError, ValueError):
 
 
 class CodeError(NeottaError, RuntimeError):
-    """User code (`py:...`) is missing or raises an error."""
+    """User code (`py:...`) is missing, not allowed, or raises an error."""
 
 
 class StorageError(NeottaError, OSError):

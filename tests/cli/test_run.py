@@ -246,7 +246,7 @@ def test_predictions_that_cannot_be_written_are_one_line(run, tmp_path):
     (tmp_path / "file").write_text("")
     done = run(*SMALL, "--predictions", "file/p.csv")
     assert done.returncode == 2
-    assert re.fullmatch(r"neotta: (File exists|Not a directory) \(file\S*\)\n", done.stderr)
+    assert re.fullmatch(r"neotta: cannot write 'file/p.csv': (File exists|Not a directory)\n", done.stderr)
     assert len(Records(tmp_path / "results.jsonl").read()) == 4
 
 

@@ -21,7 +21,7 @@ from support.loopback import serving
 
 from neotta.data.downloads import download
 from neotta.data.downloads.published import DATASETS, find
-from neotta.data.downloads.unpack import MARKER, _check, install, unpack
+from neotta.data.downloads.unpack import MARKER, ArchiveError, _check, install, unpack
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError, OptionError, UnknownNameError
@@ -191,6 +191,14 @@ def test_a_member_larger_than_the_disk_is_refused(tmp_path):
     member.size = 1 << 60
     with pytest.raises(DataError, match="no room on the disk"):
         unpacked(tmp_path, member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+
+@pytest.mark.parametrize("make", [lambda members: tar(members, "w:gz"), zip_of])
+def test_an_archive_that_grows_too_much_is_refused_before_it_fills_the_disk(tmp_path, monkeypatch, make):
+    monkeypatch.setattr("neotta.data.downloads.unpack._FREE", 1_000_000)  # so that the test needs no gigabytes
+    with pytest.raises(ArchiveError, match="would become more than"):
+        unpacked(tmp_path, make([(f"{number}.bin", bytes(2_000_000)) for number in range(20)]))
+    assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*")) < 20_000_000
 
 
 def test_a_refused_archive_leaves_no_trace(tmp_path):

@@ -1,7 +1,12 @@
 """Downloads against a real server on this machine that misbehaves in every way real ones do."""
 
+import contextlib
 import hashlib
 import json
+import socket
+import sys
+import threading
+import time
 
 import pytest
 from support.loopback import serving
@@ -149,6 +154,30 @@ def test_silence_counts_as_a_broken_connection(server, tmp_path):
     get(server, tmp_path / "data.tar", timeout=1.0)
     assert (tmp_path / "data.tar").read_bytes() == BODY
     assert len(server.seen) == 2
+
+
+def test_a_server_that_drips_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(sys.modules[fetch.__module__], "SPEED_WINDOW", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip():
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                for _ in range(1000):
+                    connection.sendall(b"x")
+                    time.sleep(0.02)
+
+        server = threading.Thread(target=drip)
+        server.start()
+        try:
+            with pytest.raises(DataError, match="too slow"):
+                fetch(f"http://127.0.0.1:{listening.getsockname()[1]}/data.tar", tmp_path / "data.tar")
+        finally:
+            server.join()
+    assert not (tmp_path / "data.tar").exists()
 
 
 def test_a_web_page_is_not_taken_for_the_file(server, tmp_path):

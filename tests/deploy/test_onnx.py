@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -274,6 +275,22 @@ def test_files_that_cannot_be_run(tmp_path):
     (tmp_path / "damaged.onnx").write_bytes(b"damaged")
     with pytest.raises(ModelLoadError, match="cannot be run"):
         OnnxClassifier(tmp_path / "damaged.onnx")
+
+
+@pytest.mark.parametrize("form", ["folded", "adaptive"])
+def test_a_file_with_any_bit_flipped_is_refused(files, tmp_path, form):
+    content = files("network", form).read_bytes()
+    chance = random.Random(0)
+    places = {*range(len(content) - 120, len(content)), *(chance.randrange(len(content)) for _ in range(200))}
+    damaged = tmp_path / "damaged.onnx"
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << chance.randrange(8)
+        damaged.write_bytes(flipped)
+        with pytest.raises(ModelLoadError):
+            OnnxClassifier(damaged)
+    damaged.write_bytes(content)
+    OnnxClassifier(damaged)
 
 
 def test_other_peoples_files_are_for_the_logit_recenter(files, tmp_path):

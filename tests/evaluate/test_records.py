@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_repaired_stays_whole(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(StorageError, match=r"1 of 2 records .* cannot be repaired: No space left"):
+    with pytest.raises(StorageError, match=r"1 of 2 records .* cannot be repaired: .*No space left"):
         records.read()
     assert records.path.read_bytes() == broken
     assert list(tmp_path.iterdir()) == [records.path]

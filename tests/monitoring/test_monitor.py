@@ -548,3 +548,22 @@ def test_without_prometheus_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"neotta\[prometheus\]"):
         prometheus.export(neotta.Monitor())
+
+
+def test_exporting_twice_gives_no_duplicate_series():
+    prometheus_client = pytest.importorskip("prometheus_client")
+    from neotta.monitoring import prometheus
+
+    monitor = neotta.Monitor(neotta.adapt(nn.Sequential(nn.Linear(4, 2))))
+    registry = prometheus_client.CollectorRegistry()
+    first = prometheus.export(monitor, registry)
+    again = prometheus.export(monitor, registry)
+    prometheus.export(monitor, registry, prefix="other")
+    lines = [line for line in prometheus_client.generate_latest(registry).decode().splitlines() if line[0] != "#"]
+    series = [line.rpartition(" ")[0] for line in lines]
+    assert len(series) == len(set(series))
+    assert any(name.startswith("other_") for name in series)
+    with pytest.raises(KeyError):
+        registry.unregister(first)  # it was replaced
+    registry.unregister(again)
+    prometheus.export(monitor, registry)

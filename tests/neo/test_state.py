@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 import neotta
-from neotta.errors import NotAdaptedError, StateFileError, StateMismatchError
+from neotta.errors import NotAdaptedError, StateFileError, StateMismatchError, StorageError
 from neotta.neo.find_head import logits_of
 from neotta.neo.statefile import read_state, write_state
 
@@ -146,16 +147,47 @@ def test_only_adapted_models_are_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_reader_sees_no_damage_while_another_saves(tmp_path):
+    path, stop, steps = tmp_path / "s", threading.Event(), []
+
+    def save_on_and_on():
+        while not stop.is_set():
+            step = len(steps) + 1
+            write_state(path, {"step": torch.full((1 + 5000 * (step % 3),), step)}, {"step": step})
+            steps.append(step)
+
+    writer = threading.Thread(target=save_on_and_on)
+    writer.start()
+    try:
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            if steps:
+                tensors, about = read_state(path)
+                assert int(tensors["step"][-1]) == about["step"]
+    finally:
+        stop.set()
+        writer.join()
+    assert len(steps) > 10
+
+
+def test_a_state_goes_through_a_symbolic_link(saved, tmp_path):
+    link = tmp_path / "current"
+    link.symlink_to(saved)
+    model = neotta.adapt(small())
+    neotta.save(model, link)
+    assert link.is_symlink()
+    neotta.load(model, link)
+
+
 def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     old = saved.read_bytes()
     model = neotta.adapt(small())
-    from neotta import _files
 
-    def full(path):
+    def full(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_files, "_sync", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
         neotta.save(model, saved)
     assert saved.read_bytes() == old
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]

@@ -5,6 +5,7 @@ import math
 from matplotlib.figure import Figure as Canvas
 
 from neotta.report.charts import Panel, Ranking, Series, line_chart, lines, ranking_chart
+from neotta.report.figures import Figure
 
 
 def test_the_interval_of_a_single_point_is_seen():
@@ -50,3 +51,16 @@ def test_shares_have_no_axis_beyond_100_percent():
     canvas = Canvas()
     ranking_chart(Ranking({"neo": (150.0, 4.0)}, "gain in %", sign="+"))(canvas)
     assert max(canvas.axes[0].get_xticks()) > 100
+
+
+def test_a_dollar_sign_in_a_name_is_a_dollar_sign():
+    names = ["$broken_{", "a $ b $ c", "\\frac{"]
+
+    def draw(canvas):
+        lines(canvas.subplots(), {name: Series([1, 2], [1.0, 2.0]) for name in names})
+        canvas.axes[0].legend()
+        canvas.axes[0].set_title(names[0])
+
+    figure = Figure("name", "title", draw, [])
+    assert figure.png().startswith(b"\x89PNG")
+    assert all(name in figure.svg() for name in names)

@@ -29,6 +29,7 @@ from neotta.errors import (
 )
 from neotta.neo.head import NEOHead
 from neotta.neo.split import evaluating, split
+from neotta.neo.state_checks import check_number
 from neotta.neo.statefile import fingerprint, read_state, write_state
 from neotta.options import Options
 
@@ -144,7 +145,12 @@ class Adapter(ABC, Generic[O]):
         return {name: tensor.detach().clone() for name, tensor in self._state().items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a state of `state_dict`; one that does not fit raises an error and changes nothing."""
+        """Continue from a state of `state_dict`; one that does not fit raises an error and changes nothing.
+
+        Raises:
+            StateMismatchError: It belongs to another model or method.
+            StateError: It holds values that make no sense, such as NaN or a negative count.
+        """
         mine = self._state()
         for name in {**mine, **state}:
             if name not in state or name not in mine:
@@ -155,12 +161,18 @@ class Adapter(ABC, Generic[O]):
                     f"entry {name!r} of this state has shape {tuple(state[name].shape)}, "
                     f"{tuple(mine[name].shape)} was expected: it belongs to another model"
                 )
+            if not self._any_value(name):
+                check_number(name, state[name], mine[name])
         with torch.inference_mode(False), torch.no_grad():
             self._load(state)
 
     def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
         """Whether an entry of a state can be loaded."""
         return mine.shape == other.shape
+
+    def _any_value(self, name: str) -> bool:
+        """Whether an entry of a state may hold NaN, Inf or negative whole numbers; others are refused."""
+        return False
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as a safetensors file, atomically."""

@@ -122,6 +122,9 @@ class Selective(GradientAdapter[E_]):
     def _state(self) -> dict[str, Tensor]:
         return {**super()._state(), "mean_probabilities": self.mean_probabilities}
 
+    def _any_value(self, name: str) -> bool:
+        return name == "mean_probabilities"  # NaN before the first batch
+
 
 @register
 class ETA(Selective[ETAOptions]):

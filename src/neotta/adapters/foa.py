@@ -226,6 +226,9 @@ class FOA(GuardedAdapter[FOAOptions]):
         search = {f"search/{name}": tensor for name, tensor in self.search.state().items()}
         return {"best": self.best, "hist": self.hist, **search}
 
+    def _any_value(self, name: str) -> bool:
+        return name in ("hist", "search/mirrors")  # NaN before the first batch, and where there are fewer
+
     def _load(self, state: Mapping[str, Tensor]) -> None:
         prefix = "search/"
         self.search.load({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})

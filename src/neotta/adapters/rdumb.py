@@ -109,6 +109,9 @@ class Restarting(Adapter[Any]):
             return super()._fits(name, mine, other)
         return self.inner._fits(name.removeprefix("inner/"), mine, other)
 
+    def _any_value(self, name: str) -> bool:
+        return name != "count" and self.inner._any_value(name.removeprefix("inner/"))
+
     def _load(self, state: Mapping[str, Tensor]) -> None:
         self.inner._load({name.removeprefix("inner/"): state[name] for name in state if name != "count"})
         self.count.copy_(state["count"])

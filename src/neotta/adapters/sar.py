@@ -128,6 +128,9 @@ class SAR(GradientAdapter[SAROptions]):
     def _state(self) -> dict[str, Tensor]:
         return {**super()._state(), "ema": self.ema}
 
+    def _any_value(self, name: str) -> bool:
+        return name == "ema"  # NaN before the first batch
+
     # ---- one batch
 
     def _adapt(self, images: Tensor) -> Tensor:

@@ -81,6 +81,10 @@ class Stack(Adapter[Options]):
         member = self.first if method == self.first.name else self.last
         return member._fits(entry, mine, other)
 
+    def _any_value(self, name: str) -> bool:
+        method, _, entry = name.partition("/")
+        return (self.first if method == self.first.name else self.last)._any_value(entry)
+
     def _load(self, state: Mapping[str, Tensor]) -> None:
         for member in (self.last, self.first):  # only the last may raise an error
             mine = f"{member.name}/"

@@ -168,6 +168,9 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             return super()._fits(name, mine, other)
         return mine.dim() == other.dim() and mine.shape[1:] == other.shape[1:]  # any number of supports
 
+    def _any_value(self, name: str) -> bool:
+        return name == "labels"  # -1 for a free slot
+
     def _load(self, state: Mapping[str, Tensor]) -> None:
         if self.supports is not None:
             labels = state["labels"]

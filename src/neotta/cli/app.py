@@ -11,6 +11,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from neotta._version import __version__
+from neotta._words import printable
 from neotta.cli.bench import bench
 from neotta.cli.compare import compare
 from neotta.cli.corrupt import corrupt
@@ -72,10 +73,10 @@ def run_app() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]  # the help
         else:
-            typer.echo(f"neotta: {_usage(error)}", err=True)
+            typer.echo(f"neotta: {printable(_usage(error))}", err=True)
         sys.exit(2)
     except NeottaError as error:
-        typer.echo(f"neotta: {error}", err=True)
+        typer.echo(f"neotta: {printable(error)}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("neotta: interrupted", err=True)
@@ -87,7 +88,7 @@ def run_app() -> None:
         if error.errno is None:
             raise
         where = "" if error.filename is None else f" ({error.filename})"
-        typer.echo(f"neotta: {error.strerror}{where}", err=True)
+        typer.echo(f"neotta: {error.strerror}{printable(where)}", err=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -101,7 +102,7 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """One line for a warning too; where in the code it comes from tells the user nothing."""
-    print(f"neotta: {message}", file=file or sys.stderr)
+    print(f"neotta: {printable(message)}", file=file or sys.stderr)
 
 
 def _usage(error: Any) -> str:

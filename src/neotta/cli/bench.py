@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta.cli import shared_options as shared
 from neotta.cli.values import model_options
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def bench(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Add the figures to this .jsonl file, one record per method.")
     ] = None,
+    allow_code: shared.AllowCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print these records, one per line, not a table.")] = False,
 ) -> None:
     """Measure what methods cost on this device: time per image, memory, passes and operations."""
@@ -64,7 +66,10 @@ def bench(
         progress=lambda name, done, total: progress.print(f"{done + 1} of {total}: {name}"),
         on_measured=keep,
         on_failure=lambda name, error: failed.update({name: str(error)}),
-        model_options={**({"pretrained": False} if random else {}), **model_options(None, None, model_option)},
+        model_options={
+            **({"pretrained": False} if random else {}),
+            **model_options(None, None, model_option, allow_code=allow_code),
+        },
         batch_size=batch_size,
         batches=batches,
         rounds=rounds,

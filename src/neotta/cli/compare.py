@@ -7,9 +7,11 @@ import io
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from neotta._words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -118,8 +120,17 @@ def _read(paths: list[Path]) -> list[Record]:
                 raise DataError(f"there is no file of records {str(path)!r}")
             records += Records(path).read(repair=False)
     for warning in caught:
-        typer.echo(f"neotta: {warning.message}", err=True)
-    return records
+        typer.echo(f"neotta: {printable(warning.message)}", err=True)
+    return [shown(record) for record in records]
+
+
+def shown(value: Any) -> Any:
+    """A record whose names, which come from files, can be printed."""
+    if isinstance(value, dict):
+        return {printable(name): shown(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [shown(entry) for entry in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def render(comparison: Comparison) -> ComparisonView:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neotta._words import counted
+from neotta._words import counted, printable
 
 if TYPE_CHECKING:
     from neotta.data.info import DomainInfo, Info
@@ -63,19 +63,21 @@ def _show(found: Info) -> None:
     console = Console()
     classes = "unknown" if found.classes is None else f"{found.classes:,}"
     part = "" if found.class_indices is None else " (of the model's 1,000)"
-    console.print(f"[bold]{found.layout}[/bold] at {escape(str(found.root or 'neotta itself'))}", soft_wrap=True)
+    console.print(f"[bold]{found.layout}[/bold] at {escape(printable(found.root or 'neotta itself'))}", soft_wrap=True)
     console.print(
         f"{counted(found.count, 'image')} in {counted(len(found.domains), 'domain')}, classes: {classes}{part}"
     )
     for note in found.notes:
-        console.print(f"[yellow]{escape(note)}[/yellow]", soft_wrap=True, highlight=False)
+        console.print(f"[yellow]{escape(printable(note))}[/yellow]", soft_wrap=True, highlight=False)
     headings = ("images", "classes", "of each", "size", "mode", "bad/seen")
     table = Table(Column("domain", overflow="fold"), *headings, box=None, padding=(0, 1, 0, 0))
     for name, cells, is_bad in _rows(found.domains):
-        table.add_row(escape(name), *cells, style="red" if is_bad else None)
+        table.add_row(escape(printable(name)), *cells, style="red" if is_bad else None)
     console.print(table)
     for where, reason in _problems(found.domains):
-        console.print(f"[red]{escape(where)}[/red]: {escape(reason)}", soft_wrap=True, highlight=False)
+        console.print(
+            f"[red]{escape(printable(where))}[/red]: {escape(printable(reason))}", soft_wrap=True, highlight=False
+        )
     console.print(_verdict(found), highlight=False, soft_wrap=True)
 
 

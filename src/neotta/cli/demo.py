@@ -51,7 +51,7 @@ def demo(
         with atomic(output) as temporary:
             temporary.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise OptionError(f"cannot write {output} ({error.strerror}): choose another place with --output") from error
+        raise OptionError(f"{error.strerror or error}: choose another place with --output") from error
 
     for part in (measured(results), "", demo_table(results, console), "", legend(console), summary(results), ""):
         console.print(part, highlight=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neotta.cli import shared_options as shared
 from neotta.cli.values import model_options, pairs
 from neotta.errors import OptionError
 
@@ -45,6 +46,7 @@ def export(
     labels: Annotated[Path | None, typer.Option(help="Names of the classes, one per line.")] = None,
     opset: Annotated[int, typer.Option(help="Version of the ONNX operators, 18 or later.")] = 18,
     verify: Annotated[bool, typer.Option(help="Compare with torch to 1e-4 before the file is written.")] = True,
+    allow_code: shared.AllowCode = False,
 ) -> None:
     """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs."""
     if state is not None and (method is not None or option):
@@ -62,7 +64,9 @@ def export(
     from neotta.neo.adapt import adapt
     from neotta.neo.state import load
 
-    loaded = load_model(model, labels=names, **model_options(checkpoint, num_classes, model_option))
+    loaded = load_model(
+        model, labels=names, **model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
+    )
     if state is not None:
         load(loaded.model, state)
     elif form == "adaptive":

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from neotta.cli.compare import render
+from neotta._words import printable
+from neotta.cli.compare import render, shown
 from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan, Run
@@ -46,7 +47,7 @@ def show(
     records = [record for record in Records(output).read() if record["key"] in keys and record["status"] == "ok"]
     labelled = any("top1" in record["metrics"] for record in records)
     if labelled:
-        found = compare(records)
+        found = compare([shown(record) for record in records])
         found.remarks = tuple(remarks)
         console.print(render(found))
     if records and runs and (predictions or not labelled):
@@ -78,4 +79,4 @@ def summarise(console: Console, output: Path, summary: Summary) -> None:
 
 def say(console: Console, text: str) -> None:
     """Print a line without markup."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

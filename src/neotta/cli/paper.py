@@ -110,6 +110,7 @@ def paper(
     open_page: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
     ] = False,
+    allow_code: shared.AllowCode = False,
 ) -> None:
     """Reproduce the paper's tables and figures on your model and data, beside the published values.
 
@@ -136,7 +137,7 @@ def paper(
         "corruption_preset": corruption_preset,
         "source": source_data,
     }
-    of_model = model_options(checkpoint, num_classes, model_option)
+    of_model = model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
     budget = {
         "methods": words(methods),
         "samples": samples,
@@ -145,7 +146,7 @@ def paper(
         "slow_seeds": _seeds("slow-seeds", slow_seeds),
         "evaluate": evaluate,
     }
-    study = _study(config, subject, of_model, budget)
+    study = _study(config, subject, of_model, budget, allow_code)
     if records is not None and not only_recorded:
         Records(records).check_appendable()
     settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
@@ -187,12 +188,16 @@ def _formats(text: str) -> list[str]:
     return asked
 
 
-def _study(config: Path | None, subject: dict[str, Any], of_model: dict[str, Any], budget: dict[str, Any]) -> Study:
+def _study(
+    config: Path | None, subject: dict[str, Any], of_model: dict[str, Any], budget: dict[str, Any], allow_code: bool
+) -> Study:
     """The study of a file, with what was given on the command line in the place of what it says."""
     from neotta.cli.config import read_config
+    from neotta.evaluate.plan_code import check_code
     from neotta.paper.study import Study
 
     found = {} if config is None else read_config(config, tuple(Study.model_fields))
+    check_code(found, repr(str(config)), allowed=allow_code)
     given = {name: value for name, value in subject.items() if value is not None}
     if given or of_model:
         if len(found.get("subjects", [])) > 1:

@@ -113,6 +113,7 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that load images. Default: chosen.", rich_help_panel=HOW)
     ] = None,
+    allow_code: shared.AllowCode = False,
 ) -> None:
     """Measure methods on data. Without options: NEO on corrupted digits, in seconds.
 
@@ -138,11 +139,14 @@ def run(
         "seeds": numbers("seeds", seeds),
         "batch_sizes": numbers("batch-sizes", batch_sizes),
     }
-    plan = _plan(config, given, model_options(checkpoint, num_classes, model_option))
+    allowed = allow_code or print_config  # which runs nothing
+    plan = _plan(config, given, model_options(checkpoint, num_classes, model_option, allow_code=allowed), allowed)
     if print_config:
         from neotta.cli.config import write_config
+        from neotta.evaluate.plan_code import code_in
 
-        typer.echo(write_config(_with_samples(plan)), nl=False)
+        opens_code = not allow_code and any(code_in({"data": plan.data}))
+        typer.echo(write_config(plan if opens_code else _with_samples(plan)), nl=False)
         return
     if no_cache and cache is not None:
         raise OptionError("--cache and --no-cache contradict each other: give one of them")
@@ -154,10 +158,11 @@ def run(
     _carry_out(plan, output, predictions, opening, {"jobs": jobs, "force": force, "engine": engine})
 
 
-def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) -> Plan:
+def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any], allow_code: bool) -> Plan:
     """The plan of a file, overridden by what was given on the command line."""
     from neotta.cli.config import read_config
     from neotta.evaluate.plan import Plan
+    from neotta.evaluate.plan_code import check_code
 
     found: dict[str, Any] = {}
     if config is not None:
@@ -166,6 +171,8 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any]) 
             Plan.make(found)
         except OptionError as error:
             raise OptionError(f"{str(config)!r}: {error}") from None
+        kept = {name: value for name, value in found.items() if given.get(name) is None}
+        check_code(kept, repr(str(config)), allowed=allow_code)
     found |= {name: value for name, value in given.items() if value is not None}
     if of_model:
         before = found.get("model_options", {})

@@ -24,6 +24,14 @@ ModelOption = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code",
+        help="Run code that a file names (py:...) or that comes with a model (trust_remote_code). Read it first.",
+        rich_help_panel=HOW,
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or digits, the default.", rich_help_panel=WHAT),

@@ -36,13 +36,22 @@ def pairs(name: str, given: list[str] | None) -> dict[str, Any] | None:
     return {key.strip(): parse_value(value) for key, _, value in found}
 
 
-def model_options(checkpoint: str | None, num_classes: int | None, given: list[str] | None) -> dict[str, Any]:
-    """The options of a model that were given; `preprocess.resize=256` is an entry of the table `preprocess`."""
+def model_options(
+    checkpoint: str | None, num_classes: int | None, given: list[str] | None, *, allow_code: bool = False
+) -> dict[str, Any]:
+    """The options of a model that were given; `preprocess.resize=256` is an entry of the table `preprocess`.
+
+    Raises:
+        CodeError: An option would run code that comes with a model, and that is not allowed.
+    """
+    from neotta.evaluate.plan_code import check_code
+
     found: dict[str, Any] = {"checkpoint": checkpoint, "num_classes": num_classes}
     found = {name: value for name, value in found.items() if value is not None}
     for key, value in (pairs("model-option", given) or {}).items():
         table, _, name = key.rpartition(".")
         (found.setdefault(table, {}) if table else found)[name] = value
+    check_code(found, "the option of the model", allowed=allow_code, typed=True)
     return found
 
 

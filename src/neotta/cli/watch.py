@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from neotta._words import printable
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 from neotta.evaluate.sweep import Watcher
@@ -119,7 +120,9 @@ class LiveTable(Count):
         table = Table("method", "done", "accuracy %", "last domain", "failed", box=None, header_style="bold")
         for method, row in self.rows.items():
             failed = f"[red]{row.failed}[/red]" if row.failed else ""
-            table.add_row(escape(method), f"{row.done}/{row.total}", row.mean, escape(row.domain), failed)
+            table.add_row(
+                escape(printable(method)), f"{row.done}/{row.total}", row.mean, escape(printable(row.domain)), failed
+            )
         encoding = self.seen < self.images
         done, total, what = (self.seen, self.images, "images") if encoding else (self.done, self.total, "runs")
         bar = Table.grid(padding=(0, 1))
@@ -178,7 +181,7 @@ class LogLines(Count):
         return True
 
     def _print(self, text: str) -> None:
-        self._console.print(text.rstrip(), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text.rstrip()), markup=False, highlight=False, soft_wrap=True)
 
 
 def time_left(seconds: float | None) -> str:

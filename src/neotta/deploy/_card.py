@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from neotta._version import __version__
 
 KEY = "neotta"
-FORMAT = "neotta-onnx-1"
+FORMAT = "neotta-onnx-2"
+CHECKSUM_KEY = "neotta-sha256"
+NO_CHECKSUM = "0" * 64  # stands in the place of the checksum while it is computed
+_CHECKSUM = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)  # field number and length between
 Form = Literal["folded", "adaptive"]
 State = dict[str, dict[str, Any]]
 
@@ -64,3 +69,26 @@ class Card:
         With one head, that is the entry itself: "mean", "count".
         """
         return entry if len(self.heads) == 1 else f"{head}.{entry}"
+
+
+def with_checksum(content: bytes) -> bytes:
+    """The bytes of a file whose metadata has `NO_CHECKSUM` under `CHECKSUM_KEY`, with the checksum in its place."""
+    place = _place(content)
+    if place is None:
+        raise ValueError("the file has no place for a checksum")
+    return content[:place] + hashlib.sha256(content).hexdigest().encode() + content[place + len(NO_CHECKSUM) :]
+
+
+def matches_checksum(content: bytes) -> bool | None:
+    """Whether a file is as it was written; None if it has no checksum."""
+    place = _place(content)
+    if place is None:
+        return None
+    found, end = content[place : place + len(NO_CHECKSUM)], place + len(NO_CHECKSUM)
+    return hashlib.sha256(content[:place] + NO_CHECKSUM.encode() + content[end:]).hexdigest().encode() == found
+
+
+def _place(content: bytes) -> int | None:
+    """Where the checksum begins: the metadata is at the end of a file, after the weights."""
+    found = list(_CHECKSUM.finditer(content, max(0, content.rfind(CHECKSUM_KEY.encode()))))
+    return found[0].start(1) if found else None

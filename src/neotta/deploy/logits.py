@@ -17,6 +17,7 @@ from neotta.errors import InputError, OptionError, StateError, StateMismatchErro
 from neotta.neo import moments
 from neotta.neo.moments import Moments
 from neotta.neo.rules import MeanRule, Weighting
+from neotta.neo.state_checks import check_fields
 from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
 
 LogitShrinkage = Literal["james-stein", "james-stein-logits"]
@@ -121,12 +122,13 @@ class LogitRecenter(Estimator):
         rule = self._begin(rows.shape[1])
         if len(rows) == 0:
             return self
-        finite = np.asarray(np.isfinite(rows).all(axis=1))
-        free = np.where(finite[:, None], rows, 0.0).astype(np.float64) - bias_of(self.bias, rows.shape[1])
+        wide = rows.astype(np.float64)
+        finite = moments.usable(wide, moments.limit(wide.dtype))
+        free = np.where(finite[:, None], wide, 0.0) - bias_of(self.bias, rows.shape[1])
         new = moments.summarise(free, finite=finite, variance=rule.variance, squares=self._squares)
         if new.rejected:
             warnings.warn(
-                f"{new.rejected} of {len(rows)} rows of logits contain NaN or Inf: excluded from the mean",
+                f"{new.rejected} of {len(rows)} rows of logits contain NaN or Inf, or are too large: excluded",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -224,11 +226,16 @@ class LogitRecenter(Estimator):
         arrays, about = read_arrays(path)
         if about.get("kind") != "logits":
             raise StateMismatchError(f"{os.fspath(path)!r} does not contain the state of a {type(self).__name__}")
-        wrong = [name for name, value in self._kind(about["classes"]).items() if about.get(name) != value]
+        classes = about.get("classes")
+        if not isinstance(classes, int) or {name: array.shape for name, array in arrays.items()} != _shapes(classes):
+            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the moments of logits")
+        wrong = [name for name, value in self._kind(classes).items() if about.get(name) != value]
         if wrong:
             raise StateMismatchError(f"{os.fspath(path)!r} was saved with another {' and '.join(wrong)}")
+        fields = MeanRule().fields(classes)
+        check_fields(fields, arrays, _empty(classes)._asdict())
         self.reset()
-        self._begin(about["classes"])
+        self._begin(classes)
         self._moments = Moments(**{name: np.array(array) for name, array in arrays.items()})
 
     def _kind(self, classes: int) -> dict[str, Any]:
@@ -244,9 +251,7 @@ class LogitRecenter(Estimator):
         if not self.__sklearn_is_fitted__():
             self.n_features_in_ = classes
             self._shrinkage = self.shrinkage
-            self._moments = Moments(
-                np.array(0), np.array(0), np.array(0), mean=np.zeros(classes), scatter=np.array(0.0)
-            )
+            self._moments = _empty(classes)
         return rule
 
     def _rule(self, classes: int) -> MeanRule:
@@ -264,3 +269,11 @@ class LogitRecenter(Estimator):
     def _need_state(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise StateError(f"this {type(self).__name__} is not fitted yet: call partial_fit or recenter first")
+
+
+def _empty(classes: int) -> Moments:
+    return Moments(np.array(0), np.array(0), np.array(0), mean=np.zeros(classes), scatter=np.array(0.0))
+
+
+def _shapes(classes: int) -> dict[str, tuple[int, ...]]:
+    return {name: field.shape for name, field in MeanRule().fields(classes).items()}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from neotta._extras import need
 from neotta._files import atomic
-from neotta.deploy._card import KEY, Card, Form
+from neotta.deploy._card import CHECKSUM_KEY, KEY, NO_CHECKSUM, Card, Form, with_checksum
 from neotta.deploy._graph import AdaptiveGraph
 from neotta.deploy._program import BATCH, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
@@ -144,8 +144,10 @@ def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> Non
         raise UnsupportedModelError(f"the model takes {size / 2**30:.1f} GiB, but an ONNX file is limited to 2 GiB")
     entry = proto.metadata_props.add()
     entry.key, entry.value = KEY, card.to_json()
+    checksum = proto.metadata_props.add()
+    checksum.key, checksum.value = CHECKSUM_KEY, NO_CHECKSUM
     with atomic(job.path) as temporary:
-        temporary.write_bytes(proto.SerializeToString())
+        temporary.write_bytes(with_checksum(proto.SerializeToString()))
         if job.verify:
             wrong = (verify_adaptive if card.form == "adaptive" else verify_folded)(temporary, job.model, images)
             if wrong:

@@ -6,7 +6,6 @@ Preprocessing pictures also needs Pillow; saving and loading a state needs safet
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from neotta._extras import need
-from neotta.deploy._card import Card
+from neotta.deploy._card import Card, matches_checksum
 from neotta.errors import (
     InputError,
     ModelLoadError,
@@ -24,6 +23,7 @@ from neotta.errors import (
     StateMismatchError,
 )
 from neotta.models.preprocess import Preprocess
+from neotta.neo import fork_locks
 from neotta.neo.statefile import Array, read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -65,20 +65,29 @@ class OnnxClassifier:
         providers: Sequence[str] | None = None,
         threads: int | None = None,
     ) -> None:
-        self._session = _session(Path(path), providers, threads)
-        card = Card.read(self._session.get_modelmeta().custom_metadata_map)
+        content = _content(Path(path))
+        whole = matches_checksum(content)
+        if whole is False:
+            raise ModelLoadError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
+        self._session = _session(content, str(path), providers, threads)
+        try:
+            card = Card.read(self._session.get_modelmeta().custom_metadata_map)
+        except UnicodeDecodeError as error:
+            raise ModelLoadError(f"{os.fspath(path)!r} is damaged: its metadata is not text") from error
         if card is None:
             raise ModelLoadError(
                 f"{os.fspath(path)!r} was not written by this version of neotta.deploy.export: for other ONNX "
                 "files, re-center the logits with neotta.deploy.LogitRecenter.from_onnx"
             )
+        if whole is None:
+            raise ModelLoadError(f"{os.fspath(path)!r} is damaged: its checksum is missing")
         self._card = card
         self.form = card.form
         self.name = card.name
         self.labels = None if card.labels is None else tuple(card.labels)
         self.preprocess = None if card.preprocess is None else Preprocess.from_dict(card.preprocess)
         self.adapting = card.form == "adaptive"
-        self._lock = threading.Lock()
+        self._lock = fork_locks.register(self, wait=False)
         self._shape = self._session.get_inputs()[0].shape
         self._carried = [port.name for port in self._session.get_inputs()[1:]]
         self._outputs = [port.name for port in self._session.get_outputs()]
@@ -247,10 +256,19 @@ def _typed(entries: Mapping[str, Any]) -> dict[str, Array]:
     return {name: np.array(entries[name], np.float32 if name in real else np.int64) for name in _ENTRIES}
 
 
-def _session(path: Path, providers: Sequence[str] | None, threads: int | None) -> Any:
-    onnxruntime = need("onnxruntime", "running an ONNX file")
+def _content(path: Path) -> bytes:
+    """Read the file once: what is checked is what is run."""
+    need("onnxruntime", "running an ONNX file")
     if not path.is_file():
         raise ModelLoadError(f"there is no file {str(path)!r}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelLoadError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+
+
+def _session(content: bytes, name: str, providers: Sequence[str] | None, threads: int | None) -> Any:
+    onnxruntime = need("onnxruntime", "running an ONNX file")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # only errors: a warning about the default of `adapt` is expected
     if threads is not None:
@@ -262,6 +280,6 @@ def _session(path: Path, providers: Sequence[str] | None, threads: int | None) -
     if missing:
         raise OptionError(f"ONNX Runtime has no provider {missing[0]!r}: available are {', '.join(available)}")
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=list(providers or ["CPUExecutionProvider"]))
+        return onnxruntime.InferenceSession(content, options, providers=list(providers or ["CPUExecutionProvider"]))
     except Exception as error:  # the errors of onnxruntime share no base class
-        raise ModelLoadError(f"{str(path)!r} cannot be run by ONNX Runtime: {error}") from error
+        raise ModelLoadError(f"{name!r} cannot be run by ONNX Runtime: {error}") from error

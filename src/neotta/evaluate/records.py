@@ -6,19 +6,18 @@ found, and an interrupted sweep goes on where it stopped. Every line carries a c
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neotta._files import atomic
+from neotta._files import atomic, sync_folder
 from neotta.errors import DataError, StorageError
+from neotta.evaluate._locked_file import append_whole, locked
 from neotta.evaluate.records_parquet import is_parquet, read_parquet, write_parquet
 
 if TYPE_CHECKING:
@@ -77,12 +76,26 @@ class Records:
         """
         if not self.path.exists():
             return []
-        content = self.path.read_bytes()
-        good, start = _known(self.path, content)
         if is_parquet(self.path):
-            good = good or {record["key"]: _with_checksum(record) for record in read_parquet(self.path)}
-            _remember(self.path, content, good)
-            return list(good.values())
+            return self._read_parquet()
+        content = self.path.read_bytes()
+        good, bad = self._parsed(content)
+        if bad:  # perhaps only a line that is being written: look again while nobody writes
+            good, bad = self._repaired() if repair else self._parsed(self._read_locked())
+        if bad and not repair:
+            self._warn(f"{bad} of {bad + len(good)} records", "they are left out, and the next run computes them again")
+        return list(good.values())
+
+    def _read_parquet(self) -> list[Record]:
+        content = self.path.read_bytes()
+        good, _ = _known(self.path, content)
+        good = good or {record["key"]: _with_checksum(record) for record in read_parquet(self.path)}
+        _remember(self.path, content, good)
+        return list(good.values())
+
+    def _parsed(self, content: bytes) -> tuple[dict[str, Record], int]:
+        """The good records by key, and the number of damaged lines."""
+        good, start = _known(self.path, content)
         bad = 0
         lines = [line for line in content[start:].split(b"\n") if line.strip()]
         if not start and lines and not any(line.startswith((b'{"', b"\0")) for line in lines):
@@ -97,11 +110,7 @@ class Records:
                 good[record["key"]] = record
         if not bad and content.endswith(b"\n"):
             _remember(self.path, content, good)
-        if bad and repair:
-            self._repair(list(good.values()), bad)
-        elif bad:
-            self._warn(f"{bad} of {bad + len(good)} records", "they are left out, and the next run computes them again")
-        return list(good.values())
+        return good, bad
 
     def keys(self) -> set[str]:
         """The keys of the runs that succeeded; failed ones are tried again."""
@@ -122,13 +131,12 @@ class Records:
         line = f"{as_line(record)}\n".encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b", buffering=0) as file, _locked(file.fileno()):
-                size = file.seek(0, os.SEEK_END)
-                if size and not _ends_with_newline(file):  # a writer died in the middle of a line
-                    line = b"\n" + line
-                _write_whole(file, line, size)
+            with locked(self.path, "a+b") as file:
+                append_whole(file, line)
                 if sync:
                     os.fsync(file.fileno())
+                    if file.tell() == len(line):  # the first one: the file's name is new as well
+                        sync_folder(self.path.parent)
         except OSError as error:
             raise StorageError(
                 f"the results cannot be written to {str(self.path)!r}: {error.strerror or error} "
@@ -144,14 +152,31 @@ class Records:
                 f"`neotta records convert {self.path} {lines}`, then use {str(lines)!r}"
             )
 
-    def _repair(self, good: list[Record], bad: int) -> None:
-        aside = next(
-            path for number in range(1, 10_000) if not (path := Path(f"{self.path}.damaged-{number}")).exists()
-        )
+    def _read_locked(self) -> bytes:
         try:
-            with atomic(aside) as temporary:
-                temporary.write_bytes(self.path.read_bytes())
-            write_records(good, self.path)
+            with locked(self.path, "rb", shared=True) as file:
+                return file.read()
+        except OSError as error:
+            raise StorageError(f"cannot read the records in {str(self.path)!r}: {error.strerror or error}") from error
+
+    def _repaired(self) -> tuple[dict[str, Record], int]:
+        """Take damaged lines out of the file, and keep it as it was beside it.
+
+        Appends wait meanwhile, and then go to the new file.
+        """
+        good: dict[str, Record] = {}
+        bad = 1
+        try:
+            with locked(self.path, "r+b") as file:
+                content = file.read()
+                good, bad = self._parsed(content)
+                if not bad:
+                    return good, bad
+                names = (Path(f"{self.path}.damaged-{number}") for number in range(1, 10_000))
+                aside = next(path for path in names if not path.exists())
+                with atomic(aside) as temporary:
+                    temporary.write_bytes(content)
+                write_records(list(good.values()), self.path)
         except OSError as error:
             raise StorageError(
                 f"{bad} of {bad + len(good)} records in {str(self.path)!r} are damaged, and the file cannot be "
@@ -159,6 +184,7 @@ class Records:
             ) from error
         what = f"the file is kept as {aside.name!r}, and what is missing is computed again"
         self._warn(f"{bad} of {bad + len(good)} records", what)
+        return good, bad
 
     def _warn(self, which: str, what: str) -> None:
         warnings.warn(f"{which} in {str(self.path)!r} are damaged: {what}", RuntimeWarning, stacklevel=4)
@@ -237,34 +263,3 @@ def _parse(line: bytes) -> Record | None:
     if not isinstance(record, dict) or "key" not in record or "sha256" not in record:
         return None
     return record if _with_checksum(record)["sha256"] == record["sha256"] else None
-
-
-def _ends_with_newline(file: FileIO) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
-def _write_whole(file: FileIO, line: bytes, size: int) -> None:
-    """Append a line to a file of this size; if that fails half-way, take the half back."""
-    try:
-        written = 0
-        while written < len(line):
-            written += file.write(line[written:])
-    except OSError:
-        file.truncate(size)
-        raise
-
-
-@contextlib.contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
-    """Keep other processes from appending at the same time, where the system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: appends of one line are short
-        yield
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -32,20 +32,22 @@ def load_hf(name: str, request: Request) -> Parts:
     options = dict(kwargs)
     if "use_safetensors" in options:
         raise OptionError("use_safetensors: not with load_model, which reads nothing else")
+    # Never asked on the terminal, as transformers would: code runs only where the caller said so.
+    trust = {"trust_remote_code": bool(options.pop("trust_remote_code", False))}
     folder = _folder(name, options.pop("revision", None), weights=pretrained and checkpoint is None)
     try:
-        config = transformers.AutoConfig.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, **trust)
         trained = config.num_labels
         if num_classes is not None:
             config.num_labels = num_classes
         if checkpoint is not None:
-            model = _from_checkpoint(checkpoint, config, options)
+            model = _from_checkpoint(checkpoint, config, options, trust)
         elif pretrained:
-            model = _from_folder(folder, config, trained, options)
+            model = _from_folder(folder, config, trained, {**options, **trust})
         else:
-            model = transformers.AutoModelForImageClassification.from_config(config, **options)
+            model = transformers.AutoModelForImageClassification.from_config(config, **options, **trust)
         if preprocess is None:
-            processor = transformers.AutoImageProcessor.from_pretrained(folder)
+            processor = transformers.AutoImageProcessor.from_pretrained(folder, **trust)
             preprocess = preprocess_from_processor(processor, config)
     except NeottaError:
         raise
@@ -119,13 +121,13 @@ def _from_folder(folder: Path, config: Any, trained: int, options: Mapping[str, 
     return model
 
 
-def _from_checkpoint(checkpoint: Path, config: Any, options: Mapping[str, Any]) -> nn.Module:
+def _from_checkpoint(checkpoint: Path, config: Any, options: Mapping[str, Any], trust: dict[str, bool]) -> nn.Module:
     """Load a file strictly, in transformers' own way: its names in files and in models differ."""
     from transformers import AutoModelForImageClassification
 
     tensors = read_tensors(checkpoint)
     with torch.device("meta"):
-        kind = type(AutoModelForImageClassification.from_config(config))
+        kind = type(AutoModelForImageClassification.from_config(config, **trust))
     model: nn.Module
     model, info = kind.from_pretrained(
         None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, get_args
@@ -22,6 +21,7 @@ from neotta.monitoring.library import Domain, DomainLibrary, rank
 from neotta.monitoring.rank_evidence import Alarm, Floats
 from neotta.monitoring.status import Action, Change, Status, speed
 from neotta.monitoring.targets import find_target
+from neotta.neo import fork_locks
 from neotta.neo.centroid import Centroid
 from neotta.neo.statefile import write_state
 from neotta.neo.stream_ids import StreamId
@@ -84,7 +84,7 @@ class Monitor:
         self.changes: list[Change] = []
         self._options: dict[str, Any] = {"false_alarm_rate": false_alarm_rate, "warmup": warmup, "memory": memory}
         ChangeDetector(1, **self._options)  # validates the options
-        self._lock = threading.RLock()
+        self._lock = fork_locks.register(self, wait=False)
         self._detector: ChangeDetector | None = None
         self._centroid: Centroid | None = None
         self._target = None if model is None else find_target(model, head, stream)

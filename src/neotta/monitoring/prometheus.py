@@ -4,14 +4,17 @@
 from neotta.monitoring import prometheus
 
 prometheus.export(monitor)
-prometheus_client.start_http_server(9100)
+prometheus_client.start_http_server(9100, addr="127.0.0.1")  # "0.0.0.0" for all who reach this machine
 ```
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from neotta._extras import need
 from neotta.errors import OptionError
@@ -20,6 +23,10 @@ from neotta.monitoring.monitor import Monitor
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
+
+_exporting = threading.Lock()
+_exported: WeakKeyDictionary[CollectorRegistry, dict[str, Metrics]] = WeakKeyDictionary()
+"""What is exported by registry and prefix: two collectors of the same names would give duplicate series."""
 
 COUNTERS = {
     "samples": "Samples seen.",
@@ -104,7 +111,8 @@ def export(
     Args:
         monitor: A monitor, or a dictionary of several by name, which adds a label `monitor` to every metric. The
             dictionary may be extended later.
-        registry: None for the default one. To stop, pass the returned object to `registry.unregister`.
+        registry: None for the default one. What an earlier call added under the same prefix is replaced. To stop,
+            pass the returned object to `registry.unregister`.
         prefix: Prefix of the metrics' names.
 
     Raises:
@@ -116,5 +124,12 @@ def export(
         if not isinstance(each, Monitor) or not isinstance(name, str):
             raise OptionError(f"expected a monitor, or a dictionary of monitors by name, got {monitor!r}")
     metrics = Metrics(monitors, prefix)
-    (default if registry is None else registry).register(metrics)
+    chosen = default if registry is None else registry
+    with _exporting:
+        before = _exported.setdefault(chosen, {}).get(prefix)
+        if before is not None:
+            with contextlib.suppress(KeyError):  # the caller has unregistered it
+                chosen.unregister(before)
+        chosen.register(metrics)
+        _exported[chosen][prefix] = metrics
     return metrics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -13,8 +12,10 @@ from neotta._warning import warn
 from neotta.errors import InputError, OptionError
 from neotta.neo import moments
 from neotta.neo.memory import OneStreamMemory
-from neotta.neo.moments import Moments
+from neotta.neo.moments import LARGEST_COUNT, Moments
 from neotta.neo.rules import MeanRule
+
+_ORDINARY = 1e30  # sums of a batch below this need no second look
 
 
 class Centroid(OneStreamMemory):
@@ -85,10 +86,11 @@ class Centroid(OneStreamMemory):
     def _take_on_host(self, rows: Tensor, wide: torch.dtype) -> None:
         """Add a batch on the CPU, where reading counts is fast.
 
-        The sum of a batch is finite only if all its rows are. (If it is not, it may also have overflowed.)
+        The sum of a batch is finite only if all its rows are. (If it is not, it may also have overflowed.) If it is
+        large, one of the rows may be too large for the moments.
         """
         total = rows.sum(0, dtype=wide)
-        if self.rule.variance or not math.isfinite(total.sum().item()):
+        if self.rule.variance or not torch.linalg.vector_norm(total, 1).item() <= _ORDINARY:
             self._take(rows, warning=True)
             return
         state, size = self.moments(), len(rows)
@@ -99,10 +101,11 @@ class Centroid(OneStreamMemory):
     def _take(self, rows: Tensor, warning: bool = False) -> None:
         """Add a batch without reading values back, which would wait for the device and break a compiled graph."""
         state = self.moments()
-        finite = torch.isfinite(rows).all(dim=1)
-        new = moments.summarise(rows.to(state.mean.dtype), finite=finite, variance=self.rule.variance)
+        rows = rows.to(state.mean.dtype)
+        finite = moments.usable(rows, moments.limit(rows.dtype))
+        new = moments.summarise(rows, finite=finite, variance=self.rule.variance)
         if warning and (bad := int(new.rejected)):
-            warn(f"{bad} of {len(rows)} embeddings contain NaN or Inf: predicted, but excluded from the centroid")
+            warn(f"{bad} of {len(rows)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")
         moments.combine(state, new, self.rule.share(state, new))
 
     @torch.no_grad()
@@ -116,10 +119,10 @@ class Centroid(OneStreamMemory):
         """
         if mean.shape != self.mean.shape:
             raise InputError(f"expected a centroid of {self.features} numbers, got shape {tuple(mean.shape)}")
-        if not torch.isfinite(mean).all():
-            raise InputError("the centroid contains NaN or Inf")
-        if count < 0:
-            raise InputError(f"count is {count}: expected a number of samples, at least 0")
+        if not moments.usable(mean.to(self.mean.dtype), moments.limit(self.mean.dtype)):
+            raise InputError("the centroid contains NaN or Inf, or is too large")
+        if not 0 <= count <= LARGEST_COUNT:
+            raise InputError(f"count is {count}: expected a number of samples, from 0 to 2**53")
         debias, alpha = self.rule.debias, self.rule.alpha
         with self.guard():
             self.reset()

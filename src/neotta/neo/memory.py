@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +12,9 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.neo import fork_locks
 from neotta.neo.rules import Rule
+from neotta.neo.state_checks import check_fields
 from neotta.neo.stream_ids import StreamId
 
 
@@ -34,7 +35,7 @@ class Memory(nn.Module, ABC):
         super().__init__()
         self.features = features
         self.rule = rule
-        self._lock = threading.RLock()
+        self._lock = fork_locks.register(self)
 
     @abstractmethod
     def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
@@ -80,6 +81,7 @@ class Memory(nn.Module, ABC):
 
         Raises:
             StateMismatchError: It belongs to another model or method.
+            StateError: It holds NaN, Inf, or counts that no stream can have.
         """
 
     @abstractmethod
@@ -101,7 +103,7 @@ class Memory(nn.Module, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
+        self._lock = fork_locks.register(self)
 
 
 class OneStreamMemory(Memory):
@@ -196,7 +198,7 @@ class OneStreamMemory(Memory):
             return {name: buffer.detach().clone() for name, buffer in self.named_buffers()}
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Check that `state` has the entries and shapes of this memory."""
+        """Check that `state` has the entries and shapes of this memory, and plausible values."""
         mine = dict(self.named_buffers())
         if mine.keys() != state.keys():
             raise StateMismatchError(f"expected the entries {sorted(mine)}, got {sorted(state)}")
@@ -204,6 +206,7 @@ class OneStreamMemory(Memory):
             if buffer.shape != state[name].shape:
                 here, there = tuple(buffer.shape), tuple(state[name].shape)
                 raise StateMismatchError(f"the centroid's {name!r} has shape {here}, got {there}")
+        check_fields(self._fields, state, mine)
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.neo.rules import Rule
-from neotta.neo.state import state_of
+from neotta.neo.state import check_about, state_of
+from neotta.neo.state_checks import check_fields, check_ids
 from neotta.neo.statefile import State, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
 from neotta.neo.variants import VARIANTS, mergeable, rule_of
@@ -38,8 +39,11 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
         StateMismatchError: They belong to different models or methods.
         OptionError: They are moving averages, which depend on the order of the batches.
         StateFileError: A file is missing or damaged.
+        StateError: A state holds values that make no sense, such as NaN or a negative count.
     """
     read = [_read(state) for state in states]
+    for state, source in read:
+        check_about(state.about, source)
     if not read:
         raise InputError("nothing to merge: pass at least one state")
     (first, about), source = read[0]
@@ -53,7 +57,9 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     many, rule = bool(about.get("streams")), rule_of(options)
     merged: dict[str, Tensor] = {}
     for head in about["heads"]:
-        ids, total = _merged([_table(state.tensors, head, many, rule) for state, _ in read], rule)
+        ids, total = _merged([_table(state.tensors, name, head, many, rule) for state, name in read], rule)
+        fields = rule.fields(total.mean.shape[-1])
+        check_fields(fields, total._asdict(), {key: first[f"{head}.{key}"] for key in fields})
         if many:
             merged[f"{head}.ids"] = pack(ids)
         for key, tensor in total._asdict().items():
@@ -88,12 +94,26 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
             raise StateMismatchError(f"{other} cannot be merged with {one}: it was saved with {what}")
 
 
-def _table(tensors: dict[str, Tensor], head: str, many: bool, rule: Rule) -> tuple[list[StreamId], Any]:
+def _table(tensors: dict[str, Tensor], source: str, head: str, many: bool, rule: Rule) -> tuple[list[StreamId], Any]:
     """The streams of one head, (S, ...) each; a single centroid counts as one stream."""
-    rows = [tensors[f"{head}.{key}"].cpu() for key in rule.State._fields]
-    rows = [row.double() if row.is_floating_point() else row for row in rows]
-    ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
-    return ids, rule.State(*(row if many else row[None] for row in rows))
+    try:
+        rows = {key: tensors[f"{head}.{key}"].cpu() for key in rule.State._fields}
+        ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
+    except KeyError as error:
+        raise StateMismatchError(f"{source} cannot be merged: it lacks the entry {error}") from error
+    rows = rows if many else {key: row[None] for key, row in rows.items()}
+    fields = rule.fields(rows["mean"].shape[-1] if rows["mean"].dim() else 0)
+    for key, field in fields.items():
+        if rows[key].shape[1:] != field.shape:
+            raise StateMismatchError(f"{source} cannot be merged: {key!r} has the shape {tuple(rows[key].shape)}")
+    check_ids(ids, rows)
+    check_fields(fields, rows, {key: _like(field.kind, torch.float64) for key, field in fields.items()})
+    return ids, rule.State(*(row.double() if row.is_floating_point() else row for row in rows.values()))
+
+
+def _like(kind: str, real: torch.dtype) -> Tensor:
+    """A tensor of the kind that a field is kept in."""
+    return torch.empty(0, dtype=torch.int64 if kind == "count" else real)
 
 
 def _merged(parts: list[tuple[list[StreamId], Any]], rule: Rule) -> tuple[list[StreamId], Any]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 COUNTS = ("count", "batches", "rejected")
+LARGEST_COUNT = 2**53  # up to here every integer is exact in float64, too
 Squares = Callable[[Any], Any]
 
 
@@ -66,6 +67,16 @@ class OneStream:
 
 
 ONE_STREAM = OneStream()
+
+
+def limit(dtype: Any) -> float:
+    """The largest number that moments of this dtype take in: sums of its powers do not overflow."""
+    return 1e90 if dtype.itemsize >= 8 else 1e16
+
+
+def usable(rows: Any, largest: float) -> Any:
+    """Which rows of samples, (N, d), can be taken in, (N,): those without NaN, Inf or numbers beyond `largest`."""
+    return (abs(rows) <= largest).all(-1)
 
 
 def squares(values: Any) -> Any:

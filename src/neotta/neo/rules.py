@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -24,11 +25,13 @@ class Field(NamedTuple):
         kind: `"count"` is an integer; `"real"` has the most precise floating point dtype; so has `"narrow"`, but
             float32 in a table of many streams.
         start: Initial value.
+        least: Smallest valid value; counts are never negative.
     """
 
     shape: tuple[int, ...]
     kind: Literal["count", "real", "narrow"] = "real"
     start: float = 0.0
+    least: float = -math.inf
 
 
 class Rule(ABC):
@@ -153,7 +156,7 @@ class MeanRule(Rule):
     def fields(self, size: int) -> dict[str, Field]:
         """Three counts, the mean and the scatter."""
         counts = dict.fromkeys(COUNTS, Field((), "count"))
-        return {**counts, "mean": Field((size,), "narrow"), "scatter": Field(())}
+        return {**counts, "mean": Field((size,), "narrow"), "scatter": Field((), least=0.0)}
 
     def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
         """Add a batch of embeddings, and return the centroid of each row's stream."""

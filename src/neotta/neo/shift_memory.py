@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from neotta._warning import warn
+from neotta.neo import moments
 from neotta.neo.centroid import Centroid
 from neotta.neo.groups import SoleStream
 from neotta.neo.memory import OneStreamMemory
@@ -45,11 +46,12 @@ def run_rule(
     """
     rows = rows.detach().to(state.mean.dtype)
     bias = rows.new_zeros(rows.shape[1]) if bias is None else bias.detach().to(rows)
-    finite = torch.isfinite(rows).all(dim=1)
+    finite = moments.usable(rows, moments.limit(rows.dtype))
     if rows.device.type != "cpu" or is_compiling():
         return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt)
     if adapt and not bool(finite.all()):
-        warn(f"{int((~finite).sum())} of {len(finite)} rows of logits contain NaN or Inf: predicted, but excluded")
+        bad = int((~finite).sum())
+        warn(f"{bad} of {len(finite)} rows of logits contain NaN or Inf, or are too large: predicted, but excluded")
     arrays = type(state)(*(column.numpy() for column in state))
     after, subtract = rule.take(arrays, rows.numpy(), groups, finite=finite.numpy(), bias=bias.numpy(), adapt=adapt)
     return type(state)(*map(torch.as_tensor, after)), torch.from_numpy(np.array(subtract))

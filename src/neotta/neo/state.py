@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neotta.errors import ModelError, StateMismatchError
+from neotta.errors import ModelError, StateError, StateMismatchError
 from neotta.neo.adapt import adapt
 from neotta.neo.fold import restore
 from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
+from neotta.neo.state_checks import check_number
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.surgery import adaptation, check_module, heads, need_stream, stand_ins
+from neotta.neo.variants import VARIANTS
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
@@ -57,12 +59,14 @@ def load(
     Raises:
         StateFileError: The file is missing or damaged.
         StateMismatchError: The state belongs to another model or method.
+        StateError: The state contains invalid values, such as NaN or a negative count.
     """
     check_module(model)
     source = "the state" if isinstance(state, State) else repr(os.fspath(state))
     tensors, about = state if isinstance(state, State) else read_state(state)
     if about.get("kind") != "model":
         raise StateMismatchError(f"{source} contains the state of an adapter: use adapter.load(path)")
+    check_about(about, source)
     if stream is not None and about.get("streams"):
         raise StateMismatchError(
             f"{source} contains many streams: save one of them with neotta.save(model, path, stream=...)"
@@ -74,7 +78,7 @@ def load(
         raise StateMismatchError(f"{source} does not fit this model: {error}") from error
     try:
         _check(model, tensors, about, strict, source, stream)
-    except StateMismatchError:
+    except StateError:
         if not was_adapted:
             restore(model)
         raise
@@ -100,6 +104,19 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         memory = neo.memory if stream is None else neo.memory.centroid(stream)
         tensors.update({f"{name}.{key}": tensor for key, tensor in memory.state().items()})
     return State(tensors, about)
+
+
+def check_about(about: Mapping[str, Any], source: str) -> None:
+    """Refuse a description of a model's state that does not say what is needed to use it.
+
+    Raises:
+        StateMismatchError: An entry is missing, or is not what it should be.
+    """
+    heads, options = about.get("heads"), about.get("options")
+    if about.get("method") not in VARIANTS:
+        raise StateMismatchError(f"{source} is of the method {about.get('method')!r}, which is not known here")
+    if not isinstance(heads, dict) or not heads or not isinstance(options, dict):
+        raise StateMismatchError(f"{source} does not say which heads and options it belongs to")
 
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool) -> None:
@@ -128,8 +145,12 @@ def _check(
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
         for head, memory in heads_of.items():
             _target(memory, stream).check_state(_part(tensors, head))
+        for name, moving in _moving(model).items():
+            check_number(name, tensors[name], moving)
     except StateMismatchError as error:
         raise StateMismatchError(f"{source} belongs to another model: {error}") from error
+    except StateError as error:
+        raise StateError(f"{source} cannot be used: {error}") from error
     if strict and about["heads"] != _fingerprints(model):
         raise StateMismatchError(
             f"{source} was saved with other head weights: it belongs to another model (pass strict=False to load it "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -34,20 +34,20 @@ class State(NamedTuple):
 
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors and a JSON description, atomically."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata=_header(tensors, about))
+        temporary.write_bytes(save(tensors, metadata=_header(tensors, about)))
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     """Same as `write_state`, without torch; the files are identical."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with atomic(path) as temporary:
-        save_file(dict(arrays), temporary, metadata=_header(arrays, about))
+        temporary.write_bytes(save(dict(arrays), metadata=_header(arrays, about)))
 
 
 def read_state(path: str | os.PathLike[str]) -> State:
@@ -56,12 +56,16 @@ def read_state(path: str | os.PathLike[str]) -> State:
     Raises:
         StateFileError: The file is missing, damaged, or not a state file.
     """
-    return State(*_read(path, "pt"))
+    from safetensors.torch import load
+
+    return State(*_read(path, load))
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
     """Same as `read_state`, without torch."""
-    return _read(path, "np")
+    from safetensors.numpy import load
+
+    return _read(path, load)
 
 
 def fingerprint(tensors: Mapping[str, Tensor] | Mapping[str, Array]) -> str:
@@ -88,22 +92,34 @@ def _header(tensors: Mapping[str, Tensor] | Mapping[str, Array], about: Mapping[
     return {"neotta": json.dumps({**header, "sha256": _checksum(tensors, header)})}
 
 
-def _read(path: str | os.PathLike[str], framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
+def _read(
+    path: str | os.PathLike[str], load: Callable[[bytes], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    from safetensors import SafetensorError
 
-    if not Path(path).is_file():
-        raise StateFileError(f"there is no state file {os.fspath(path)!r}")
     try:
-        with safe_open(os.fspath(path), framework=framework) as file:
-            about = json.loads((file.metadata() or {}).get("neotta", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+        content = Path(path).read_bytes()  # once: the file may be replaced at any time
+    except FileNotFoundError:
+        raise StateFileError(f"there is no state file {os.fspath(path)!r}") from None
+    except OSError as error:
+        raise StateFileError(f"cannot read the state file {os.fspath(path)!r}: {error.strerror or error}") from error
+    try:
+        tensors = load(content)
+        about = json.loads(_metadata(content).get("neotta", "null"))
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise StateFileError(f"{os.fspath(path)!r} is damaged or not a safetensors file: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise StateFileError(f"{os.fspath(path)!r} was not written by neotta.save (format {FORMAT})")
     if about.pop("sha256", None) != _checksum(tensors, about):
         raise StateFileError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
-    return State(tensors, about)
+    return tensors, about
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The free text in the header of a safetensors file, which is JSON after eight bytes of its length."""
+    length = int.from_bytes(content[:8], "little")
+    found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    return found
 
 
 def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:

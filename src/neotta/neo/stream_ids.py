@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from neotta.errors import InputError
+from neotta.errors import InputError, StateError
 
 StreamId: TypeAlias = int | str
 
@@ -81,6 +81,15 @@ def pack(ids: Sequence[StreamId]) -> Tensor:
 
 
 def unpack(packed: Tensor) -> list[StreamId]:
-    """Decode ids encoded by `pack`."""
-    ids: list[StreamId] = json.loads(bytes(packed.cpu().numpy()))
+    """Decode ids encoded by `pack`.
+
+    Raises:
+        StateError: They are not what `pack` writes.
+    """
+    try:
+        if packed.dtype != torch.uint8 or packed.dim() != 1:
+            raise ValueError(f"{packed.dtype} of shape {tuple(packed.shape)}")
+        ids: list[StreamId] = json.loads(bytes(packed.cpu().numpy()))
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"the stream ids of this state cannot be read: {error}") from error
     return ids

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,13 @@ from torch import Tensor
 
 from neotta._warning import warn
 from neotta.errors import InputError, ModelError, StateMismatchError
+from neotta.neo import moments
 from neotta.neo.groups import EachItsOwn, ManyStreams
 from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
 from neotta.neo.rules import Rule
 from neotta.neo.shift_memory import one_stream, run_rule
+from neotta.neo.state_checks import check_fields, check_ids
 from neotta.neo.stream_cache import StreamCache
 from neotta.neo.stream_ids import StreamId, current, one, pack, unpack
 from neotta.neo.stream_store import StreamStore
@@ -129,8 +132,10 @@ class StreamMemory(Memory):
     def put(self, centroid: OneStreamMemory, stream: StreamId | None = None) -> None:
         """Set a stream's centroid."""
         name = self._named(stream)
+        state = {key: tensor[None] for key, tensor in centroid.state().items()}
+        check_fields(self.cache.fields, state, dict(self.cache.named_buffers()))  # a mean may be too large for float32
         with self._lock:
-            self.cache.write(name, {key: tensor[None] for key, tensor in centroid.state().items()})
+            self.cache.write(name, state)
 
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or all."""
@@ -156,11 +161,14 @@ class StreamMemory(Memory):
         return {**state, "ids": pack(ids)}
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:
-        """Check that `state` has the entries and shapes of this table."""
+        """Check that `state` has the entries and shapes of this table, and plausible values."""
         mine = {**{name: tuple(rows.shape[1:]) for name, rows in self.cache.named_buffers()}, "ids": ()}
         theirs = {name: tuple(tensor.shape[1:]) for name, tensor in state.items()}
         if mine != theirs:
             raise StateMismatchError(f"expected the entries {mine} for each stream, got {theirs}")
+        rows = {name: tensor for name, tensor in state.items() if name != "ids"}
+        check_ids(unpack(state["ids"]), rows)
+        check_fields(self.cache.fields, rows, dict(self.cache.named_buffers()))
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Replace all streams by what `state` returned."""
@@ -168,6 +176,10 @@ class StreamMemory(Memory):
         ids = unpack(state["ids"])
         with self._lock:
             self.cache.replace(ids, {name: tensor for name, tensor in state.items() if name != "ids"})
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:  # the table and the list of its rows, from one moment
+            return {**super().__getstate__(), "_modules": {"cache": copy.deepcopy(self.cache)}}
 
 
 def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], Groups]:
@@ -182,11 +194,12 @@ def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], 
 def _finite(rows: Tensor) -> Tensor | None:
     """Which rows are finite, (N,), with a warning about the others; None if all are known to be."""
     on_host = rows.device.type == "cpu"
-    # The sum is finite only if all rows are. Reading it would wait for another device.
-    if on_host and math.isfinite(rows.sum().item()):
+    largest = moments.limit(torch.float32)  # as the table is
+    # The sum is small only if all rows are. Reading it would wait for another device.
+    if on_host and torch.linalg.vector_norm(rows, 1).item() <= largest:
         return None
-    finite = torch.isfinite(rows).all(dim=1)
+    finite: Tensor = moments.usable(rows, largest)
     if on_host and not bool(finite.all()):
         bad = int((~finite).sum())
-        warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf: predicted, but excluded from their centroids")
+        warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")
     return finite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -62,8 +63,10 @@ class StreamRule(Rule):
     def fields(self, size: int) -> dict[str, Field]:
         """The moments of both time scales, and the state of the label prior."""
         starts = {"sticky": START, "last": 1.0 / size}
+        signed = ("mean", "third", "peak", "previous", "shift")
+        least = {name: -math.inf if name in signed else 0.0 for name in StreamMoments._fields}
         return {
-            name: Field(shape, "count" if name in COUNTS else "real", starts.get(name, 0.0))
+            name: Field(shape, "count" if name in COUNTS else "real", starts.get(name, 0.0), least[name])
             for name, shape in stream_moments.field_shapes(size).items()
         }
 

@@ -93,7 +93,7 @@ class SqliteStore:
         """Read the streams that exist: their ids, and their fields, (n, ...) each."""
         with self._translated():
             rows = self._all() if ids is None else self._some([json.dumps(item) for item in ids])
-        found = [json.loads(key) for key, _ in rows]
+        found = [self._id(key) for key, _ in rows]
         for item, (key, content) in zip(found, rows, strict=True):
             if len(content) != self.record.itemsize + 4 or _checksum(key, content[:-4]) != content[-4:]:
                 raise StateFileError(
@@ -101,7 +101,27 @@ class SqliteStore:
                     f"(delete it with neotta.reset(model, stream={item!r}))"
                 )
         records = np.frombuffer(b"".join(content[:-4] for _, content in rows), self.record)
+        self._check(found, records)
         return found, {name: records[name] for name in self.record.names or ()}
+
+    def _id(self, key: str) -> StreamId:
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            item: StreamId = json.loads(key)
+            if type(item) in (int, str):
+                return item
+        raise StateFileError(f"{key!r} in {str(self.folder)!r} is not the id of a stream: the database is damaged")
+
+    def _check(self, ids: Sequence[StreamId], records: Array) -> None:
+        """Refuse streams with NaN, Inf or negative counts, whatever their checksum says."""
+        for name in self.record.names or ():
+            values = records[name]
+            good = (np.isfinite(values) if values.dtype.kind == "f" else values >= 0).all(tuple(range(1, values.ndim)))
+            if not good.all():
+                item = ids[int(np.argmin(good))]
+                raise StateFileError(
+                    f"stream {item!r} in {str(self.folder)!r} holds a {name} that makes no sense "
+                    f"(forget it with neotta.reset(model, stream={item!r}))"
+                )
 
     def _all(self) -> list[tuple[str, bytes]]:
         return self._database.execute("SELECT id, fields FROM streams ORDER BY rowid").fetchall()
@@ -137,7 +157,7 @@ class SqliteStore:
         """Number of samples of each stream."""
         with self._translated():
             rows = self._database.execute("SELECT id, count FROM streams").fetchall()
-        return {json.loads(key): count for key, count in rows}
+        return {self._id(key): count for key, count in rows}
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Any]:

@@ -32,6 +32,8 @@ TRIES = 8
 PAUSE = 1.0
 """Seconds before the second attempt; each further one waits twice as long, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE = 60.0
+SPEED_WINDOW = 60.0  # seconds
+SLOWEST = 1024  # bytes per second, on average over such a window
 
 _BLOCK = 1 << 20
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}  # statuses that may be better next time
@@ -158,7 +160,7 @@ def _receive(
 
 
 def _copy(response: Any, part: Path, have: int, total: int | None, progress: Progress | None) -> None:
-    done = have
+    done, pace = have, _Pace()
     with part.open("ab" if have else "wb") as file:
         while True:
             try:
@@ -172,10 +174,30 @@ def _copy(response: Any, part: Path, have: int, total: int | None, progress: Pro
             except OSError as error:
                 raise DataError(f"{str(part)!r} cannot be written: {error.strerror}") from error
             done += len(block)
+            pace.check(len(block))
             if progress is not None:
                 progress("downloading", done, total)
     if total is not None and done != total:
         raise _Broken(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+class _Pace:
+    """Gives up a connection that drips: each byte in time, but the file never done."""
+
+    def __init__(self) -> None:
+        self._since, self._bytes = time.monotonic(), 0
+
+    def check(self, received: int) -> None:
+        """Count bytes, and compare with the least speed at the end of each window."""
+        self._bytes += received
+        passed = time.monotonic() - self._since
+        if passed >= SPEED_WINDOW:
+            if self._bytes < SLOWEST * passed:
+                raise DataError(
+                    f"the server sent {self._bytes:,} bytes in {passed:.0f} seconds: that is too slow; what came is "
+                    "kept, start again to go on, or try another mirror"
+                )
+            self._since, self._bytes = time.monotonic(), 0
 
 
 def _resume(url: str, part: Path, proven: bool) -> tuple[int, dict[str, str], _Note | None]:

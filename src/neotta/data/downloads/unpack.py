@@ -28,6 +28,8 @@ class ArchiveError(DataError):
     """The archive itself is at fault: it has to be fetched again."""
 
 
+LARGEST_RATIO = 200  # archives of images hardly shrink; one that grows more is refused
+_FREE = 1000 * 2**20  # bytes that an archive may take whatever its ratio
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip, and of an empty one
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
@@ -119,7 +121,14 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
         with archive.open("rb") as raw:
             members = _unzip if raw.read(4) in _ZIP else _untar
             raw.seek(0)
-            for _ in members(raw, folder):
+            allowed = max(total * LARGEST_RATIO, _FREE)
+            unpacked = 0
+            for size in members(raw, folder):
+                unpacked += size
+                if unpacked > allowed:
+                    raise ArchiveError(
+                        f"archive {str(archive)!r} is refused: {total:,} bytes would become more than {allowed:,}"
+                    )
                 if progress is not None:
                     progress("unpacking", raw.tell(), total)
     except DataError:
@@ -132,15 +141,16 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
         raise DataError(f"archive {str(archive)!r} cannot be unpacked: {error}") from error
 
 
-def _untar(raw: IO[bytes], folder: Path) -> Iterator[None]:
+def _untar(raw: IO[bytes], folder: Path) -> Iterator[int]:
+    """Unpack member by member; the size of each is told before it is written."""
     mode: Literal["r:gz", "r:"] = "r:gz" if raw.read(2) == b"\x1f\x8b" else "r:"
     raw.seek(0)
     with tarfile.open(fileobj=raw, mode=mode) as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # a million of them would fill the memory
             _check(member.name, member.size, member.isfile() or member.isdir(), folder)
+            yield member.size
             tar.extract(member, folder, filter=_as_new)
-            yield
         _check_end(tar)
 
 
@@ -149,13 +159,14 @@ def _as_new(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
     return tarfile.data_filter(member, folder).replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
 
 
-def _unzip(raw: IO[bytes], folder: Path) -> Iterator[None]:
+def _unzip(raw: IO[bytes], folder: Path) -> Iterator[int]:
+    """Unpack member by member; the size of each is told before it is written."""
     with zipfile.ZipFile(raw) as archive:
         for member in archive.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             _check(member.filename, member.file_size, kind in (0, stat.S_IFREG, stat.S_IFDIR), folder)
+            yield member.file_size  # Python writes no more than this
             archive.extract(member, folder)
-            yield
 
 
 def _check(name: str, size: int, plain: bool, folder: Path) -> None:

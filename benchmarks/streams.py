@@ -21,9 +21,9 @@ from side_by_side import compare, parser, show
 import neotta
 from neotta.models._torchvision import guard
 from neotta.neo.rules import MeanRule
+from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.stream_cache import record_type
 from neotta.neo.stream_memory import StreamMemory
-from neotta.neo.stream_store import SqliteStore
 
 BATCH = 64
 

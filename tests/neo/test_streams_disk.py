@@ -21,9 +21,9 @@ from torch import nn
 import neotta
 from neotta.errors import InputError, OptionError, StateFileError, StateMismatchError, StorageError
 from neotta.neo.rules import MeanRule
+from neotta.neo.sqlite_store import FILE, SqliteStore
 from neotta.neo.stream_cache import record_type
 from neotta.neo.stream_ids import unpack
-from neotta.neo.stream_store import FILE, SqliteStore
 
 
 @settings(max_examples=10)
@@ -218,7 +218,7 @@ WRITER = """
 import sys, numpy as np
 from neotta.neo.rules import MeanRule
 from neotta.neo.stream_cache import record_type
-from neotta.neo.stream_store import SqliteStore
+from neotta.neo.sqlite_store import SqliteStore
 record = record_type(MeanRule().fields(4))
 store, turn = SqliteStore(sys.argv[1], record, "me"), 0
 while True:
@@ -281,7 +281,7 @@ def test_others_may_read_while_one_writes(tmp_path):
     again = f"""
 from neotta.neo.rules import MeanRule
 from neotta.neo.stream_cache import record_type
-from neotta.neo.stream_store import SqliteStore
+from neotta.neo.sqlite_store import SqliteStore
 SqliteStore({str(tmp_path)!r}, record_type(MeanRule().fields({FEATURES})), "me")
 """
     other = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True, check=False)

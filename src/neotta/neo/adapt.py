@@ -16,10 +16,10 @@ from neotta.neo.head import NEOHead
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers
+from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_cache import record_type
 from neotta.neo.stream_memory import StreamMemory
-from neotta.neo.stream_store import SqliteStore
 from neotta.neo.surgery import Adaptation, Model, Streams, adaptation, check_module, heads, put_in, stand_ins
 from neotta.neo.sync import sync as synchronize
 from neotta.neo.variants import VARIANTS, rule_of

@@ -5,7 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,13 @@ from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.rules import MeanRule, Shrinkage, Weighting
 from neotta.neo.shift_memory import one_stream
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.stream_memory import StreamMemory
 from neotta.neo.variants import rule_of
 from neotta.options import Options
+
+if TYPE_CHECKING:
+    from neotta.neo.stream_memory import (
+        StreamMemory,  # and with it the table and the store, which most heads never need
+    )
 
 Head = TypeVar("Head", bound="NEOHead")
 
@@ -207,8 +211,8 @@ class NEOHead(nn.Linear):
         Raises:
             InputError: The head has a single centroid: see `centroid`.
         """
-        if isinstance(self.memory, StreamMemory):
-            return self.memory
+        if self.memory.many:
+            return cast("StreamMemory", self.memory)
         raise InputError("this model has no streams: adapt it with streams=True, or omit the stream")
 
     def reset(self, stream: StreamId | None = None) -> None:

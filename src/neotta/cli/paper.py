@@ -270,7 +270,7 @@ def _watching(console: Console, jobs: int) -> Watching:
     return show
 
 
-FLAGS = ("--force", "--only-recorded", "--open")
+FLAGS = ("--allow-code", "--force", "--only-recorded", "--open")
 """Options that take no value."""
 
 

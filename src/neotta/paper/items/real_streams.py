@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from neotta.data.real_streams import KINDS
@@ -64,7 +64,8 @@ def _runs(setting: Setting) -> list[Plan]:
 )
 def show(case: Case) -> None:
     """Show the gain by kind of stream and method, and how often a method does harm."""
-    cells = gains(case.records)
+    plans = zip(KINDS, case.plans, strict=True)  # a record may be that of another order with the same samples
+    cells = gains({kind: case.evidence.records(plan) for kind, plan in plans})
     if not cells:
         raise Skip
     shifted = {method: {at: gain for at, gain in each.items() if at[1] != CLEAN} for method, each in cells.items()}
@@ -82,22 +83,26 @@ def show(case: Case) -> None:
     case.say("; ".join(told))
 
 
-def gains(records: Iterable[Record]) -> Cells:
-    """What methods gain over the plain model on the same samples, seeds averaged."""
+def gains(records: Mapping[str, Sequence[Record]]) -> Cells:
+    """What methods gain over the plain model on the same samples, seeds averaged; records by kind of stream."""
     found: dict[tuple[str, str, int], dict[str, float]] = {}
-    scored = [
-        record for record in records if record.get("status") == "ok" and record["metrics"].get("top1") is not None
-    ]
-    names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(scored).items()}
-    for record in scored:
-        place = (record["stream_options"]["kind"], record["domain"], record["seed"])
-        found.setdefault(place, {})[names[Variant.of(record)]] = record["metrics"]["top1"]
+    names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
+    for kind, mine in records.items():
+        for record in _scored({kind: mine}):
+            place = (kind, record["domain"], record["seed"])
+            found.setdefault(place, {})[names[Variant.of(record)]] = record["metrics"]["top1"]
     every: dict[str, dict[tuple[str, str], list[float]]] = {}
     for (kind, domain, _), by_method in found.items():
         for method, value in by_method.items():
             if method != "none" and "none" in by_method:
                 every.setdefault(method, {}).setdefault((kind, domain), []).append(value - by_method["none"])
     return {method: {at: statistics.fmean(values) for at, values in each.items()} for method, each in every.items()}
+
+
+def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
+    """The records with an accuracy."""
+    every = [record for mine in records.values() for record in mine]
+    return [record for record in every if record.get("status") == "ok" and record["metrics"].get("top1") is not None]
 
 
 def _draw(case: Case, name: str, what: str, cells: Cells) -> None:

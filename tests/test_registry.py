@@ -52,7 +52,7 @@ def test_a_name_that_is_taken_is_not_taken_over(announced):
 
 
 def test_things_are_loaded_from_a_file(tmp_path):
-    (tmp_path / "mine.py").write_text("from beside_the_registry import VALUE\ndef tool(): return VALUE\nraise_ = None\n")
+    (tmp_path / "mine.py").write_text("from beside_the_registry import VALUE\ndef tool(): return VALUE\n")
     (tmp_path / "beside_the_registry.py").write_text("VALUE = 7\n")
     registry = Registry("tool")
     assert registry.find(f"py:{tmp_path}/mine.py:tool")() == 7

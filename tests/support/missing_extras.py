@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import neotta
 from neotta._extras import EXTRAS
 from neotta.errors import MissingExtraError
 
 MISSING = {package for package in EXTRAS if importlib.util.find_spec(package) is None}
-TESTS = Path(__file__).resolve().parent.parent
+NEOTTA = Path(neotta.__file__).resolve().parent
 
 
 def _skipping():
@@ -26,7 +27,7 @@ def _skipping():
             raise
         pytest.skip(str(error))
     except ModuleNotFoundError as error:
-        if _package(error) not in MISSING or not _raised_in_tests(error):
+        if _package(error) not in MISSING or _raised_by_neotta(error):
             raise
         pytest.skip(f"needs the package {_package(error)!r} (pip install 'neotta[{EXTRAS[_package(error)]}]')")
 
@@ -45,8 +46,9 @@ def _package(error: ModuleNotFoundError) -> str:
     return (error.name or "").partition(".")[0]
 
 
-def _raised_in_tests(error: ModuleNotFoundError) -> bool:
+def _raised_by_neotta(error: ModuleNotFoundError) -> bool:
+    """Whether neotta's own code imported the package, and not a test or the models of recorded runs."""
     last = error.__traceback__
     while last.tb_next is not None and "importlib" not in last.tb_next.tb_frame.f_code.co_filename:
         last = last.tb_next
-    return TESTS in Path(last.tb_frame.f_code.co_filename).resolve().parents
+    return NEOTTA in Path(last.tb_frame.f_code.co_filename).resolve().parents

@@ -143,19 +143,9 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
     """The moments of both: those over all time add up; the window, the labels and the last sample start anew."""
     xp = namespace(one.mean)
     ever = slice(EVER, EVER + 1)
-    weight, more = one.weight[:, ever], other.weight[:, ever]
-    both = weight + more
-    total = xp.where(both > 0, both, 1.0)[..., None]
-    n, m = weight[..., None], more[..., None]
-    step = other.mean[:, ever] - one.mean[:, ever]
-    second, seconds = one.second[:, ever], other.second[:, ever]
+    mine, theirs = (Central(*(getattr(state, name)[:, ever] for name in Central._fields)) for state in (one, other))
     sums = {
-        "mean": one.mean[:, ever] + step * m / total,
-        "second": second + seconds + step**2 * n * m / total,
-        "third": one.third[:, ever]
-        + other.third[:, ever]
-        + step**3 * n * m * (n - m) / total**2
-        + 3 * step * (n * seconds - m * second) / total,
+        **_joined(mine, theirs)._asdict(),
         **{name: getattr(one, name)[:, ever] + getattr(other, name)[:, ever] for name in _SUMS},
     }
     parts = {name: xp.concatenate([values, values * 0.0], 1) for name, values in sums.items()}
@@ -166,7 +156,33 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
     return state._replace(shift=shift_of(state, use))
 
 
-_SUMS = ("weight", "squares", "predicted", "peak", "trust")
+_SUMS = ("squares", "predicted", "peak", "trust")
+
+
+class Central(NamedTuple):
+    """Weight (...), mean and central moments (..., C) of samples; see `StreamMoments`."""
+
+    weight: Any
+    mean: Any
+    second: Any
+    third: Any
+
+
+def _joined(one: Central, other: Central) -> Central:
+    """The central moments of two sets of samples together."""
+    both = one.weight + other.weight
+    total = namespace(both).where(both > 0, both, 1.0)[..., None]
+    n, m = one.weight[..., None], other.weight[..., None]
+    step = other.mean - one.mean
+    return Central(
+        both,
+        one.mean + step * m / total,
+        one.second + other.second + step**2 * n * m / total,
+        one.third
+        + other.third
+        + step**3 * n * m * (n - m) / total**2
+        + 3 * step * (n * other.second - m * one.second) / total,
+    )
 
 
 def field_shapes(classes: int) -> dict[str, tuple[int, ...]]:
@@ -227,25 +243,16 @@ def _updated(
     some = xp.where(total > 0, total, 1.0)
     mean = groups.total(column * y) / some[:, None]
     away = y - groups.spread(mean)
-    second, third = groups.total(column * away**2), groups.total(column * away**3)
+    batch = Central(total, mean, groups.total(column * away**2), groups.total(column * away**3))
     lengths = xp.stack([xp.full_like(total, math.inf), xp.full_like(total, window or math.inf)], -1)
     keep = xp.exp(-total[:, None] / lengths)
-    old = state.weight * keep
-    weight = old + total[:, None]
-    safe = xp.where(weight > 0, weight, 1.0)
-    part = (total[:, None] / safe)[..., None]
-    step, before = mean[:, None] - state.mean, old[..., None]
-    kept2, kept3 = state.second * keep[..., None], state.third * keep[..., None]
-    aged = keep * old / safe  # responsibilities age: they were made with older shifts
+    wide, old = keep[..., None], state.weight * keep
+    kept = Central(old, state.mean, state.second * wide, state.third * wide)
+    both = _joined(kept, Central(*(values[:, None] for values in batch)))
+    aged = keep * old / xp.where(both.weight > 0, both.weight, 1.0)  # responsibilities age: older shifts made them
     return state._replace(
-        weight=weight,
+        **both._asdict(),
         squares=state.squares * keep**2 + groups.total(weights**2)[:, None],
-        mean=state.mean + step * part,
-        second=kept2 + second[:, None] + step**2 * before * part,
-        third=kept3
-        + third[:, None]
-        + step**3 * before * part * (before - total[:, None, None]) / safe[..., None]
-        + 3 * step * (before * second[:, None] - total[:, None, None] * kept2) / safe[..., None],
         predicted=state.predicted * aged[..., None] + groups.total(column * q)[:, None],
         peak=state.peak * aged + groups.total(weights * (q * centred).sum(-1))[:, None],
         trust=state.trust * aged + total[:, None],

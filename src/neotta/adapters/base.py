@@ -25,6 +25,7 @@ from neotta.errors import (
     AlreadyAdaptedError,
     ModelChangedError,
     NeottaError,
+    OptionError,
     StateMismatchError,
 )
 from neotta.neo.head import NEOHead
@@ -55,6 +56,8 @@ class Adapter(ABC, Generic[O]):
     paper: ClassVar[str] = ""
     declaration: ClassVar[Declaration]
     Options: ClassVar[type[Options]] = Options
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """Options that cannot change in the middle of a stream."""
 
     def __init__(
         self,
@@ -137,7 +140,9 @@ class Adapter(ABC, Generic[O]):
         return self.model
 
     def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream."""
+        """Change options in the middle of a stream, except those in `fixed`."""
+        if fixed := sorted(self.fixed & changes.keys()):
+            raise OptionError(f"{', '.join(fixed)} cannot change in the middle of a stream: make a new adapter")
         self.options = self.options.changed(self.name, **changes)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -237,7 +242,11 @@ class Adapter(ABC, Generic[O]):
         warn(f"{what}: predicted, but not adapted to")
 
     def _about(self) -> dict[str, Any]:
-        options = {name: value for name, value in self.options.given().items() if not callable(value)}
+        options = {  # images are too large for the header of a file
+            name: value
+            for name, value in self.options.given().items()
+            if not callable(value) and not isinstance(value, Tensor)
+        }
         return {
             "kind": "adapter",
             "method": self.name,

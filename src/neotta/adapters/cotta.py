@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._averaging import move_towards
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, Momentum, WeightDecay, make_optimizer
+from neotta.adapters._optimizers import LearningRate, make_optimizer
+from neotta.adapters._steps import OptimizerOptions
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.gradient import weights_and_biases
 
 
-class CoTTAOptions(AugmentingOptions):
+class CoTTAOptions(OptimizerOptions, AugmentingOptions):
     """Options of CoTTA."""
 
     presets: ClassVar = {
@@ -46,19 +47,7 @@ class CoTTAOptions(AugmentingOptions):
         "symmetric", description="Which cross-entropy between teacher and student."
     )
     eval_with: Literal["student", "teacher"] = Field("student", description="Which network predicts without adapting.")
-    optimizer: Literal["sgd", "adam"] = Field("sgd", description="The optimiser.")
     lr: LearningRate = 5e-3
-    momentum: Momentum = 0.9
-    nesterov: bool = Field(False, description="Whether SGD uses Nesterov momentum.")
-    betas: Betas = (0.9, 0.999)
-    eps: Epsilon = 1e-8
-    weight_decay: WeightDecay = 0.0
-
-    @model_validator(mode="after")
-    def _possible(self) -> CoTTAOptions:
-        if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs a momentum above 0")
-        return self
 
 
 @register

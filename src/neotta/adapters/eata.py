@@ -5,7 +5,7 @@ Paper: Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", IC
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -45,6 +45,7 @@ class EATA(Selective[EATAOptions]):
     title = "EATA"
     declaration = Declaration(needs="images", gradients=True, source_images=2000)
     Options = EATAOptions
+    fixed = frozenset({"source", "fisher_batch"})
 
     fisher: dict[str, Tensor]
     """The Fisher information of each trained tensor; it is found once and not part of the state."""
@@ -71,15 +72,3 @@ class EATA(Selective[EATAOptions]):
     def _anchored(self) -> Tensor | float:
         source = {name: self.model.get_parameter(name) for name in self.params}
         return self.options.fisher_alpha * distance(self.fisher, self.params, source)
-
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, but not those of the Fisher information."""
-        fixed = {"source", "fisher_batch"} & set(changes)
-        if fixed:
-            raise OptionError(f"{', '.join(sorted(fixed))} cannot change in the middle of a stream: make a new adapter")
-        super().configure(**changes)
-
-    def _about(self) -> dict[str, Any]:
-        about = super()._about()
-        about["options"].pop("source")  # too large for the header of a file
-        return about

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -87,6 +87,7 @@ class FOA(GuardedAdapter[FOAOptions]):
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
     declaration = Declaration(needs="images", source_images=32, random=True, forward_passes=3, published_passes=2)
     Options = FOAOptions
+    fixed = frozenset({"source", "num_prompts", "population", "sigma0", "seed"})
 
     best: Tensor
     """The prompts of the lowest fitness on the last batch, (P, width), float32."""
@@ -234,15 +235,3 @@ class FOA(GuardedAdapter[FOAOptions]):
         self.search.load({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
         self.best = state["best"].to(self.best).clone()
         self.hist = state["hist"].to(self.hist).clone()
-
-    def configure(self, **changes: Any) -> None:
-        """Change `lambda_`, `hist_momentum` or `shift_step` in the middle of a stream."""
-        fixed = {"source", "num_prompts", "population", "sigma0", "seed"} & set(changes)
-        if fixed:
-            raise OptionError(f"{', '.join(sorted(fixed))} cannot change in the middle of a stream: make a new adapter")
-        super().configure(**changes)
-
-    def _about(self) -> dict[str, Any]:
-        about = super()._about()
-        about["options"].pop("source")  # too large for the header of a file
-        return about

@@ -173,7 +173,7 @@ def forward_with_embeddings(
         model: The classifier.
         head: Its linear head, such as `neotta.split(model).head`.
         images: (B, 3, H, W).
-        params: Tensors to use in the place of the model's own, by name.
+        params: Tensors to use instead of the model's own, by name.
 
     Returns:
         Embeddings, (B, d), and logits, (B, C).

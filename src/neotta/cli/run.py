@@ -183,7 +183,7 @@ def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any], 
 
 
 def _joined(before: Any, given: Any) -> Any:
-    """A table keeps the entries that are not given anew."""
+    """Merge tables: entries that are not given again stay."""
     return {**before, **given} if isinstance(before, dict) and isinstance(given, dict) else given
 
 

@@ -14,7 +14,7 @@ from neotta._version import __version__
 KEY = "neotta"
 FORMAT = "neotta-onnx-2"
 CHECKSUM_KEY = "neotta-sha256"
-NO_CHECKSUM = "0" * 64  # stands in the place of the checksum while it is computed
+NO_CHECKSUM = "0" * 64  # placeholder while the checksum is computed
 _CHECKSUM = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)  # field number and length between
 Form = Literal["folded", "adaptive"]
 State = dict[str, dict[str, Any]]

@@ -60,7 +60,7 @@ class Block:
             number of domains, intervals are not.
         average_differences: By label: mean over domains, then over seeds.
         mce: By label: for each corruption the errors summed over severities, divided by the baseline's, then the mean
-            over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline in the place of
+            over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline instead of
             AlexNet); then the mean over seeds. Only from top-1, for domains named `corruption/severity`, and not
             where the baseline makes no error.
         failures: Runs that failed and were not made up for later.

@@ -84,6 +84,6 @@ class RunKeys:
         return find(run.method).declaration.data_options(facts, run.options)
 
     def blank_images(self, count: int, asked: list[int]) -> Tensor:
-        """Two images in the place of clean ones, where only their shape matters; the number is noted."""
+        """Two placeholder images, where only their shape matters; records how many were asked for."""
         asked.append(count)
         return torch.zeros(2, 3, *self._data.preprocess.size)

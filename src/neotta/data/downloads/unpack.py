@@ -142,7 +142,7 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
 
 
 def _untar(raw: IO[bytes], folder: Path) -> Iterator[int]:
-    """Unpack member by member; the size of each is told before it is written."""
+    """Unpack member by member; report the size of each before it is written."""
     mode: Literal["r:gz", "r:"] = "r:gz" if raw.read(2) == b"\x1f\x8b" else "r:"
     raw.seek(0)
     with tarfile.open(fileobj=raw, mode=mode) as tar:
@@ -160,7 +160,7 @@ def _as_new(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
 
 
 def _unzip(raw: IO[bytes], folder: Path) -> Iterator[int]:
-    """Unpack member by member; the size of each is told before it is written."""
+    """Unpack member by member; report the size of each before it is written."""
     with zipfile.ZipFile(raw) as archive:
         for member in archive.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)

@@ -1,8 +1,4 @@
-"""Replays the recorded runs of the methods of the field; with `NEOTTA_GOLDEN`, `test_golden.py` replays that folder.
-
-The set is too large for the repository: it is found in `shared/golden-field` beside the project, or in
-`tests/golden-field`.
-"""
+"""Replays the recorded runs of the methods of the field; with `NEOTTA_GOLDEN`, `test_golden.py` replays that folder."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import pytest
 from golden_replay.replay import golden_field, replay
 
 FIELD = golden_field()
-RUNS = [] if FIELD is None else [(trace, kind) for trace in FIELD.index["traces"] for kind in ("f32", "f64")]
+RUNS = [(trace, kind) for trace in FIELD.index["traces"] for kind in ("f32", "f64")]
 
 
 @pytest.mark.filterwarnings("ignore:bn changes nothing")

@@ -65,14 +65,9 @@ def golden() -> Golden:
 
 
 @cache
-def golden_field() -> Golden | None:
-    """The second set, for the methods of the field: in the tests, or in the folder shared/ beside the project."""
-    root = Path(__file__).resolve().parent.parent
-    shared = Path(os.environ.get("NEOTTA_SHARED", root.parent.parent / "shared"))
-    for folder in (root / "golden-field", shared / "golden-field"):
-        if (folder / "index.json").is_file():
-            return Golden(folder)
-    return None
+def golden_field() -> Golden:
+    """The second set, for the methods of the field."""
+    return Golden(Path(__file__).parent.parent / "golden-field")
 
 
 @dataclass

@@ -24,11 +24,11 @@ import torch
 from PIL import Image
 from side_by_side import Row, show
 
+from neotta._torchvision import guard
 from neotta._words import counted
 from neotta.data.loading import Loader
 from neotta.data.opening import open_data
 from neotta.data.orders import iid
-from neotta.models._torchvision import guard
 from neotta.models.preprocess import Preprocess
 
 CLASSES = 8

@@ -18,7 +18,7 @@ from side_by_side import compare, parser, show
 from torch.nn import functional as F
 
 import neotta
-from neotta.models._torchvision import guard
+from neotta._torchvision import guard
 
 LIMITS = {1: 1.03, 8: 1.03, 64: 1.01}
 STREAM_LIMITS = {1: 1.06, 8: 1.06, 64: 1.02}

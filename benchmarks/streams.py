@@ -19,7 +19,7 @@ import torch
 from side_by_side import compare, parser, show
 
 import neotta
-from neotta.models._torchvision import guard
+from neotta._torchvision import guard
 from neotta.neo.rules import MeanRule
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.stream_cache import record_type

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neotta._files import atomic
+from neotta._torchvision import guard
 from neotta.data.handwritten import Digits, digits
-from neotta.models._torchvision import guard
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "neotta" / "assets" / "digits_vit.safetensors"
 SEED = 0

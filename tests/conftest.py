@@ -18,7 +18,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from neotta.models._torchvision import guard  # noqa: E402
+from neotta._torchvision import guard  # noqa: E402
 
 pytest_plugins = ["support.any_models", "support.missing_extras"]
 

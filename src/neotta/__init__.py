@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import neotta._torchvision
 from neotta._lazy import lazy
 from neotta._version import __version__
 
@@ -63,6 +64,8 @@ __all__ = [
     "streams",
     "sync",
 ]
+
+neotta._torchvision.install()  # acts only if torchvision is imported later and its operators do not load
 
 __getattr__, __dir__ = lazy(
     __name__,

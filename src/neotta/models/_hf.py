@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from neotta._extras import need
+from neotta._torchvision import guard
 from neotta.errors import ModelLoadError, NeottaError, OptionError
 from neotta.models._hf_preprocess import preprocess_from_processor
 from neotta.models._hub import Repository
-from neotta.models._torchvision import guard
 from neotta.models._weights import Parts, Request, check_fit, labels_beside, read_tensors
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"

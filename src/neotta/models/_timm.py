@@ -12,9 +12,9 @@ from typing import Any
 from torch import nn
 
 from neotta._extras import need
+from neotta._torchvision import guard
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
 from neotta.models._hub import Repository
-from neotta.models._torchvision import guard
 from neotta.models._weights import Parts, Request, labels_beside, load_strictly, read_tensors
 from neotta.models.preprocess import Preprocess
 

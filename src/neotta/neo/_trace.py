@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -42,7 +43,11 @@ def trace(model: nn.Module, layers: Iterable[nn.Module], images: Tensor) -> Trac
 def _trace(model: nn.Module, layers: list[nn.Module], images: Tensor, grad: bool) -> Trace:
     made: list[tuple[nn.Module, Tensor, Tensor]] = []
 
+    thread = threading.get_ident()
+
     def cut(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        if threading.get_ident() != thread:
+            return output  # another thread uses the model, which is none of our business
         # Replace the output by a new leaf, so that the graph ends here. The copy may be changed in place.
         leaf = output.detach().requires_grad_(grad)
         made.append((module, leaf, leaf.clone()))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, UnsupportedModelError
 from neotta.neo.find_head import find_heads
-from neotta.neo.fold import restore
+from neotta.neo.fold import undo_adapt
 from neotta.neo.head import NEOHead
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
@@ -20,12 +20,23 @@ from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_cache import record_type
 from neotta.neo.stream_memory import StreamMemory
-from neotta.neo.surgery import Adaptation, Model, Streams, adaptation, check_module, heads, put_in, stand_ins
+from neotta.neo.surgery import (
+    Adaptation,
+    Model,
+    Streams,
+    adaptation,
+    check_module,
+    heads,
+    one_at_a_time,
+    put_in,
+    stand_ins,
+)
 from neotta.neo.sync import sync as synchronize
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
 
 
+@one_at_a_time
 def adapt(
     model: Model,
     method: str = "neo",
@@ -108,7 +119,7 @@ def _synchronize(model: nn.Module, undo: bool) -> None:
         synchronize(model)
     except Exception:
         if undo:
-            restore(model)
+            undo_adapt(model)
         raise
 
 

@@ -11,12 +11,23 @@ from neotta.errors import UnsupportedModelError
 from neotta.neo.module_swap import ModuleSwap, give_back
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.surgery import Model, adaptation, check_module, heads, mark, need_stream, original
+from neotta.neo.surgery import (
+    Model,
+    adaptation,
+    check_module,
+    heads,
+    mark,
+    need_stream,
+    one_at_a_time,
+    original,
+    stand_ins,
+)
 
 # The module that each folded layer replaced. Kept here because a folded layer must be a plain one.
 _FOLDED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
+@one_at_a_time
 def fold(model: Model, *, stream: StreamId | None = None) -> Model:
     """Fold the centroid into the bias, b - W c, and replace the head by a plain `nn.Linear`.
 
@@ -65,6 +76,7 @@ def _folded_norm(norm: AdaptiveNorm) -> nn.Module:
     return plain
 
 
+@one_at_a_time
 def restore(model: Model) -> Model:
     """Undo `adapt` and `fold`: the model is, bit for bit, the original.
 
@@ -87,6 +99,19 @@ def restore(model: Model) -> Model:
         heads(model)
     ModuleSwap(model, pairs).do()
     return model
+
+
+def undo_adapt(model: nn.Module) -> None:
+    """Undo only the last `adapt`: a model that was folded before it is folded again."""
+    pairs = {new: old for new in stand_ins(model) if (old := original(new)) is not None}
+    for new, old in pairs.items():
+        give_back(old, new)
+    ModuleSwap(model, pairs).do()
+
+
+def is_folded(model: nn.Module) -> bool:
+    """Whether a head of this model, or what it was before `adapt`, has a centroid in its bias."""
+    return any(module in _FOLDED or original(module) in _FOLDED for module in model.modules())
 
 
 def _follow(old: nn.Module, new: nn.Module) -> None:

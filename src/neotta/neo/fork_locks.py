@@ -22,7 +22,7 @@ def register(owner: Any, *, wait: bool = True) -> AbstractContextManager[Any]:
     Args:
         owner: The object.
         wait: Let a fork wait until nobody holds the lock, so that the child gets no half-made update. A thread that
-            holds such a lock must not wait for another one.
+            holds such a lock must not wait for another one, unless the first one's owner is `outermost`.
     """
     owner._lock = threading.RLock()
     with _registering:
@@ -35,7 +35,7 @@ def register(owner: Any, *, wait: bool = True) -> AbstractContextManager[Any]:
 
 def _before_fork() -> None:
     with _registering:
-        owners = list(_awaited)
+        owners = sorted(_awaited, key=lambda owner: not getattr(owner, "outermost", False))
     for owner in owners:
         if owner._lock.acquire(timeout=_PATIENCE):
             _held.append(owner._lock)

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from neotta.errors import ModelError, StateError, StateMismatchError
 from neotta.neo.adapt import adapt
-from neotta.neo.fold import restore
+from neotta.neo.fold import is_folded, undo_adapt
 from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.state_checks import check_number
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, one
-from neotta.neo.surgery import adaptation, check_module, heads, need_stream, stand_ins
+from neotta.neo.surgery import adaptation, check_module, heads, need_stream, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
 
 
@@ -39,6 +39,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | N
     state_of(model, stream=stream).save(path)
 
 
+@one_at_a_time
 def load(
     model: nn.Module,
     state: str | os.PathLike[str] | State,
@@ -80,11 +81,12 @@ def load(
         _check(model, tensors, about, strict, source, stream)
     except StateError:
         if not was_adapted:
-            restore(model)
+            undo_adapt(model)
         raise
     _give(model, tensors, stream)
 
 
+@one_at_a_time
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
     method, options, streams = adaptation(model)
@@ -152,6 +154,8 @@ def _check(
     except StateError as error:
         raise StateError(f"{source} cannot be used: {error}") from error
     if strict and about["heads"] != _fingerprints(model):
+        if is_folded(model):
+            raise StateMismatchError(f"{source} does not fit a folded bias: neotta.restore(model) first")
         raise StateMismatchError(
             f"{source} was saved with other head weights: it belongs to another model (pass strict=False to load it "
             "anyway)"

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from torch import nn
 
 from neotta.errors import InputError, ModelError, NotAdaptedError
+from neotta.neo import fork_locks
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
 
 Model = TypeVar("Model", bound=nn.Module)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class _Swaps:
+    """Owner of the lock that is held to exchange modules of any model, or while they must stay the same."""
+
+    outermost = True  # whoever holds it may take the lock of a memory, never the other way round
+
+    def __init__(self) -> None:
+        self._lock = fork_locks.register(self)
+
+
+_SWAPS = _Swaps()
+
+
+def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let functions that exchange modules, or need them to stay, run one after the other in a process."""
+
+    @functools.wraps(function)
+    def locked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with _SWAPS._lock:
+            return function(*args, **kwargs)
+
+    return locked
 
 
 class Streams(NamedTuple):
@@ -59,8 +87,7 @@ def original(module: nn.Module) -> nn.Module | None:
 
 def adaptation(model: nn.Module) -> Adaptation:
     """The arguments that a model was adapted with."""
-    heads(model)
-    asked: Adaptation = stand_ins(model)[0].__dict__["_adaptation"]
+    asked: Adaptation = next(iter(heads(model).values())).__dict__["_adaptation"]
     return asked
 
 

@@ -1,0 +1,162 @@
+"""Test the tests: make small wrong changes to the modules that numbers depend on, and report those nobody notices.
+
+    python scripts/mutate.py                       # 30 changes of every module below
+    python scripts/mutate.py rules metrics --sample 200 --seed 1
+
+Runs on a copy of the project beside which there is no folder `shared/`, as a fresh clone is. A change that makes the
+tests fail, or run much longer than before, is *killed*; one that no test notices *survives* and is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from mutants import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES: dict[str, tuple[str, list[str]]] = {
+    "moments": ("neo/moments.py", ["neo/test_moments.py", "neo/test_memory_faults.py"]),
+    "stream-moments": ("neo/stream_moments.py", ["neo/test_streams_head.py", "neo/test_moments.py"]),
+    "rules": ("neo/rules.py", ["neo/test_centroid.py", "neo/test_moments.py", "neo/test_state_values.py"]),
+    "stream-rule": ("neo/stream_rule.py", ["neo/test_stream_rule.py", "neo/test_neo_stream_head.py"]),
+    "statistics": ("evaluate/statistics.py", ["evaluate/test_statistics.py"]),
+    "keys": ("evaluate/run_keys.py", ["evaluate/test_keys.py"]),
+    "records": ("evaluate/records.py", ["evaluate/test_records.py", "evaluate/test_records_shared.py"]),
+    "metrics": ("evaluate/metrics.py", ["evaluate/test_metrics.py"]),
+    "orders": ("data/orders.py", ["data/test_orders.py"]),
+    "order": ("data/order.py", ["data/test_orders.py"]),
+    "severities": ("data/corruptions/parameters.py", ["data/test_severities.py"]),
+    "corruptions": ("data/corruptions/registry.py", ["data/test_severities.py", "data/test_corruptions.py"]),
+    "sqlite-store": ("neo/sqlite_store.py", ["neo/test_streams_disk.py"]),
+    "stream-cache": ("neo/stream_cache.py", ["neo/test_streams_disk.py", "neo/test_streams_head.py"]),
+    "files": ("_files.py", ["test_files.py", "faults/test_injected_errors.py"]),
+}
+"""What is changed, and the tests that should notice it."""
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help=f"some of: {', '.join(MODULES)} (default: all)")
+    parser.add_argument("--sample", type=int, default=30, help="changes per module (default 30; 0 for all)")
+    parser.add_argument("--seed", type=int, default=0, help="which changes are drawn (default 0)")
+    parser.add_argument("--json", type=Path, help="write the results to this file, too")
+    given = parser.parse_args()
+    if unknown := set(given.modules) - set(MODULES):
+        parser.error(f"unknown modules: {', '.join(sorted(unknown))}; known: {', '.join(MODULES)}")
+    _warm_up()
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        clone = _clone(Path(folder) / "project")
+        for name in given.modules or MODULES:
+            results[name] = _judge(name, clone, given.sample, given.seed)
+            if given.json:
+                given.json.write_text(json.dumps(results, indent=2))
+    made, alive = sum(r["made"] for r in results.values()), sum(len(r["alive"]) for r in results.values())
+    print(f"all: {alive} of {made} changes survive ({100 * alive / max(made, 1):.1f} %), seed {given.seed}")
+
+
+def _warm_up() -> None:
+    """Import what takes long, once: every run of the tests is a fork of this process."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "NEOTTA_SHARED": "absent"}
+    sys.dont_write_bytecode = True
+    import hypothesis.strategies
+    import pandas
+    import pytest
+    import safetensors.torch
+    import scipy.stats
+    import torch
+
+    torch.set_num_threads(1)
+    del hypothesis, pandas, pytest, safetensors, scipy
+
+
+def _clone(folder: Path) -> Path:
+    """A copy of the project, compiled, so that only what is changed has to be compiled again."""
+    left_out = shutil.ignore_patterns(".git", "__pycache__", ".*cache", "docs", ".venv")
+    shutil.copytree(ROOT, folder, ignore=left_out, symlinks=True)
+    compileall.compile_dir(folder / "src", quiet=1)
+    return folder
+
+
+def _judge(name: str, clone: Path, sample: int, seed: int) -> dict[str, object]:
+    """Test a sample of the mutants of one module."""
+    file, tests = MODULES[name]
+    path = clone / "src/neotta" / file
+    source = path.read_text()
+    every = mutants(source)
+    drawn = every if sample in (0, len(every)) else random.Random(seed).sample(every, min(sample, len(every)))
+    began = time.monotonic()
+    if not _passes(clone, tests, 1200):
+        sys.exit(f"{name}: the tests fail without any change\n{(clone.parent / 'log').read_text()}")
+    limit = 30 + 5 * (time.monotonic() - began)
+    alive: list[Mutant] = []
+    cached = list((path.parent / "__pycache__").glob(f"{path.stem}.*"))
+    for stale in cached:
+        stale.unlink()  # a mutant of the same second and size would be taken for it
+    for mutant in sorted(drawn):
+        path.write_text(mutant.source)
+        if _passes(clone, tests, limit):
+            alive.append(mutant)
+            print(f"  {name}: survives  {file}:{mutant.line}: {mutant.change}", flush=True)
+    path.write_text(source)
+    share = 100 * len(alive) / max(len(drawn), 1)
+    seconds = time.monotonic() - began
+    print(
+        f"{name}: {len(alive)} of {len(drawn)} drawn from {len(every)} survive ({share:.1f} %), {seconds:.0f} s",
+        flush=True,
+    )
+    return {"made": len(drawn), "alive": [[mutant.line, mutant.change] for mutant in alive], "of": len(every)}
+
+
+def _passes(clone: Path, tests: list[str], limit: float) -> bool:
+    """Whether the tests pass in time, in a fork of this process and below a limit on its time."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _test(clone, tests)
+        finally:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)  # never back into the loop of the parent
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def _test(clone: Path, tests: list[str]) -> None:
+    """Run the tests in this process, and end it."""
+    import pytest
+
+    os.setsid()
+    with (clone.parent / "log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.chdir(clone)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = pytest.main([*options, *(f"tests/{name}" for name in tests)])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
+if __name__ == "__main__":
+    main()

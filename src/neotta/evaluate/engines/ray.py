@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: the one that `RAY_ADDRESS` names or that runs on this machine, else a local one.
+"""Runs on a Ray cluster: the one that `RAY_ADDRESS` names or that runs on this machine, else one on loopback.
 
 Each worker is an actor with a workbench of its own. Ray restarts an actor that died and repeats its run. The embeddings
 travel through Ray's object store, so the nodes need no common cache; models and data have to be found under the same
@@ -7,12 +7,16 @@ names on every node.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
-from collections.abc import Callable, Generator, Sequence
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 from neotta._extras import need
+from neotta._warning import warn
 from neotta.errors import NeottaError
 from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
@@ -34,7 +38,7 @@ def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) ->
     ray = package()
     mine = not ray.is_initialized()
     if mine:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        start(ray)
     try:
         contents = ray.put(bench.embeddings.contents())
         kind = ray.remote(**_share(ray, bench, jobs))(Actor)
@@ -43,6 +47,38 @@ def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) ->
     finally:
         if mine:
             ray.shutdown()
+
+
+def start(ray: ModuleType) -> None:
+    """Connect to the cluster there is, or start one that only this machine can reach."""
+    options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    if importlib.import_module("ray._private.services").canonicalize_bootstrap_address(None) is not None:
+        ray.init(**options)
+        return
+    with _on_loopback():
+        ray.init(address="local", **options)
+    address = ray.util.get_node_ip_address()
+    if not address.startswith("127.") and address != "::1":
+        warn(f"this version of Ray listens on all network interfaces ({address}): run it behind a firewall")
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let Ray listen on 127.0.0.1 alone, as it does on macOS and Windows: `_node_ip_address` is no way to ask for it.
+
+    Ray reads the variable when it is imported, here and in every process it starts.
+    """
+    constants, variable = importlib.import_module("ray._private.ray_constants"), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    before = os.environ.get(variable), getattr(constants, "ENABLE_RAY_CLUSTER", None)
+    os.environ[variable], constants.ENABLE_RAY_CLUSTER = "0", False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before[1]  # type: ignore[attr-defined]
+        if before[0] is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before[0]
 
 
 class _RayWorker:

@@ -20,6 +20,7 @@ from support.data_makers import cifar10_c, class_folders, corrupted
 from support.loopback import serving
 
 from neotta.data.downloads import download
+from neotta.data.downloads.fetch import SPARE
 from neotta.data.downloads.published import DATASETS, find
 from neotta.data.downloads.unpack import MARKER, ArchiveError, _check, install, unpack
 from neotta.data.layouts.imagenet import imagenet_wnids
@@ -201,6 +202,32 @@ def test_an_archive_that_grows_too_much_is_refused_before_it_fills_the_disk(tmp_
     assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*")) < 20_000_000
 
 
+@pytest.mark.parametrize("make", [tar, zip_of])
+def test_an_archive_leaves_room_on_the_disk(tmp_path, monkeypatch, make):
+    room = shutil.disk_usage(tmp_path)._replace(free=SPARE + 150_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: room)
+    with pytest.raises(DataError, match="no room on the disk"):
+        unpacked(tmp_path, make([("1", bytes(100_000)), ("2", bytes(200_000))]))
+    written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*"))
+    assert written <= (100_000 if make is tar else 0)  # a zip says at once how much it holds
+
+
+def test_an_archive_of_too_many_files_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("neotta.data.downloads.unpack._MOST_MEMBERS", 10)
+    assert len(unpacked(tmp_path, tar([(str(number), b"") for number in range(10)]))) == 10
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(ArchiveError, match="holds more than 10 files"):
+        unpacked(tmp_path, tar([(str(number), b"") for number in range(11)]))
+
+
+def test_every_published_archive_has_a_checksum():
+    archives = [archive for dataset in DATASETS.values() for archive in dataset.archives.values()]
+    assert len(archives) == 9
+    for archive in archives:
+        kind, _, digest = archive.checksum.partition(":")
+        assert len(bytes.fromhex(digest)) == hashlib.new(kind).digest_size, archive.file
+
+
 def test_a_refused_archive_leaves_no_trace(tmp_path):
     (tmp_path / "x.tar").write_bytes(tar([("set/good", b"1"), ("../evil", b"2")]))
     with pytest.raises(DataError):
@@ -229,7 +256,15 @@ def test_what_somebody_else_put_there_is_not_overwritten(tmp_path):
 
 
 @pytest.fixture
-def server(monkeypatch):
+def unpublished(monkeypatch):
+    """Archives that the tests made: the published checksums are of others."""
+    for name in ("imagenet-r", "imagenet-sketch"):
+        archives = {"all": dataclasses.replace(DATASETS[name].archives["all"], checksum=None)}
+        monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], archives=archives))
+
+
+@pytest.fixture
+def server(monkeypatch, unpublished):
     monkeypatch.setenv("no_proxy", "*")
     with serving({}) as running:
         yield running
@@ -299,6 +334,7 @@ def test_a_mirror_with_other_bytes_is_refused(server, tmp_path):
     assert open_data(tmp_path / "cifar-10").dataset("test").labels.tolist() == [0]
 
 
+@pytest.mark.usefixtures("unpublished")
 def test_an_archive_put_there_by_hand_is_used_and_kept(tmp_path):
     data = tar([("imagenet-r/n01440764/art_0.jpg", b"...")])
     (tmp_path / "imagenet-r.tar").write_bytes(data)
@@ -343,6 +379,7 @@ def test_a_good_archive_is_kept_when_something_else_stands_in_the_way(server, tm
     assert not list(tmp_path.glob("*.bad"))
 
 
+@pytest.mark.usefixtures("unpublished")
 def test_a_bad_archive_put_there_by_hand_is_left_where_it_is(tmp_path):
     (tmp_path / "imagenet-r.tar").write_bytes(b"not an archive" * 1000)
     with pytest.raises(DataError, match=r"cannot be read.*remove it to have it downloaded"):

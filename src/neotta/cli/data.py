@@ -178,6 +178,6 @@ def download(
 
         root = fetch(name, dest, mirror=mirror, parts=part, keep=keep, verify=verify, progress=progress)
     for archive in find(name).choose(part):
-        if archive.checksum is None and f"downloading {archive.file}" in tasks:
-            typer.echo(f"No checksum of {archive.file} is known: only its length was checked.", err=True)
+        if not (verify and archive.checksum) and f"downloading {archive.file}" in tasks:
+            typer.echo(f"{archive.file} was not compared with a checksum: only its length was checked.", err=True)
     typer.echo(f"{name} is in {root}")

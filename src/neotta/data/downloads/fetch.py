@@ -15,6 +15,7 @@ import hashlib
 import http.client
 import json
 import re
+import shutil
 import ssl
 import time
 import urllib.error
@@ -34,6 +35,9 @@ PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 SPEED_WINDOW = 60.0  # seconds
 SLOWEST = 1024  # bytes per second, on average over such a window
+
+SPARE = 512 * 2**20
+"""Bytes of the disk that no download and no archive may take, so that everything else can go on."""
 
 _BLOCK = 1 << 20
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}  # statuses that may be better next time
@@ -169,6 +173,8 @@ def _copy(response: Any, part: Path, have: int, total: int | None, progress: Pro
                 raise _Broken(str(error) or type(error).__name__) from error
             if not block:
                 break
+            if total is None and shutil.disk_usage(part.parent).free < SPARE:
+                raise DataError(f"the server does not say how long its file is, and the disk is full at {done:,} bytes")
             try:
                 file.write(block)
             except OSError as error:

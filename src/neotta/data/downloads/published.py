@@ -15,7 +15,7 @@ class Archive:
     Attributes:
         file: Its name, on a mirror and on disk.
         url: Its address.
-        checksum: `"md5:..."` or `"sha256:..."`; None where none is known: then only the length is checked.
+        checksum: `"md5:..."` or `"sha256:..."`, of its publisher or of TensorFlow Datasets; None if none is known.
     """
 
     file: str
@@ -62,10 +62,15 @@ _IMAGENET_C = {
 }
 _IN_ONE_PIECE = {
     "cifar10-c": _zenodo(2535967, "CIFAR-10-C.tar", "56bf5dcef84df0e2308c6dcbcbbd8499"),
-    "imagenet-r": Archive("imagenet-r.tar", "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar"),
+    "imagenet-r": Archive(
+        "imagenet-r.tar",
+        "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
+        "sha256:18c6bf493b39a0d975d48e587437f562caab9c52ae6327dcfa9dd8eb54aa1b52",
+    ),
     "imagenet-sketch": Archive(  # the authors' file, without the page that asks for a click
         "ImageNet-Sketch.zip",
         "https://drive.usercontent.google.com/download?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download&confirm=t",
+        "sha256:4d3ce6b82a7c48aabf14aeac105eb533e75707f152cc858f55bfc022031a72ed",
     ),
     "cifar-10": Archive(
         "cifar-10-binary.tar.gz",

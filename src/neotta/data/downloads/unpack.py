@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, Literal, cast
 
 from neotta._files import atomic
-from neotta.data.downloads.fetch import Progress
+from neotta.data.downloads.fetch import SPARE, Progress
 from neotta.errors import DataError
 
 MARKER = ".neotta-download.json"
@@ -30,6 +30,7 @@ class ArchiveError(DataError):
 
 LARGEST_RATIO = 200  # archives of images hardly shrink; one that grows more is refused
 _FREE = 1000 * 2**20  # bytes that an archive may take whatever its ratio
+_MOST_MEMBERS = 5_000_000  # the largest dataset here has 3.75 million
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip, and of an empty one
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
@@ -123,12 +124,14 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
             raw.seek(0)
             allowed = max(total * LARGEST_RATIO, _FREE)
             unpacked = 0
-            for size in members(raw, folder):
+            for number, size in enumerate(members(raw, folder)):
                 unpacked += size
                 if unpacked > allowed:
                     raise ArchiveError(
                         f"archive {str(archive)!r} is refused: {total:,} bytes would become more than {allowed:,}"
                     )
+                if number >= _MOST_MEMBERS:
+                    raise ArchiveError(f"archive {str(archive)!r} is refused: it holds more than {number:,} files")
                 if progress is not None:
                     progress("unpacking", raw.tell(), total)
     except DataError:
@@ -162,6 +165,7 @@ def _as_new(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
 def _unzip(raw: IO[bytes], folder: Path) -> Iterator[int]:
     """Unpack member by member; report the size of each before it is written."""
     with zipfile.ZipFile(raw) as archive:
+        _check_room("all files", sum(member.file_size for member in archive.infolist()), folder)
         for member in archive.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
             _check(member.filename, member.file_size, kind in (0, stat.S_IFREG, stat.S_IFDIR), folder)
@@ -177,8 +181,14 @@ def _check(name: str, size: int, plain: bool, folder: Path) -> None:
     drive = PureWindowsPath(str(path)).drive
     if path.is_absolute() or ".." in path.parts or drive or "\\" in name or "\0" in name:
         raise ArchiveError(f"archive is refused: its member {name!r} would be written outside the folder")
-    if size > shutil.disk_usage(folder).free:
-        raise DataError(f"no room on the disk for {name!r} of {size:,} bytes")
+    _check_room(repr(name), size, folder)
+
+
+def _check_room(what: str, size: int, folder: Path) -> None:
+    """Refuse what would fill the disk, before anything of it is written."""
+    free = shutil.disk_usage(folder).free - SPARE
+    if size > free:
+        raise DataError(f"no room on the disk for {what} of {size:,} bytes: {max(free, 0):,} bytes can be used")
 
 
 def _check_end(tar: tarfile.TarFile) -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 from support.deploy_models import LABELS, PREPROCESS, hf_vit, network, started, timm_vit
 
 import neotta
+from neotta.data import digits
 from neotta.deploy import LogitRecenter, OnnxClassifier, export
 from neotta.errors import (
     AlreadyAdaptedError,
@@ -428,6 +429,23 @@ def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, 
     neotta.adapt(model)
     for images in ragged():
         np.testing.assert_allclose(recenter.recenter(plain.predict(images.numpy())), answer(model, images), atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["folded", "adaptive"])
+def test_a_file_that_was_quantized_still_runs_and_adapts(tmp_path, form):
+    from onnxruntime.quantization import quantize_dynamic
+
+    loaded = neotta.load_model("digits")  # trained: quantizing a random network changes its answers
+    neotta.adapt(loaded.model, "neo")
+    export(loaded, tmp_path / "whole.onnx", form=form, verify=False)
+    quantize_dynamic(tmp_path / "whole.onnx", tmp_path / "small.onnx")
+    assert (tmp_path / "small.onnx").stat().st_size < 0.8 * (tmp_path / "whole.onnx").stat().st_size
+    whole, small = (OnnxClassifier(tmp_path / name) for name in ("whole.onnx", "small.onnx"))
+    assert (small.form, small.labels, small.preprocess) == (whole.form, whole.labels, whole.preprocess)
+    pictures = np.split((digits().images[:200] * 0.5 + 80).astype(np.uint8), 4)
+    same = [np.array(whole.classify(batch)) == np.array(small.classify(batch)) for batch in pictures]
+    assert np.mean(same) > 0.95
+    assert small.count == whole.count == (0 if form == "folded" else 200)
 
 
 def test_what_is_adapted_already_is_not_recentered_again(files):

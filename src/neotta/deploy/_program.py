@@ -69,7 +69,16 @@ def program(
     # The exporter does not prevent inner values, for example a mean, from having the name of an input or output.
     _rename(proto.graph, {name: f"{name}_inside" for name in (*ins, *outs)})
     _rename(proto.graph, {_MARK + name: name for name in (*ins, *outs)})
+    _forget_shapes_of_weights(proto.graph)
     return proto
+
+
+def _forget_shapes_of_weights(graph: GraphProto) -> None:
+    """Remove the second description of each weight: tools that transpose a weight, as quantizers do, leave it stale."""
+    weights = {tensor.name for tensor in graph.initializer}
+    kept = [value for value in graph.value_info if value.name not in weights]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
 
 
 def _rename(graph: GraphProto, names: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ Rows are in order of arrival. `total` sums over the rows of each stream, `spread
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,38 @@ import numpy as np
 from neotta.neo.moments import namespace
 
 
-class SoleStream:
+class _InTurns:
+    """Goes through the rows of each stream in order, all streams side by side."""
+
+    def turns(self, like: Any) -> list[tuple[Any, Any]]:
+        """The first row of each stream, then the second of each, and so on: (rows, streams), to index `like`."""
+        raise NotImplementedError
+
+    def sequence(self, turn: Callable[..., Any], state: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
+        """Update a state row by row.
+
+        Args:
+            turn: Maps the state of some streams, one row of each and its weight to their new state, a new row and a
+                number.
+            state: Named tuple of arrays, (K, ...).
+            rows: (N, C).
+            weights: (N,).
+
+        Returns:
+            The state afterwards, the new rows (N, C) and the numbers (N,).
+        """
+        xp = namespace(rows)
+        state = type(state)(*(column * 1.0 for column in state))
+        vectors, numbers = xp.empty_like(rows), xp.empty_like(weights)
+        for places, streams in self.turns(weights):
+            mine = type(state)(*(column[streams] for column in state))
+            after, vectors[places], numbers[places] = turn(mine, rows[places], weights[places])
+            for column, values in zip(state, after, strict=True):
+                column[streams] = values
+        return state, vectors, numbers
+
+
+class SoleStream(_InTurns):
     """All rows belong to one stream, whose state has a leading dimension of 1."""
 
     alone = False
@@ -54,7 +85,7 @@ def _latest(counts: Any) -> Any:
     return np.maximum.accumulate(marked) if xp is np else marked.cummax(0).values
 
 
-class EachItsOwn:
+class EachItsOwn(_InTurns):
     """Every row belongs to a different stream."""
 
     alone = True
@@ -80,7 +111,7 @@ class EachItsOwn:
         return [(slice(None), slice(None))]
 
 
-class ManyStreams:
+class ManyStreams(_InTurns):
     """Rows belong to several streams.
 
     Args:

@@ -9,6 +9,7 @@ for W c. Everything is for a table of streams, (K, ...), of NumPy arrays or torc
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from neotta.neo.label_prior import START, Labels, expected, observed
@@ -78,8 +79,8 @@ class StreamGroups(Groups, Protocol):
     def last(self, rows: Any, counts: Any, stored: Any) -> Any:
         """The last row of each stream that counts, (K, C), or the stored one, (K, C)."""
 
-    def turns(self, like: Any) -> list[tuple[Any, Any]]:
-        """The first row of each stream, then the second of each, and so on: (rows, streams) to index `like`."""
+    def sequence(self, turn: Callable[..., Any], state: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
+        """Update a state, (K, ...), by the rows (N, C) of each stream in order; see `groups`."""
 
 
 def softmax(logits: Any) -> Any:
@@ -220,17 +221,12 @@ def _sequence(
     Returns:
         The labels afterwards, the log prior of each sample (N, C), and the probability of a fresh draw (N,).
     """
-    xp = namespace(likelihood)
-    labels = Labels(*(column * 1.0 for column in labels))
-    log_prior, fresh = xp.empty_like(likelihood), xp.empty_like(weights)
-    for rows, streams in groups.turns(weights):
-        mine = Labels(*(column[streams] for column in labels))
-        mix, chain, log_prior[rows] = expected(mine, stay)
-        fresh[rows] = 1 - mine.sticky * stay
-        after = observed(mine, likelihood[rows], weights[rows], mix, chain)
-        for column, values in zip(labels, after, strict=True):
-            column[streams] = values
-    return labels, log_prior, fresh
+
+    def turn(mine: Labels, sample: Any, weight: Any) -> tuple[Labels, Any, Any]:
+        mix, chain, log_prior = expected(mine, stay)
+        return observed(mine, sample, weight, mix, chain), log_prior, 1 - mine.sticky * stay
+
+    return groups.sequence(turn, labels, likelihood, weights)
 
 
 def _updated(

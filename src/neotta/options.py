@@ -32,7 +32,7 @@ class Options(BaseModel):
     """Base class of the options of a method.
 
     A subclass declares each option as `Field(default, description=...)`; `neotta methods NAME` shows the description.
-    Defaults are those of the NEO paper; `presets` lists what other presets change.
+    Defaults are those of the NEO paper, unless they do harm; `presets` lists what the presets change.
     """
 
     model_config = ConfigDict(
@@ -42,16 +42,16 @@ class Options(BaseModel):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @classmethod
-    def make(cls: type[Self], method: str, given: Mapping[str, Any], preset: str = "paper") -> Self:
-        """Validate options given on top of a preset.
+    def make(cls: type[Self], method: str, given: Mapping[str, Any], preset: str | None = None) -> Self:
+        """Validate options given on top of a preset, or of the defaults.
 
         Raises:
             OptionError: An option is unknown, of the wrong type, or out of range, or the preset is unknown.
         """
         known = list(dict.fromkeys([*EVERYWHERE, *cls.presets]))
-        if preset not in known:
+        if preset is not None and preset not in known:
             raise OptionError(f"method {method!r} has no preset {preset!r}: it has {', '.join(known)}")
-        given = {**cls.presets.get(preset, {}), **given}
+        given = {**cls.presets.get(preset or "", {}), **given}
         try:
             return cls.model_validate(given)
         except ValidationError as error:

@@ -143,9 +143,9 @@ def _options():
 
 
 def other_value(method, name):
-    """A value of an option that is allowed and not the default."""
+    """A value of an option that is allowed and not that of the paper, which runs have by default."""
     kind = registry.find(method).Options
-    default = kind.model_fields[name].default
+    default = kind.presets.get("paper", {}).get(name, kind.model_fields[name].default)
     for value in [*words(kind.model_fields[name].annotation), True, False, 0.25, 0.75, 3, 1e-3, (0.5, 0.6)]:
         try:
             made = getattr(kind.make(method, {name: value}), name)

@@ -449,6 +449,7 @@ def test_what_is_no_model(tmp_path):
             use(None, tmp_path / "s")
 
 
+@pytest.mark.filterwarnings("ignore:neo-bn normalises with the statistics of")
 def test_every_variant_is_wired(images):
     import timm
 
@@ -460,7 +461,7 @@ def test_every_variant_is_wired(images):
         ("neo-continual", {"alpha": 0.5}),
         ("neo-mse", {}),
         ("neo-bn", {}),
-        ("neo-bn", {"statistics": "ema"}),
+        ("neo-bn", {"statistics": "batch"}),
     ):
         expected = neotta.create(method, model, **options)(images)
         got = answer(neotta.adapt(model, method, **options), images)
@@ -494,7 +495,7 @@ def test_neo_bn_moves_freezes_folds_and_restores(images):
     assert torch.equal(answer(model, images), plain)
     answer(model, images)
     assert torch.equal(answer(neotta.restore(neotta.fold(model)), images), plain)
-    neotta.adapt(model, "neo-bn")
+    neotta.adapt(model, "neo-bn", statistics="batch")
     with pytest.raises(UnsupportedModelError, match="statistics='ema'"):
         neotta.fold(model)
 
@@ -520,6 +521,7 @@ def conv_net():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:neo-bn normalises with the statistics of")
 @pytest.mark.parametrize("statistics", ["batch", "ema"])
 def test_neo_bn_is_compiled_and_pickled(images, statistics):
     torch._dynamo.reset()
@@ -532,6 +534,37 @@ def test_neo_bn_is_compiled_and_pickled(images, statistics):
     assert type(copied[1]) is type(twin[1])
     assert torch.equal(answer(copied, images), answer(twin, images))
     assert torch.equal(answer(neotta.restore(copied), images), answer(conv_net(), images))
+
+
+def test_moving_statistics_depend_on_the_images_not_on_how_they_are_batched():
+    from neotta.neo.norms import adaptive_norm
+
+    layer = nn.BatchNorm2d(2).eval()
+    still = torch.randn(64, 2, 4, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
+    all_at_once, one_by_one = adaptive_norm(layer, "ema", 0.5), adaptive_norm(layer, "ema", 0.5)
+    for _ in range(6):
+        all_at_once(still)
+        for image in still:
+            one_by_one(image[None])
+    wanted = {"ema_running_mean": still.mean((0, 2, 3)), "ema_running_var": still.var((0, 2, 3), unbiased=False)}
+    for name, value in wanted.items():
+        torch.testing.assert_close(all_at_once.moving()[name], value, rtol=1e-4, atol=1e-4)
+        # An average over 23 images in place of 64 of them; the variance between images is not lost.
+        torch.testing.assert_close(one_by_one.moving()[name], value, rtol=0.15, atol=0.15)
+    assert torch.equal(layer.running_mean, torch.zeros(2))
+
+
+def test_small_batches_warn_once_if_their_own_statistics_are_used(images):
+    model = neotta.adapt(conv_net(), "neo-bn", statistics="batch")
+    with pytest.warns(RuntimeWarning, match="statistics of 6 images: below 16 this costs accuracy.*statistics='ema'"):
+        answer(model, images)
+    answer(model, images)
+    answer(neotta.adapt(conv_net(), "neo-bn"), images[:1])
+
+
+def test_the_paper_preset_keeps_the_statistics_of_the_batch():
+    assert neotta.create("neo-bn", conv_net(), preset="paper").options.statistics == "batch"
+    assert neotta.create("neo-bn", conv_net()).options.statistics == "ema"
 
 
 def test_moving_statistics_do_not_move_to_nan(images):

@@ -16,7 +16,7 @@ from neotta.adapters.declaration import Declaration
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap
-from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers
+from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.variants import VARIANTS
 from neotta.options import Options
 
@@ -109,16 +109,15 @@ class NEOBN(Recentering):
 
     def _start(self) -> None:
         super()._start()
-        layers = norm_layers(self.model)
-        if not layers:
+        options = self.options.given()
+        self._norms: dict[str, AdaptiveNorm] = adaptive_norms(self.model, options["statistics"], options["momentum"])
+        if not self._norms:
             raise UnsupportedModelError(
                 f"neo-bn needs BatchNorm layers, and {type(self.model).__name__} has none: use 'neo'"
             )
-        options = self.options.given()
-        self._norms: dict[str, AdaptiveNorm] = {
-            name: adaptive_norm(layer, options["statistics"], options["momentum"]) for name, layer in layers
-        }
-        self._swap = ModuleSwap(self.model, {layer: self._norms[name] for name, layer in layers})
+        self._swap = ModuleSwap(
+            self.model, {self.model.get_submodule(name): norm for name, norm in self._norms.items()}
+        )
 
     def _adapt(self, images: Tensor) -> Tensor:
         return self._answer(self.embed(images, adapt=True), adapt=True)

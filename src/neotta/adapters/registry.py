@@ -118,7 +118,7 @@ def create(
     method: str | Sequence[str],
     model: nn.Module,
     *,
-    preset: str = "paper",
+    preset: str | None = None,
     classes: Classes | None = None,
     head: str | None = None,
     example: Tensor | None = None,
@@ -132,7 +132,8 @@ def create(
             second reads the re-centered ones.
         model: A classifier. It is used, never changed for longer than a call.
         preset: `"paper"` for the options of the NEO paper, `"original"` for those of the method's own publication;
-            where nothing differs, they are the same. Some methods have more, see `neotta methods NAME`.
+            some methods have more, see `neotta methods NAME`. The defaults are the paper's, except where those do harm
+            (`neo-bn`).
         classes: Keep only these classes (indices, or a mask over all) before anything else happens.
         head: The name of the linear head, if it cannot be found.
         example: A batch of images to run the model with, if that is what it takes to find the head.

@@ -52,6 +52,7 @@ def _describe(kind: Any, console: Console) -> None:
     from rich.text import Text
 
     from neotta.cli.option_help import changes, default, takes
+    from neotta.options import EVERYWHERE
 
     console.print(f"{kind.title}: {inspect.cleandoc(kind.__doc__ or '')}\n\n{kind.paper}\n")
     console.print(f"Needs: {', '.join(_needs(kind.declaration))}\n")
@@ -63,7 +64,7 @@ def _describe(kind: Any, console: Console) -> None:
         for line in (f"{takes(field)} ({given})", field.description):
             if line:
                 console.print(Padding(Text(line), (0, 0, 0, 4), expand=False))
-    presets = [title for title in kind.Options.presets if title != "original"]
+    presets = [title for title in kind.Options.presets if title not in EVERYWHERE]
     if presets:
         console.print(f'\nPresets: "paper" (the default), "original", {", ".join(map(_quoted, presets))}')
 

@@ -15,7 +15,7 @@ from neotta.neo.fold import undo_adapt
 from neotta.neo.head import NEOHead
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
-from neotta.neo.norms import AdaptiveNorm, adaptive_norm, norm_layers
+from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_cache import record_type
@@ -135,9 +135,9 @@ def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.
 
 def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:
     given = options.given()
-    layers = norm_layers(model)
-    if not layers:
+    norms = adaptive_norms(model, given["statistics"], given["momentum"])
+    if not norms:
         raise UnsupportedModelError(
             f"neo-bn needs BatchNorm layers, and {type(model).__name__} has none: use neotta.adapt(model, 'neo')"
         )
-    return {layer: adaptive_norm(layer, given["statistics"], given["momentum"]) for _, layer in layers}
+    return {model.get_submodule(name): norm for name, norm in norms.items()}

@@ -7,19 +7,27 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neotta._warning import warn
 
 Statistics = Literal["batch", "ema"]
 
+UNIT = 16  # images that have the weight `momentum` in a moving average
+SMALL_BATCH = 16  # below so many images their own statistics were measured to cost accuracy on clean data
+
 
 class AdaptiveNorm(_BatchNorm):
     """A BatchNorm layer that normalises with the current batch, or with a moving average of batches.
 
     It shares the learned scale and shift, and the stored statistics, with the layer it replaces; the latter stay in the
-    `state_dict` but are neither used nor changed. `"ema"` starts at the stored statistics and moves while `adapting`. A
-    batch with a single value per channel is normalised with the stored statistics, with one warning.
+    `state_dict` but are neither used nor changed.
+
+    `"ema"` starts at the stored statistics and moves while `adapting`: 16 images have the weight `momentum`, however
+    they are split into batches, and the variance includes that between batches, so that batches of one work. `"batch"`
+    needs large batches: the first small one warns. A batch with a single value per channel is normalised with the
+    stored statistics, with one warning.
 
     Create it with `adaptive_norm`: its class derives from the layer's own, so that layers which do more than normalise
     (timm's norm + activation) still do so.
@@ -28,6 +36,7 @@ class AdaptiveNorm(_BatchNorm):
     statistics: Statistics
     momentum_: float
     adapting: bool
+    warns: bool
     _fallback: bool
     _warned: bool
 
@@ -54,17 +63,29 @@ class AdaptiveNorm(_BatchNorm):
                 self._move(input.detach())
         elif values <= 1:
             return self._stored(input)
+        elif self.warns and not is_compiling() and 0 < input.shape[0] < SMALL_BATCH:
+            self.warns = False
+            warn(
+                f"neo-bn normalises with the statistics of {input.shape[0]} images: below {SMALL_BATCH} this costs "
+                "accuracy; use larger batches, or the moving average, statistics='ema'"
+            )
         return super().forward(input)
 
     @torch.no_grad()
     def _move(self, input: Tensor) -> None:
         dims = [0, *range(2, input.dim())]
         variance, mean = torch.var_mean(input.float() if input.dtype.itemsize < 4 else input, dims, unbiased=False)
-        for name, new in (("ema_running_mean", mean), ("ema_running_var", variance)):
-            kept = self._buffers[name]
-            if kept is not None:  # without branching in Python, so that the layer can be compiled
-                moved = torch.lerp(kept, new.to(kept.dtype), self.momentum_)
-                kept.copy_(torch.where(torch.isfinite(new).all(), moved, kept))
+        old_mean, old_variance = self._buffers["ema_running_mean"], self._buffers["ema_running_var"]
+        if old_mean is None or old_variance is None:
+            return
+        share = 1 - (1 - self.momentum_) ** (input.shape[0] / UNIT)
+        mean, variance = mean.to(old_mean.dtype), variance.to(old_variance.dtype)
+        step = mean - old_mean
+        moved = torch.lerp(old_variance, variance, share) + share * (1 - share) * step**2  # of both together
+        finite = torch.isfinite(step).all() & torch.isfinite(variance).all()
+        # Without branching in Python, so that the layer can be compiled.
+        old_mean.copy_(torch.where(finite, old_mean + share * step, old_mean))
+        old_variance.copy_(torch.where(finite, moved, old_variance))
 
     def _stored(self, input: Tensor) -> Tensor:
         if input.numel() and not self._warned:
@@ -93,11 +114,20 @@ class AdaptiveNorm(_BatchNorm):
         return {name: buffer for name, buffer in self.named_buffers() if name.startswith("ema_")}
 
 
-def adaptive_norm(layer: _BatchNorm, statistics: Statistics = "batch", momentum: float = 0.1) -> AdaptiveNorm:
+def adaptive_norms(model: nn.Module, statistics: Statistics, momentum: float) -> dict[str, AdaptiveNorm]:
+    """Create the replacements of all BatchNorm layers of a model, by name; the first one warns of small batches."""
+    layers = norm_layers(model)
+    return {
+        name: adaptive_norm(layer, statistics, momentum, warns=place == 0) for place, (name, layer) in enumerate(layers)
+    }
+
+
+def adaptive_norm(
+    layer: _BatchNorm, statistics: Statistics = "batch", momentum: float = 0.1, *, warns: bool = False
+) -> AdaptiveNorm:
     """Create the replacement of a BatchNorm layer; it shares the layer's parameters, buffers and hooks."""
-    new: AdaptiveNorm = stand_in(
-        layer, AdaptiveNorm, statistics=statistics, momentum_=momentum, adapting=True, _fallback=False, _warned=False
-    )
+    own = {"statistics": statistics, "momentum_": momentum, "warns": warns}
+    new: AdaptiveNorm = stand_in(layer, AdaptiveNorm, **own, adapting=True, _fallback=False, _warned=False)
     if statistics == "ema":
         with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
             for name in ("running_mean", "running_var"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,12 +32,14 @@ class NEOContinualOptions(Options):
 class NEOBNOptions(NEOOptions):
     """Options of NEO-BN."""
 
+    presets: ClassVar = {"paper": {"statistics": "batch"}, "original": {"statistics": "batch"}}
+
     statistics: Literal["batch", "ema"] = Field(
-        "batch",
-        description='"batch" normalises with the current batch, "ema" with a moving average that starts at the stored '
-        "statistics.",
+        "ema",
+        description='"ema" normalises with a moving average that starts at the stored statistics, "batch" with the '
+        "current batch, which must be large.",
     )
-    momentum: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in the moving average.")
+    momentum: float = Field(0.05, ge=0, le=1, description="Weight of 16 images in the moving average.")
 
 
 class NEOStreamOptions(Options):

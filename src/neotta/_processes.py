@@ -33,11 +33,23 @@ class Terminated(KeyboardInterrupt):
     """This process received SIGTERM."""
 
 
+def interrupt_code(interrupt: BaseException) -> int:
+    """The exit code after Ctrl-C, or after SIGTERM."""
+    return 143 if isinstance(interrupt, Terminated) else 130
+
+
 @contextmanager
 def terminations_raised() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM in this block (main thread only), so that resources are closed."""
+    """Raise `Terminated` on SIGTERM in this block, so that files are closed and temporary folders removed.
+
+    Only in the main thread, which gets the signals; in others nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would stop the cleaning up
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, stop)

@@ -58,6 +58,30 @@ def test_an_interrupted_run_continues(run, tmp_path, interruptible):
     assert len(path.read_text().splitlines()) == len(Records(path).read()) == 18
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_a_run_that_is_terminated_removes_its_temporary_folders(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    words = [*SMALL, "--methods", "none,neo,tent", "--seeds", "30", "--jobs", "2"]
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "tmp").glob("neotta-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "")
+    assert "interrupted: what is done is in results.jsonl" in out
+    assert list((tmp_path / "tmp").glob("neotta-*")) == []
+
+
 FAILING = """
 from neotta.adapters.none import NoAdapt
 

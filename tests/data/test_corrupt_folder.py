@@ -288,10 +288,9 @@ def started(src, dst):
     """The command as a process with two workers, that has begun to write."""
     for number in range(16):
         Pillow.new("RGB", (80, 80), (number, 100, 200)).save(src / f"more{number}.png")
-    code = "import typer; from neotta.cli.corrupt import corrupt; typer.run(corrupt)"
     arguments = [str(src), str(dst), "--all", "--preset", "cifar", "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-m", "neotta", "corrupt", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

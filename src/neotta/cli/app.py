@@ -10,6 +10,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from neotta._processes import interrupt_code, terminations_raised
 from neotta._version import __version__
 from neotta._words import printable
 from neotta.cli.bench import bench
@@ -67,7 +68,8 @@ def run_app() -> None:
     """Run the command line; mistakes, and what neotta raises on purpose, are shown as one line."""
     warnings.showwarning = _warn
     try:
-        code = app(standalone_mode=False)
+        with terminations_raised():
+            code = app(standalone_mode=False)
         sys.stdout.flush()  # here, where a closed pipe can still be dealt with
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -78,9 +80,9 @@ def run_app() -> None:
     except NeottaError as error:
         typer.echo(f"neotta: {printable(error)}", err=True)
         sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
         typer.echo("neotta: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(interrupt_code(error))
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         sys.exit(1)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from neotta._processes import Terminated, terminations_raised
+from neotta._processes import interrupt_code
 from neotta._words import counted
 from neotta.errors import OptionError
 
@@ -49,7 +49,7 @@ def corrupt(
         raise OptionError(f"say which: --all, --extra or --corruption NAME ({', '.join(CORRUPTIONS)})")
     console = Console()
     try:
-        with terminations_raised(), _progress(console) as progress, warnings.catch_warnings():
+        with _progress(console) as progress, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="image .* is skipped")  # they are listed below
             result = corrupt_folder(
                 src,
@@ -67,7 +67,7 @@ def corrupt(
             )
     except KeyboardInterrupt as interrupt:
         console.print("interrupted; the same command completes the folder")
-        raise typer.Exit(143 if isinstance(interrupt, Terminated) else 130) from None
+        raise typer.Exit(interrupt_code(interrupt)) from None
     for problem in result.unreadable.values():
         console.print(f"skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
     unreadable = counted(len(result.unreadable), "image")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta._processes import interrupt_code
 from neotta.cli import shared_options as shared
 from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, user_cache, words
@@ -236,9 +237,9 @@ def _make(
                 say(console, f"{method} is left out on {setting.title}: {reason}")
         evidence.gather(items)
         sections = [Section(item, item.find(evidence), _command(item.name)) for item in items]
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         say(console, f"interrupted: results so far are in {records}; run the same command again to continue")
-        raise typer.Exit(130) from None
+        raise typer.Exit(interrupt_code(interrupt)) from None
     files = write_files(folder, sections, formats) if set(formats) - {"html"} else []
     page = None
     if "html" in formats:

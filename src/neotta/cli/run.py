@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta._processes import interrupt_code
 from neotta.cli import shared_options as shared
 from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, pairs, user_cache, words
@@ -227,9 +228,9 @@ def _carry_out(
         for record in missing:
             Records(output).append(record)
         show(console, bench, output, summary, report.values(), predictions, left_out_lines(missing))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         say(console, f"interrupted: what is done is in {output}, and the same command continues")
-        raise typer.Exit(130) from None
+        raise typer.Exit(interrupt_code(interrupt)) from None
     summarise(console, output, summary)
     if summary.failed:
         raise typer.Exit(1)

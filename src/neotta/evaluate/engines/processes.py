@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from neotta._processes import begin_worker, interrupts_held, usable_cores
+from neotta._processes import begin_worker, interrupts_held, terminations_raised, usable_cores
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
@@ -33,7 +33,7 @@ def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) ->
         StorageError: The cache cannot be written.
     """
     loaders = usable_cores() // (2 * jobs) if bench.workers is None else bench.workers
-    with tempfile.TemporaryDirectory(prefix="neotta-") as folder:
+    with terminations_raised(), tempfile.TemporaryDirectory(prefix="neotta-") as folder:
         opener = bench.opener(cache=bench.embeddings.saved_in(folder), workers=loaders)
         threads = max(1, torch.get_num_threads() // jobs)
         yield from hand_out(bench, runs, jobs, keep, functools.partial(_ProcessWorker, opener, threads))

@@ -21,6 +21,8 @@ EXTRAS = {
     "ray": "ray",
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
+    **dict.fromkeys(["starlette", "uvicorn", "httptools", "python_multipart"], "serve"),
+    "redis": "redis",
 }
 """The extra that installs each optional package."""
 

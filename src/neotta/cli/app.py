@@ -24,6 +24,7 @@ from neotta.cli.models import models
 from neotta.cli.paper import paper
 from neotta.cli.records import records_app
 from neotta.cli.run import run
+from neotta.cli.serve import serve
 from neotta.errors import NeottaError
 
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
@@ -45,6 +46,7 @@ app.command()(methods)
 app.command()(models)
 app.command()(run)
 app.command()(paper)
+app.command()(serve)
 app.command()(bench)
 app.add_typer(records_app, name="records")
 

@@ -58,6 +58,15 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
         raise HeadNotFoundError(f"{os.fspath(path)!r} has no linear head: {error}") from None
 
 
+def head_of(model: ModelProto, output: str) -> tuple[Array, Array | None]:
+    """The weight and the bias of a loaded model's head, whatever was adapted before.
+
+    Raises:
+        HeadNotFoundError: The logits do not come from a linear layer.
+    """
+    return _Graph(model).head(output)
+
+
 class _Graph:
     """Nodes and constants of a graph by name."""
 

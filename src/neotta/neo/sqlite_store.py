@@ -51,7 +51,11 @@ class SqliteStore:
             self._database = sqlite3.connect(self.folder / FILE, isolation_level=None, check_same_thread=False)
             opened.callback(_close, self._database, self._process)
             self._prepare(owner)
-            weakref.finalize(self, opened.pop_all().close)
+            self._close = weakref.finalize(self, opened.pop_all().close)
+
+    def close(self) -> None:
+        """Close the database, so that another model can open the folder; the store cannot be used any more."""
+        self._close()
 
     def _prepare(self, owner: str) -> None:
         self._database.execute("PRAGMA journal_mode = WAL")

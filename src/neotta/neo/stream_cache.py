@@ -113,11 +113,12 @@ class StreamCache(nn.Module):
         store.write(oldest, _arrays(self._read([self._rows[item] for item in oldest])))
         self._free += [self._rows.pop(item) for item in oldest]
 
-    def flush(self) -> None:
-        """Write the streams in memory to the store."""
+    def flush(self, ids: Iterable[StreamId] | None = None) -> None:
+        """Write the streams in memory to the store, or those of `ids` that are in memory, in one transaction."""
         if self.store is None:
             raise OptionError("these streams have no folder: save them with neotta.save(model, path)")
-        self.store.write(list(self._rows), _arrays(self._read(list(self._rows.values()))))
+        held = list(self._rows) if ids is None else [item for item in ids if item in self._rows]
+        self.store.write(held, _arrays(self._read([self._rows[item] for item in held])))
 
     # ---- rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,10 +149,15 @@ class StreamMemory(Memory):
 
     # ---- all streams
 
-    def flush(self) -> None:
-        """Write the streams in memory to disk, so that another process can later resume them."""
+    def flush(self, ids: Iterable[StreamId] | None = None) -> None:
+        """Write the streams in memory to disk, so that another process can later resume them.
+
+        Args:
+            ids: Only these, if they changed since the last call; the others are on disk already. All are written in one
+                transaction, which is on disk when the call returns.
+        """
         with self._lock:
-            self.cache.flush()
+            self.cache.flush(ids)
 
     def state(self) -> dict[str, Tensor]:
         """Return a copy of all streams, including those on disk, (S, ...) each, and their ids."""

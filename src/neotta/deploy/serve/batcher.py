@@ -1,0 +1,159 @@
+"""Joins the requests of all cameras into batches, in order of arrival, and runs them in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+from neotta.deploy.serve.classifier import Answer, Classifier, Job
+from neotta.deploy.serve.logs import log
+from neotta.deploy.serve.refusal import Refusal
+from neotta.deploy.serve.settings import Limits
+
+Result = TypeVar("Result")
+
+
+class _Waiting(NamedTuple):
+    job: Job
+    answer: asyncio.Future[Answer]
+    since: float
+
+
+class Batcher:
+    """A bounded queue of jobs, and the thread that owns the model.
+
+    A batch starts when it is full, or when its oldest job has waited long enough. Jobs keep their order, so those of
+    one camera do, too. A job whose client has gone is left out, as long as it has not started.
+
+    Args:
+        classifier: What answers a batch.
+        limits: Rows of a batch, waiting time, and length of the queue.
+    """
+
+    def __init__(self, classifier: Classifier, limits: Limits) -> None:
+        self.classifier, self.limits = classifier, limits
+        self.rows = self.batches = 0
+        self._queue: deque[_Waiting] = deque()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="neotta-model")
+        self.closing = False
+        self._seconds_per_row = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to answer; in the event loop."""
+        self._tasks = [asyncio.create_task(self._serve())]
+        if self.classifier.durable:
+            self._tasks.append(asyncio.create_task(self._flush_now_and_then()))
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait."""
+        return len(self._queue)
+
+    async def submit(self, job: Job) -> Answer:
+        """Answer a job with others.
+
+        Raises:
+            Refusal: Too many wait already (429), the server is going down (503), or it took too long (504).
+        """
+        if self.closing:
+            raise Refusal(503, "the server is shutting down: try another one", {"Retry-After": "1"})
+        if len(self._queue) >= self.limits.queue:
+            seconds = max(1, math.ceil(self._seconds_per_row * sum(len(each.job.images) for each in self._queue)))
+            raise Refusal(
+                429, f"{len(self._queue)} requests are waiting already: try again later", {"Retry-After": str(seconds)}
+            )
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(job, answer, time.monotonic()))
+        self._arrived.set()
+        try:
+            return await asyncio.wait_for(answer, self.limits.timeout)
+        except asyncio.TimeoutError:
+            raise Refusal(
+                504, f"no answer within {self.limits.timeout:g} seconds: the server has too much to do"
+            ) from None
+
+    async def call(self, work: Callable[..., Result], *given: Any) -> Result:
+        """Run something in the thread that owns the model, between two batches."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
+
+    async def close(self) -> None:
+        """Answer what was accepted, write what was learnt, and end."""
+        self.closing = True
+        self._arrived.set()
+        if self._tasks:
+            await self._tasks[0]
+            for task in self._tasks[1:]:
+                task.cancel()
+        try:
+            await self.call(self.classifier.flush)
+        finally:
+            self._thread.shutdown()
+
+    async def _serve(self) -> None:
+        while True:
+            while not self._queue:
+                if self.closing:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+            await self._gather()
+            batch = self._next_batch()
+            if batch:
+                await self._run(batch)
+
+    async def _gather(self) -> None:
+        """Wait for more jobs until the batch is full or its oldest job has waited long enough."""
+        until = self._queue[0].since + self.limits.wait
+        while not self.closing and sum(len(each.job.images) for each in self._queue) < self.limits.rows:
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self._arrived.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), left)
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Take jobs from the queue, in order, as many as fit."""
+        batch: list[_Waiting] = []
+        rows = 0
+        while self._queue:
+            if self._queue[0].answer.done():  # its client has gone, or waited too long
+                self._queue.popleft()
+                continue
+            rows += len(self._queue[0].job.images)
+            if batch and rows > self.limits.rows:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+    async def _run(self, batch: list[_Waiting]) -> None:
+        started, rows = time.monotonic(), sum(len(each.job.images) for each in batch)
+        try:
+            answers = await self.call(self.classifier.run, [each.job for each in batch])
+        except Exception as error:
+            for each in batch:
+                if not each.answer.done():
+                    each.answer.set_exception(error)
+            return
+        self.rows, self.batches = self.rows + rows, self.batches + 1
+        taken = (time.monotonic() - started) / max(rows, 1)
+        self._seconds_per_row = 0.9 * self._seconds_per_row + 0.1 * taken if self._seconds_per_row else taken
+        for each, answer in zip(batch, answers, strict=True):
+            if not each.answer.done():
+                each.answer.set_result(answer)
+
+    async def _flush_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self.classifier.durable / 2)  # so that nothing is older than that, even if this waits
+            try:
+                await self.call(self.classifier.flush)
+            except Exception as error:
+                log("error", error=type(error).__name__, message=f"{error} (kept, and tried again)")

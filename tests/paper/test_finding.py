@@ -4,7 +4,7 @@ import pytest
 
 from neotta.evaluate.comparison import Difference
 from neotta.evaluate.metrics import Interval
-from neotta.paper.finding import all_hold, gained, nearly
+from neotta.paper.finding import Finding, all_hold, gained, nearly
 from neotta.paper.results import rank
 
 
@@ -34,6 +34,12 @@ def test_what_holds_nowhere_does_not_hold_in_part():
     assert all_hold(["no", "partly"]) == "partly"
     assert all_hold(["no", "no"]) == "no"
     assert all_hold([]) == "unclear"
+
+
+def test_one_seed_never_holds_in_part():
+    assert Finding(verdicts=["yes", "no"]).holds == "partly"
+    assert Finding(verdicts=["yes", "no"], seeds=1).holds == "unclear"
+    assert Finding(verdicts=["yes"], seeds=1).holds == "yes", "over images, one seed gives a verdict"
 
 
 def test_a_gain_may_have_to_be_of_a_size():

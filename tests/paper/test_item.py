@@ -23,6 +23,16 @@ def test_an_item_is_asked_of_every_subject(evidence):
     assert item(**DECLARED, once=True)(made.show).find(evidence).answer == "On digits, it is."
 
 
+def test_the_seeds_behind_an_item_are_those_of_its_runs(evidence):
+    def show(case):
+        case.say("it is", "partly")
+
+    declared = {**DECLARED, "claim": "It is."}
+    assert item(**declared)(show).find(evidence).holds == "partly"
+    one = item(**declared, runs=lambda setting: [setting.plan("none", seeds=[1])])(show)
+    assert one.find(evidence).holds == "unclear"
+
+
 def test_a_subject_that_cannot_answer_is_passed_over_and_its_reason_noted(evidence):
     def show(case):
         if case.title == "mild":

@@ -1,6 +1,7 @@
 """Studies: what they take, what they fill in, and the plans made from them."""
 
 import pytest
+from PIL import Image
 
 from neotta.data.opening import open_data
 from neotta.errors import OptionError
@@ -96,14 +97,63 @@ def test_published_numbers_are_those_of_the_paper():
     ("model", "data", "found"),
     [
         ("timm:vit_base_patch16_224", "imagenet-c=/data", ("vit-base", "imagenet-c")),
+        ("timm:vit_base_patch16_224.augreg2_in21k_ft_in1k", "ImageNet_C=/data", ("vit-base", "imagenet-c")),
+        ("timm:vit_small_patch16_224", "imagenet-c=/data", ("vit-small", "imagenet-c")),
+        ("timm:vit_base_patch16_224", "imagenet-sketch=/data", ("vit-base", "imagenet-sketch")),
         ("hf:nateraw/vit-base-patch16-224-cifar10", "cifar10-c=/data", ("vit-base", "cifar-10-c")),
-        ("timm:resnet50.tv_in1k", "imagenet-c=/data", ("resnet-50", "imagenet-c")),
+        ("timm:resnet50", "imagenet-c=/data", ("resnet-50", "imagenet-c")),
+        ("timm:vit_base_patch32_224", "imagenet-c=/data", None),
+        ("timm:vit_base_patch8_224", "imagenet-c=/data", None),
+        ("timm:vit_base_patch16_384", "imagenet-c=/data", None),
+        ("timm:vit_base_patch16_clip_224.openai_ft_in1k", "imagenet-c=/data", None),
+        ("timm:vit_base_patch16_224.dino", "imagenet-c=/data", None),
+        ("timm:vit_base_patch16_224.augreg_in21k_ft_in1k", "imagenet-c=/data", None),
+        ("hf:google/vit-base-patch16-224", "imagenet-c=/data", None),
+        ("hf:openai/clip-vit-base-patch16", "imagenet-c=/data", None),
+        ("timm:vit_base_patch16_224", "cifar10-c=/data", None),
+        ("timm:resnet50.tv_in1k", "imagenet-c=/data", None),
+        ("timm:resnet50_clip.openai", "imagenet-c=/data", None),
         ("timm:vit_tiny_patch16_224", "imagenet-c=/data", None),
+        ("timm:vit_base_patch16_224", "imagenet=/data", None),
+        ("timm:vit_base_patch16_224", "/there/is/no/such/folder", None),
         ("digits", "digits", None),
     ],
 )
-def test_the_papers_own_models_are_recognised(model, data, found):
+def test_the_papers_own_models_are_recognised_and_no_others(model, data, found):
     assert published.match(model, data) == found
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"model_options": {"checkpoint": "mine.safetensors"}}, False),
+        ({"model_options": {"pretrained": False}}, False),
+        ({"model_options": {"img_size": 384}}, False),
+        ({"model_options": {"norm_eps": 1e-5}}, False),
+        ({"model_options": {"preprocess": {"mean": (0.485, 0.456, 0.406)}}}, False),
+        ({"severity": 3}, False),
+        ({"model_options": {"pretrained": True}}, True),
+        ({"model_options": {"device": "cpu"}}, True),
+    ],
+)
+def test_other_weights_inputs_and_severities_are_not_the_papers(changed, same):
+    found = published.match("timm:vit_base_patch16_224", "imagenet-c=/data", **changed)
+    assert found == (("vit-base", "imagenet-c") if same else None)
+
+
+def test_the_papers_preprocessing_makes_no_other_model():
+    sketch = "timm:vit_base_patch16_224", "imagenet-sketch=/data"
+    assert published.match(*sketch, {"preprocess": {"resize": 256, "interpolation": "bilinear"}})
+    assert published.match(*sketch, {"preprocess": {"resize": 248}}) is None
+
+
+def test_a_bare_path_to_imagenet_c_is_recognised(tmp_path):
+    for wnid in ("n01440764", "n01443537"):
+        folder = tmp_path / "corrupted images" / "weather" / "fog" / "5" / wnid
+        folder.mkdir(parents=True)
+        Image.new("RGB", (224, 224)).save(folder / "ILSVRC2012_val_00000001.JPEG")
+    found = published.match("timm:vit_base_patch16_224", str(tmp_path / "corrupted images"))
+    assert found == ("vit-base", "imagenet-c")
 
 
 def test_methods_beyond_the_study_are_slow_by_their_kind():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 
@@ -21,6 +23,27 @@ def packed(right, images=None, *, domain="fog/5", seed=1, batch_size=8, pool=Non
     predicted = torch.from_numpy((~right).astype(np.int64))
     result = RunResult(list(ids), [domain] * len(right), PredictionStats(labels, predicted, *[torch.zeros(0)] * 4), 2)
     return pack(result, order, 0, lambda name: _Pool(pool))["answers"]
+
+
+def records_of(right, domains, *, seeds=(1, 2), images=400):
+    """Records of methods that are right on the first images of each domain; every seed has its own images.
+
+    Args:
+        right: By method: the number of right answers in each domain.
+        domains: Their names.
+        seeds: The seeds.
+        images: Number of images of a run.
+    """
+    records = []
+    for (method, counts), seed in itertools.product(right.items(), seeds):
+        for domain, count in zip(domains, counts, strict=True):
+            about = {"key": f"{method} {domain} {seed}", "status": "ok", "model": "m", "data": "d", "weights": "w"}
+            about |= {"method": method, "domain": domain, "domains": [domain], "seed": seed, "samples": images}
+            about |= {"protocol": "online", "batch_size": 8, "count": images, "manifests": [f"{domain} {seed}"]}
+            seen = np.arange(images) + images * seed
+            about["answers"] = packed(np.arange(images) < count, seen, domain=domain, seed=seed)
+            records.append({**about, "metrics": {"top1": 100 * count / images}})
+    return records
 
 
 class _Pool:

@@ -35,6 +35,21 @@ def open_data(
     return source if domains is None else source.only(domains)
 
 
+def layout_of(spec: str | os.PathLike[str]) -> str | None:
+    """The name of the layout that `open_data` would read this with, whether it is named or recognised; None if neither.
+
+    Args:
+        spec: What `open_data` takes.
+    """
+    if spec == BUNDLED:
+        return BUNDLED
+    name, path = _parse(os.fspath(spec))
+    if name is not None:
+        return _by_key().get(_key(name), name)
+    root = Path(path).expanduser()
+    return recognise(root) if root.exists() else None
+
+
 def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
     if spec == BUNDLED and layout in (None, BUNDLED):
         return DataSource(BUNDLED, None, ("test",), digits, tuple("0123456789"))  # type: ignore[arg-type]
@@ -47,11 +62,11 @@ def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
         if not isinstance(source, DataSource):
             raise CodeError(f"the layout {name!r} returned a {type(source).__name__}, not a DataSource")
         return source
-    opener = recognise(root)
-    if opener is None:
+    found = recognise(root)
+    if found is None:
         what = "is empty or holds no images" if root.is_dir() else "is a file, and none with a dataset in it"
         raise DataError(f"{str(root)!r} {what}; layouts known: {', '.join(LAYOUTS)}")
-    source = opener(root)
+    source = LAYOUTS.find(found)(root)
     for note in source.notes:  # who named the layout knows
         warnings.warn(note, stacklevel=3)
     return source

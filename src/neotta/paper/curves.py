@@ -54,8 +54,10 @@ def _series(found: Sequence[tuple[float, Interval]]) -> Series:
     return Series([x for x, _ in found], [each.mean for _, each in found], halves if certain else None)
 
 
-def curve_table(title: str, corner: str, curves: Curves, caption: str, digits: int = 1) -> Table:
-    """Places by methods: means, and differences to no adaptation."""
+def curve_table(
+    title: str, corner: str, curves: Curves, caption: str, digits: int = 1, names: Mapping[float, str] | None = None
+) -> Table:
+    """Places by methods: means, and differences to no adaptation; `names` for places not called by their numbers."""
     metric = METRICS["top1"]._replace(digits=digits)
     found = {label: {point.x: point for point in points} for label, points in curves.items()}
     gaining = [label for label, points in curves.items() if gains_along(points)]
@@ -63,7 +65,7 @@ def curve_table(title: str, corner: str, curves: Curves, caption: str, digits: i
     for x in sorted({x for points in found.values() for x in points}):
         means = [number(found[label][x].mean, metric) if x in found[label] else Entry().text for label in found]
         gains = [number(found[label][x].gain, metric, "+") if x in found[label] else Entry().text for label in gaining]
-        shown[f"{x:g}"] = [*means, *gains]
+        shown[(names or {}).get(x, f"{x:g}")] = [*means, *gains]
     columns = (*curves, *(f"gain of {label}" for label in gaining))
     return Table(title, grids.grid(corner, columns, shown), curve_rows(corner, curves), caption)
 

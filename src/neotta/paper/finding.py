@@ -28,6 +28,8 @@ class Finding:
         notes: What else a reader has to know.
         said: The answers, one sentence for each subject, made from the numbers.
         verdicts: Whether the paper's claim holds, for each subject.
+        seeds: Number of seeds behind it. What seems to hold in part may not with another seed, so with a single one
+            it is unclear.
     """
 
     claimed: bool = True
@@ -36,6 +38,7 @@ class Finding:
     notes: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     verdicts: list[Holds] = field(default_factory=list)
+    seeds: int = 2
 
     def say(self, answer: str, holds: Holds | None = None) -> None:
         """Answer for one subject."""
@@ -50,7 +53,8 @@ class Finding:
     @property
     def holds(self) -> Holds | None:
         """Whether the paper's claim holds here; None if the paper makes no claim."""
-        return all_hold(self.verdicts) if self.claimed else None
+        found = all_hold(self.verdicts) if self.claimed else None
+        return "unclear" if found == "partly" and self.seeds < 2 else found
 
 
 def all_hold(found: Sequence[Holds]) -> Holds:

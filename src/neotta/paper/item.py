@@ -22,7 +22,7 @@ from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Finding, Holds
 from neotta.paper.results import Gaps, Results
 from neotta.paper.study import Setting
-from neotta.paper.tables import Rows, beside, plain
+from neotta.paper.tables import Rows, beside, each_beside, plain
 from neotta.paper.words import file_name
 from neotta.report.charts import Ranking, ranking_chart
 from neotta.report.figures import Draw, Figure
@@ -76,7 +76,7 @@ class Item:
 
     def find(self, evidence: Evidence) -> Finding:
         """Answer the question from what was measured."""
-        finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing), {}
+        finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing, seeds=self._seeds(evidence)), {}
         for setting in evidence.settings[: 1 if self.once else None]:
             try:
                 if len(setting.domains) < self.domains:
@@ -89,6 +89,11 @@ class Item:
         self.conclude(finding, shown)
         finding.notes = list(dict.fromkeys([*finding.notes, *(self.remarks if finding.said else ())]))
         return finding
+
+    def _seeds(self, evidence: Evidence) -> int:
+        """Number of seeds of the runs it needs; of the study, if it needs none."""
+        plans = [plan for setting in evidence.settings for plan in self.plans(setting)]
+        return max((len(plan.seeds) for plan in plans), default=len(evidence.study.seeds))
 
 
 def item(**declared: Any) -> Callable[[Callable[[Case], Any]], Item]:
@@ -182,23 +187,39 @@ class Case:
         """Add a table of text."""
         self.add(Table(f"{self.title}: {heading}", shown, data, caption))
 
-    def curve(self, heading: str, corner: str, curves: Curves, caption: str, digits: int = 1) -> None:
-        """Add a table of means and gains along something."""
-        self.add(curve_table(f"{self.title}: {heading}", corner, curves, caption, digits))
+    def curve(self, heading: str, corner: str, curves: Curves, caption: str, **how: Any) -> None:
+        """Add a table of means and gains along something; `how` is what `curve_table` takes besides."""
+        self.add(curve_table(f"{self.title}: {heading}", corner, curves, caption, **how))
 
     def beside(self, heading: str, printed: Mapping[str, float], measured: Mapping[str, Interval], **how: Any) -> None:
         """Add a table of published and measured numbers; `how` is what `tables.beside` takes."""
         self.add(beside(f"{self.title}: {heading}, published and measured", printed, measured, **how))
 
-    def published_gains(self, printed: tuple[str, str], found: Results, what: str) -> None:
+    def published_values(self, printed: tuple[str, str], found: Results, what: str) -> None:
         """Add what each method gains over no adaptation, in the paper and here.
+
+        Where model and data are those of the published values, their accuracies are set side by side, too, for each
+        corruption.
 
         Args:
             printed: The model and data of the published values.
             found: What was measured.
-            what: What the published values are of.
+            what: What the published values are of, if of another model or other data.
         """
+        subject = self.setting.subject
+        same = published.match(subject.model, subject.data, subject.model_options, subject.severity) == printed
+        what = "the same model and data" if same else what
         table = published.accuracies()[printed]
+        if same:
+            caption = (
+                "Accuracy in %: published / measured (difference), for the same model and data. Measured: "
+                f"{found.extent}. The paper's intervals are in the CSV file."
+            )
+            heading = f"{self.title}: accuracy, published and measured"
+            measured = found.by_corruption
+            if table.keys() - {published.AVERAGE} - measured.keys():  # an average over others would not compare
+                measured.pop(published.AVERAGE, None)
+            self.add(each_beside(heading, table, measured, caption=caption))
         values = table.get(published.AVERAGE) or table["all"]
         gains = {name: value.mean - values["none"].mean for name, value in values.items() if name != "none"}
         caption = f"Points of accuracy, mean over the domains. Published: {what}."

@@ -9,10 +9,12 @@ from typing import Any
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import Block, Comparison, Difference, compare
+from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Metric, Value, gap_of, mean_of
 from neotta.paper.curves import Point
+from neotta.paper.finding import Holds
 from neotta.paper.tables import NOTHING, gap_rows, value_rows
 from neotta.paper.words import listed, some
 from neotta.report import grids
@@ -86,6 +88,12 @@ class Results:
         cells, gaps = self.block.cells, self.block.differences
         means = {label: cell.interval for (where, label), cell in cells.items() if where == domain and cell.values}
         return means, {label: gap.interval for (where, label), gap in gaps.items() if where == domain}
+
+    @property
+    def by_corruption(self) -> dict[str, dict[str, Interval]]:
+        """Means by corruption (or other shifted domain), without its severity, and their average, then by method."""
+        found = {where.partition("/")[0]: self.in_domain(where)[0] for where in self.block.domains if where != CLEAN}
+        return {**found, "average" if len(found) > 1 else "all": self.means}
 
     def value(self, label: str | None, domain: str, seed: int) -> Value | None:
         """What one run measured."""
@@ -209,6 +217,13 @@ def between(mine: PerSeed, theirs: PerSeed, metric: Metric) -> Interval:
 def with_verdict(gaps: Gaps, said: str) -> list[str]:
     """The methods whose difference has this verdict: `helps`, `hurts` or `can't tell`."""
     return [label for label, gap in gaps.items() if gap.verdict == said]
+
+
+def ahead(gaps: Gaps) -> Holds:
+    """Whether a method is the best, by how the others differ from it: unclear while a difference may be chance."""
+    if with_verdict(gaps, "helps"):
+        return "no"
+    return "yes" if gaps and len(with_verdict(gaps, "hurts")) == len(gaps) else "unclear"
 
 
 def rank(gaps: Gaps) -> str:

@@ -197,6 +197,11 @@ class Setting:
         """Whether slow methods get less than the others."""
         return (self.slow_samples, self.slow_seeds) != (self.samples, self.study.seeds)
 
+    @property
+    def left_out_of_all(self) -> list[str]:
+        """The methods that are not run on all images: slow ones, if the study gives them fewer samples than others."""
+        return [method for method in self.methods if method in self.slow and self.slow_samples < self.samples]
+
     def plan(self, *methods: str, clean: bool = False, **given: Any) -> Plan:
         """A plan on this subject with the study's samples and seeds, unless others are given.
 
@@ -244,14 +249,27 @@ class Setting:
         plans = [self.plan(*asked, clean=clean, **{**given, **less})]
         return [*([self.plan(*fast, clean=clean, **given)] if fast else []), *plans]
 
-    def full(self, *methods: str) -> Plan:
-        """A plan on all images of every domain.
+    def full(self, *methods: str) -> list[Plan]:
+        """Plans on all images of every domain.
 
         Args:
-            *methods: By default all; without the slow ones if the study gives them less than the others.
+            *methods: By default all; without the slow ones if the study gives them fewer samples than the others.
         """
-        asked = list(methods) or [m for m in self.methods if not (self.reduced and needs_images(m))]
-        return self.plan(*asked, samples=[-1])
+        asked = list(methods) or [method for method in self.methods if method not in self.left_out_of_all]
+        fast = [method for method in asked if not needs_images(method)]
+        if len(fast) == len(asked) or self.slow_seeds == self.study.seeds:
+            return [self.plan(*asked, samples=[-1])]
+        plans = [self.plan(*asked, samples=[-1], seeds=self.slow_seeds)]
+        return [*([self.plan(*fast, samples=[-1])] if fast else []), *plans]
+
+    def left_out_note(self) -> list[str]:
+        """A note on the methods that are not run on all images, if there are some."""
+        if not self.left_out_of_all:
+            return []
+        return [
+            f"{self.title}: left out, because the study gives slow methods only {self.slow_samples} samples of each "
+            f"domain: {', '.join(self.left_out_of_all)}."
+        ]
 
 
 def needs_images(method: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from neotta.evaluate.comparison import METRICS, Block
 from neotta.evaluate.metrics import Interval
+from neotta.paper.published import Value
 from neotta.report import grids
 from neotta.report.grids import Entry, Table, number
 
@@ -83,6 +84,42 @@ def beside(
         row = {f"measured_{key}": value for key, value in plain(mine).items()}
         data.append({corner: name, "published": known(printed), **row, "difference": known(gap)})
     return Table(title, grids.grid(corner, ("published", "measured", "difference"), shown), data, caption)
+
+
+def each_beside(
+    title: str,
+    published: Mapping[str, Mapping[str, Value]],
+    measured: Mapping[str, Mapping[str, Interval]],
+    *,
+    corner: str = "domain",
+    caption: str = "",
+) -> Table:
+    """Published and measured numbers by row and method, with their difference: `57.0 / 57.4 (+0.4)`.
+
+    Args:
+        title: Of the table.
+        published: Printed numbers by row, then by method.
+        measured: Measured ones by row, then by method; only rows and methods that are in both are shown.
+        corner: What the rows are.
+        caption: How to read it.
+    """
+    rows = {row: {name: value for name, value in published[row].items() if name in measured[row]}
+            for row in published if row in measured}  # fmt: skip
+    methods = list(dict.fromkeys(name for values in rows.values() for name in values))
+    shown: dict[str, list[str]] = {}
+    data: Rows = []
+    for row, values in rows.items():
+        shown[row] = []
+        for name in methods:
+            printed, half = values.get(name, (math.nan, None))
+            mine = measured[row].get(name, NOTHING)
+            gap = mine.mean - printed
+            both = f"{_text(printed, 1, '')} / {_text(mine.mean, 1, '')}"
+            shown[row].append(Entry().text if math.isnan(gap) else f"{both} ({_text(gap, 1, '+')})")
+            about = {f"measured_{key}": value for key, value in plain(mine).items()}
+            about = {"published": known(printed), "published_half_width": half, **about, "difference": known(gap)}
+            data.append({corner: row, "method": name, **about})
+    return Table(title, grids.grid(corner, methods, shown), data, caption)
 
 
 def _text(value: float, digits: int, sign: str) -> str:

@@ -44,6 +44,7 @@ class Panel(NamedTuple):
         y: Label of the vertical axis.
         title: Of the panel.
         ticks: What the horizontal axis names.
+        names: What to call ticks, if not by their numbers.
         doubling: Whether these ticks double, so that the axis is logarithmic.
         zero: Draw a line at zero.
     """
@@ -53,6 +54,7 @@ class Panel(NamedTuple):
     y: str = ""
     title: str = ""
     ticks: Sequence[float] = ()
+    names: Mapping[float, str] = {}
     doubling: bool = True
     zero: bool = False
 
@@ -74,7 +76,7 @@ def line_chart(*panels: Panel, stacked: bool = False) -> Draw:
             if panel.ticks and panel.doubling:
                 axes.set_xscale("log", base=2)
             if panel.ticks:
-                axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
+                axes.set_xticks(panel.ticks, [panel.names.get(tick, f"{tick:g}") for tick in panel.ticks])
                 axes.minorticks_off()
         legend(canvas, every[0])
 

@@ -1,12 +1,17 @@
 """Figure 6: the centroid of one domain on another."""
 
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
+from support.answered import packed
 from support.digits_by_hand import accuracy, embeddings, permutation
 
+from neotta.evaluate.metrics import Interval
 from neotta.paper.catalog import chosen
 from neotta.paper.items import cross_domain
+from neotta.paper.results import Results
 from neotta.paper.words import family, short_names
 
 DOMAINS = ("fog/5", "contrast/5")
@@ -60,20 +65,40 @@ def test_names_of_axes_fit_a_figure_of_two_domains(found):
             assert 0 <= box.y0 < box.y1 <= canvas.bbox.height
 
 
-def test_the_claim_compares_sources_on_the_same_targets():
-    noises, other = ("gaussian_noise/5", "shot_noise/5"), "fog/5"
-    domains = [*noises, other]
+NOISES, OTHER = ("gaussian_noise/5", "shot_noise/5"), "fog/5"
 
-    def matrix(alike, foreign):
-        """What noises get from each other and from fog; on fog itself everything is splendid."""
+
+def test_the_claim_follows_the_intervals():
+    def cosines(alike, foreign):
+        """Of the centroids of noises with each other and with fog; on fog itself everything is splendid."""
+        domains = [*NOISES, OTHER]
         found = {(source, target): foreign for source in domains for target in domains}
-        found |= {(source, target): alike for source in noises for target in noises}
-        found |= {(source, other): 99.0 for source in domains}
-        return found
+        found |= {(source, target): alike for source in NOISES for target in NOISES}
+        return found | {(source, OTHER): 99.0 for source in domains}
 
-    assert cross_domain._holds(matrix(3.0, 1.0), matrix(0.9, 0.1)) == "yes"
-    assert cross_domain._holds(matrix(3.0, 1.0), matrix(0.1, 0.9)) == "partly"
-    assert cross_domain._holds(matrix(-3.0, -1.0), matrix(0.1, 0.9)) == "no"
+    more, less, maybe = (Interval(mean, 1.0, 1) for mean in (3.0, -3.0, 0.5))
+    assert cross_domain._holds(more, more, cosines(0.9, 0.1)) == "yes"
+    assert cross_domain._holds(more, more, cosines(0.1, 0.9)) == "partly"
+    assert cross_domain._holds(more, maybe, cosines(0.9, 0.1)) == "unclear"
+    assert cross_domain._holds(less, less, cosines(0.1, 0.9)) == "no"
+
+
+def test_sources_are_compared_on_the_same_targets_image_by_image():
+    images = 400
+    right = {"none": 100, "alike": 160, "foreign": 120}  # of the images of a noise; on fog all are right
+    records = []
+    for source, target, method in itertools.product([*NOISES, OTHER], [*NOISES, OTHER], ["none", "neo"]):
+        kind = "none" if method == "none" else "alike" if source in NOISES else "foreign"
+        count = images if target == OTHER else right[kind]
+        about = {"key": f"{source} {target} {method}", "status": "ok", "model": "m", "data": "d", "seed": 1}
+        about |= {"protocol": "cross-domain", "source_domain": source, "domain": target, "domains": [target]}
+        about |= {"method": method, "batch_size": 8, "samples": 8, "metrics": {"top1": 100 * count / images}}
+        records.append({**about, "answers": packed(np.arange(images) < count, domain=target)})
+    over_none, over_others = cross_domain._gaps(Results.of(records))
+    assert over_none.mean == pytest.approx(15.0)
+    assert over_others.mean == pytest.approx(10.0)
+    assert over_none.ends[0] > 0
+    assert over_others.ends[0] > 0
 
 
 def test_a_pair_of_which_a_run_failed_is_left_out():

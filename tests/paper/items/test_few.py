@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from support.digits_by_hand import accuracy, embeddings, labels, permutation
+from support.digits_by_hand import Neo, accuracy, embeddings, labels, online, permutation
 
 from neotta.data.orders import few_classes
 from neotta.evaluate.metrics import Interval
@@ -55,14 +55,29 @@ def test_samples_are_no_more_than_the_study_allows_and_leave_as_many(evidence):
     assert item.plans(dataclasses.replace(setting, images=1)) == []
 
 
+def test_the_last_point_is_the_whole_dataset_scored_while_adapting(evidence, found):
+    item = chosen(["samples"])[0]
+    setting = evidence.settings[0]
+    held_out, last = item.plans(setting)
+    assert (held_out.protocol, last.protocol, last.samples) == ("hold-out", "online", [-1])
+    assert item.plans(dataclasses.replace(setting, images=50_000))[1].samples == [-1]
+    assert item.plans(dataclasses.replace(setting, images=90_000))[1].samples == [50_000]
+    values = [online(Neo(), domain, 600, seed, 16) for domain in DOMAINS for seed in SEEDS]
+    assert _row(found[0].parts[1], samples=600, method="neo")["mean"] == pytest.approx(np.mean(values), abs=0.01)
+    assert found[0].parts[1].grid.rows[-1][0] == "all 600"
+    assert ">all 600<" in found[0].parts[0].svg()
+
+
 @pytest.mark.parametrize("classes", [1, 5])
 def test_accuracy_after_samples_of_a_few_classes(found, classes):
     values = []
     for seed in SEEDS:
         per_domain = []
         for domain in DOMAINS:
-            held = few_classes({domain: labels()}, classes, samples=48, validate=-1, seed=seed)
-            assert len(np.unique(labels()[held.adapt.index])) == classes
+            held = few_classes({domain: labels()}, classes, samples=48, validate=-1, disjoint=True, seed=seed)
+            adapted = np.unique(labels()[held.adapt.index])
+            assert len(adapted) == classes
+            assert not np.isin(labels()[held.validate.index], adapted).any(), "only the remaining classes are scored"
             centroid = embeddings(domain)[held.adapt.index].mean(0)
             per_domain.append(accuracy(domain, held.validate.index, centroid))
         values.append(np.mean(per_domain))
@@ -79,9 +94,13 @@ def test_classes_are_no_more_than_there_are_and_have_enough_images(evidence):
         plans = item.plans(dataclasses.replace(setting, **changes))
         return [(*plan.samples, plan.order_options["classes"], plan.order_options["validate"]) for plan in plans]
 
-    assert asked() == [(50, number, -1) for number in (1, 2, 5, 10)]
+    assert asked() == [(50, number, -1) for number in (1, 2, 5)], "with ten of ten classes none would be left to score"
     many = [(50, number, 4096) for number in (1, 2, 5, 10, 20, 50)]
-    assert asked(images=5000, classes=100, fewest=50) == many
+    assert asked(images=50000, classes=1000, fewest=50) == many
+    assert asked(images=5000, classes=100, fewest=50) == [
+        *((50, number, 4096) for number in (1, 2, 5, 10)),
+        *((50, number, -1) for number in (20, 50)),
+    ], "of the other classes there are fewer images"
     assert asked(images=1000, classes=1000, fewest=1) == [(50, 50, -1)], "one image per class: 50 of 50 classes"
     assert asked(fewest=0) == [], "nothing is known of classes without labels"
     assert asked(images=4000, classes=200, fewest=11) == [
@@ -91,7 +110,7 @@ def test_classes_are_no_more_than_there_are_and_have_enough_images(evidence):
 
 
 def test_what_the_data_does_not_allow_is_said(found):
-    assert any("50 samples of 20 and 50 classes are not possible" in note for note in found[1].notes)
+    assert any("50 samples of 10, 20 and 50 classes are not possible" in note for note in found[1].notes)
 
 
 def test_two_numbers_of_samples_stand_side_by_side(evidence, monkeypatch):
@@ -101,11 +120,11 @@ def test_two_numbers_of_samples_stand_side_by_side(evidence, monkeypatch):
     finding = item.find(evidence)
     figure = finding.parts[0]
     shown = {samples: {row["classes"] for row in figure.data if row["samples"] == samples} for samples in (12, 48)}
-    assert shown == {12: {1, 2, 5, 10}, 48: {5, 10}}
+    assert shown == {12: {1, 2, 5}, 48: {5}}
     values = []
     for domain in DOMAINS:
         for seed in SEEDS:
-            held = few_classes({domain: labels()}, 1, samples=12, validate=-1, seed=seed)
+            held = few_classes({domain: labels()}, 1, samples=12, validate=-1, disjoint=True, seed=seed)
             centroid = embeddings(domain)[held.adapt.index].mean(0)
             values.append(accuracy(domain, held.validate.index, centroid))
     row = next(r for r in figure.data if (r["samples"], r["classes"], r["method"]) == (12, 1, "neo"))
@@ -117,9 +136,9 @@ def test_two_numbers_of_samples_stand_side_by_side(evidence, monkeypatch):
 
 def test_answers_name_the_extremes(found):
     rows = found[0].parts[1].data
-    one, most = (_gain(rows, "samples", number) for number in (1, 32))
+    one, most = (_gain(rows, "samples", number) for number in (1, 600))
     assert f"adapting on 1 sample gives {one:+.1f}" in found[0].answer
-    assert f"with 32, the most tried, {most:+.1f}" in found[0].answer
+    assert f"with all 600, the most tried, {most:+.1f}" in found[0].answer
     one = _gain(found[1].parts[1].data, "classes", 1)
     assert f"48 samples give {one:+.1f}" in found[1].answer
     assert "if they are of 1 class" in found[1].answer

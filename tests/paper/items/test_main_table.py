@@ -4,11 +4,17 @@ import re
 
 import numpy as np
 import pytest
+from support.answered import records_of
 from support.digits_by_hand import Neo, nothing, online
 from support.small_studies import small_study
 
 from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.finding import Finding
+from neotta.paper.item import Case
+from neotta.paper.items.corruptions import _judge
+from neotta.paper.results import Results
+from neotta.paper.study import Setting, Subject
 
 (ITEM,) = chosen(["corruptions"])
 SEEDS = [2020, 1234, 9999]
@@ -52,4 +58,51 @@ def test_the_gain_is_told_from_the_most_seeds_and_the_rank_from_all_methods(foun
     assert re.search(gain + r"\[\S+, \S+\] points \(48 samples, 3 seeds\)", found.answer)
     assert "of 3 methods" in found.answer
     assert "(32 samples, 1 seed)" in found.answer
-    assert found.holds != "unclear"
+    assert found.holds == "yes"
+
+
+@pytest.mark.parametrize(
+    ("right", "holds"),
+    [
+        ({"neo": (300, 300), "t3a": (200, 200)}, "yes"),
+        ({"neo": (300, 300), "t3a": (300, 299)}, "unclear"),  # ahead of t3a by chance
+        ({"neo": (300, 300), "t3a": (380, 380)}, "partly"),  # it lowers accuracy nowhere, and is not the best
+        ({"neo": (390, 120), "t3a": (150, 150)}, "partly"),  # it is the best, and hurts in a domain
+        ({"neo": (120, 120), "t3a": (150, 150)}, "no"),
+    ],
+)
+def test_the_verdict_follows_the_statistics(right, holds):
+    records = records_of({"none": (200, 200), **right}, DOMAINS)
+    assert _judge(Results.of(records), Results.of(records, baseline="neo").gaps)[1] == holds
+
+
+def test_published_accuracies_stand_beside_measured_ones_of_the_same_model_and_data(evidence):
+    subject = Subject(model="timm:vit_base_patch16_224", data="imagenet-c=/data")
+    records = records_of({"none": (220, 240), "neo": (240, 250), "rotta": (100, 100)}, DOMAINS)
+
+    def shown(subject):
+        case = Case(ITEM, evidence, Setting(evidence.study, subject, ("none", "neo")), Finding())
+        case.published_values(("vit-base", "imagenet-c"), Results.of(records), "another model")
+        return case.finding.parts
+
+    table, gains = shown(subject)
+    assert table.title.endswith("accuracy, published and measured")
+    assert table.grid.columns == ("none", "neo"), "the paper has no other method of these"
+    rows = {row: [entry.text for entry in entries] for row, entries in table.grid.rows}
+    assert rows == {
+        "fog": ["65.8 / 55.0 (-10.8)", "71.2 / 60.0 (-11.2)"],
+        "contrast": ["32.6 / 60.0 (+27.4)", "58.2 / 62.5 (+4.3)"],
+    }, "no average over two corruptions beside that of fifteen"
+    first = table.data[0]
+    assert (first["domain"], first["method"], first["published"], first["published_half_width"]) == (
+        "fog",
+        "none",
+        65.8,
+        0.4,
+    )
+    assert first["measured_mean"] == 55.0
+    assert first["measured_low"] < 55.0 < first["measured_high"]
+    assert first["difference"] == pytest.approx(-10.8)
+    assert "the same model and data" in gains.caption
+    (gains,) = shown(subject.model_copy(update={"model": "timm:vit_base_patch32_224"}))
+    assert "another model" in gains.caption

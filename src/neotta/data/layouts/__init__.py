@@ -46,12 +46,10 @@ def register_layout(name: str, *, recognises: Recogniser | None = None) -> Calla
     return register
 
 
-def recognise(path: Path) -> Opener | None:
-    """What opens a bare path, or None; plug-ins that cannot be loaded are left out with a warning."""
-    openers = LAYOUTS.available()
-    asked = sorted(openers, key=lambda name: name in GENERIC)  # in order of registration, these last
-    found = next((name for name in asked if name in _recognisers and _recognisers[name](path)), None)
-    return None if found is None else openers[found]
+def recognise(path: Path) -> str | None:
+    """The layout of a bare path, or None; plug-ins that cannot be loaded are left out with a warning."""
+    asked = sorted(LAYOUTS.available(), key=lambda name: name in GENERIC)  # in order of registration, these last
+    return next((name for name in asked if name in _recognisers and _recognisers[name](path)), None)
 
 
 for _name, _opener, _recognises in (

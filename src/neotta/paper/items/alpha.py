@@ -81,10 +81,12 @@ def _label(alpha: float) -> str:
 
 
 def _holds(gains: Mapping[float, Interval], found: Results) -> Holds:
-    """Whether accuracy grows with every step, and certainly from the lowest to the highest weight of the paper."""
+    """Whether accuracy grows from the lowest to the highest weight of the paper, and falls at no step between them."""
     steps = [alpha for alpha in ALPHAS if alpha <= HIGHEST and alpha in gains]
     if len(steps) < 2:
         return "unclear"
-    growing = all(gains[low].mean <= gains[high].mean for low, high in itertools.pairwise(steps))
-    last, first = (found.per_seed(_label(alpha)) for alpha in (steps[-1], steps[0]))
-    return together([gained(between(last, first, found.comparison.metric)), "yes" if growing else "no"])
+    values = [found.per_seed(_label(alpha)) for alpha in steps]
+    metric = found.comparison.metric
+    falling = [gained(between(high, low, metric)) == "no" for low, high in itertools.pairwise(values)]
+    fallen: list[Holds] = ["no"] if any(falling) else []
+    return together([gained(between(values[-1], values[0], metric)), *fallen])

@@ -31,7 +31,7 @@ def _runs(setting: Setting) -> list[Plan]:
             "neo",
             protocol="hold-out",
             stream="few-classes",
-            stream_options={"classes": classes, "validate": SCORED if setting.images - samples >= SCORED else -1},
+            stream_options={"classes": classes, "disjoint": True, "validate": _scored(setting, samples, classes)},
             samples=[samples],
         )
         for samples in budgets(setting)
@@ -68,16 +68,24 @@ def show(case: Case) -> None:
         "accuracy by the number of classes adapted on",
         line_chart(*panels),
         [{"samples": count, **row} for count, curve in found.items() for row in curve_rows("classes", curve)],
-        "Mean over the domains, band: 95 % interval over images and seeds.",
+        "On images of the classes that were not adapted on. Mean over the domains, band: 95 % interval over images and "
+        "seeds.",
         height=3.2,
     )
-    caption = f"Accuracy in % on other images of all classes, mean over {len(case.setting.domains)} domains."
+    where = f"mean over {some(len(case.setting.domains), 'domain')}"
+    caption = f"Accuracy in % on images of the classes that were not adapted on, {where}."
     for count, curve in found.items():
         heading = f"accuracy after {count} samples, by their classes"
         case.curve(heading, "classes", curve, caption + results.seeds)
     gains = {count: gains_along(curve["neo"]) for count, curve in found.items()}
     case.say("; ".join(_answer(count, gain) for count, gain in gains.items()), _holds(gains))
     case.note(*results.failures)
+
+
+def _scored(setting: Setting, samples: int, classes: int) -> int:
+    """How many images of the other classes to score: as many as the published protocol, or all if there are fewer."""
+    others = (setting.classes - classes) * setting.fewest
+    return SCORED if others >= SCORED else -1
 
 
 def budgets(setting: Setting) -> list[int]:
@@ -89,8 +97,8 @@ def budgets(setting: Setting) -> list[int]:
 
 
 def numbers(setting: Setting, samples: int) -> list[int]:
-    """Numbers of classes that have enough images, and of which each gets a sample."""
-    possible = min(setting.classes, samples)
+    """Numbers of classes that have enough images, of which each gets a sample, and which leave others to score."""
+    possible = min(setting.classes - 1, samples)
     return [number for number in NUMBERS if number <= possible and number * setting.fewest >= samples]
 
 
@@ -101,7 +109,8 @@ def _reduced(setting: Setting) -> list[str]:
     missing = [str(number) for number in NUMBERS if number not in numbers(setting, SAMPLES)]
     said = (
         f"{setting.title}: {SAMPLES} samples of {listed(missing)} classes are not possible: it has "
-        f"{some(setting.classes, 'class')}, the smallest with {some(setting.fewest, 'image')}."
+        f"{some(setting.classes, 'class')}, the smallest with {some(setting.fewest, 'image')}, and the images of other "
+        "classes are scored."
     )
     return [said] if missing else []
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from neotta.evaluate.plan import Plan
-from neotta.paper import published
-from neotta.paper.finding import Holds, gained
+from neotta.paper.finding import Holds, gained, together
 from neotta.paper.item import Case, item
 from neotta.paper.results import Results
 from neotta.paper.study import Setting
@@ -40,10 +39,7 @@ def show(case: Case) -> None:
         case.note(f"{case.title} is left out: {case.setting.why_not('neo-bn')}.")
     found = case.results()
     case.comparison(found)
-    same = published.match(case.setting.subject.model, case.setting.subject.data) == PUBLISHED
-    case.published_gains(
-        PUBLISHED, found, "the same model and data" if same else "ResNet-50 on ImageNet-C, the paper's only CNN"
-    )
+    case.published_values(PUBLISHED, found, "ResNet-50 on ImageNet-C, the paper's only CNN")
     words, holds = _judge(found)
     control = case.against("bn").get("neo-bn")
     if control is not None:
@@ -56,28 +52,29 @@ def _judge(found: Results) -> tuple[str, Holds]:
     neo, neo_bn = found.surest("neo"), found.surest("neo-bn")
     if "neo" not in neo.gains or "neo-bn" not in neo_bn.gains:
         return "NEO, NEO-BN or the unadapted model could not be measured", "unclear"
-    lost, kept = _lost_and_kept(found)
+    verdicts = _where_others_lose(found)
+    kept = [domain for domain, said in verdicts.items() if said == "helps"]
     there = (
-        f"where the mean of every other method is below that of the unadapted model ({listed(lost)}), that of NEO is "
-        f"above it in {len(kept)} of {len(lost)}"
-        if lost
-        else "there is no domain where the mean of every other method is below that of the unadapted model"
+        f"where every method that adapts BatchNorm hurts ({listed(list(verdicts))}), NEO helps in {len(kept)} of "
+        f"{len(verdicts)}"
+        if verdicts
+        else "there is no domain where every method that adapts BatchNorm hurts"
     )
     answer = (
         f"the mean accuracy changes by {points(neo.gains['neo'])} with NEO ({neo.extent}) and by "
         f"{points(neo_bn.gains['neo-bn'])} with NEO-BN ({neo_bn.extent}); {there}"
     )
-    holds = gained(neo.gains["neo"])
-    return answer, "partly" if holds == "yes" and kept != lost else holds
+    words: dict[str, Holds] = {"helps": "yes", "hurts": "no"}
+    held = [words.get(said, "unclear") for said in verdicts.values()]
+    return answer, together([gained(neo.gains["neo"]), *held])
 
 
-def _lost_and_kept(found: Results) -> tuple[list[str], list[str]]:
-    """The domains in which all methods but NEO lose accuracy, and those of them in which NEO gains."""
-    changes = {place: gap.interval.mean for place, gap in found.block.differences.items()}
+def _where_others_lose(found: Results) -> dict[str, str]:
+    """The verdict on NEO in the domains where that on all others, which adapt BatchNorm, is that they hurt."""
+    said = {place: gap.verdict for place, gap in found.block.differences.items()}
     others = [label for label in found.block.methods if label not in ("none", "neo")]
-    lost = [
-        domain
+    return {
+        domain: said[domain, "neo"]
         for domain in found.block.averaged
-        if all(changes.get((domain, label), 0.0) < 0 for label in others) and (domain, "neo") in changes
-    ]
-    return lost, [domain for domain in lost if changes[domain, "neo"] > 0]
+        if (domain, "neo") in said and all(said.get((domain, label)) == "hurts" for label in others)
+    }

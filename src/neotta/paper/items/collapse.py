@@ -63,8 +63,9 @@ def show(case: Case) -> list[float]:
     """Measure NC1 to NC4 on the clean embeddings."""
     found = _measure(case.evidence, case.setting)
     values: list[float] = found["values"]
-    same = published.match(case.setting.subject.model, "imagenet-c")
-    model = same[0] if same and same[0] in PUBLISHED else published.REFERENCE
+    subject = case.setting.subject
+    same = published.imagenet_model(subject.model, subject.model_options)
+    model = same if same in PUBLISHED else published.REFERENCE
     case.beside(
         "neural collapse",
         dict(zip(MEASURES, PUBLISHED[model], strict=True)),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from neotta.paper import published
-from neotta.paper.finding import Holds, gained
+from neotta.paper.finding import Holds, gained, together
 from neotta.paper.item import Case, item
-from neotta.paper.results import Gaps, Results, rank, with_verdict
+from neotta.paper.results import Gaps, Results, ahead, rank
 from neotta.paper.words import doubted, listed
 
 
@@ -22,9 +22,9 @@ def show(case: Case) -> None:
     """Compare the methods, and their gains with the published ones."""
     found, others = case.results(), case.against("neo")
     case.comparison(found)
-    (model, data), same = published.reference(case.setting.subject.model, case.setting.subject.data)
-    what = "the same model and data" if same else f"{model} on {data}, as the paper has no other like this"
-    case.published_gains((model, data), found, what)
+    subject = case.setting.subject
+    model, data = published.reference(subject.model, subject.data, subject.model_options, subject.severity)
+    case.published_values((model, data), found, f"{model} on {data}, as the paper has no other like this")
     case.say(*_judge(found, others))
 
 
@@ -43,5 +43,5 @@ def _judge(found: Results, others: Gaps) -> tuple[str, Holds]:
         f"NEO changes the mean accuracy from {means['none'].mean:.1f} to {means['neo'].mean:.1f} %, by "
         f"{doubted(gains['neo'])}{where[0]}, and is {rank(others)}{where[1]}"
     ) + (f"; it hurts under {listed(hurt)}" if hurt else "")
-    holds, best_of_all = gained(gains["neo"]), len(with_verdict(others, "hurts")) == len(others)
-    return answer, "partly" if holds == "yes" and (hurt or not best_of_all) else holds
+    harmless: Holds = "no" if hurt else gained(gains["neo"])
+    return answer, together([ahead(others), harmless])

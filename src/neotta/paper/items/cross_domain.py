@@ -9,12 +9,17 @@ from typing import Any
 
 import torch
 
+from neotta.evaluate.comparison import METRICS
 from neotta.evaluate.latent_shift import centroid_cosines
+from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
+from neotta.evaluate.verdicts import Value, gap_of
 from neotta.evaluate.workbench import Workbench
-from neotta.paper.finding import Holds, counted
+from neotta.paper.finding import Holds, counted, gained, together
 from neotta.paper.item import Case, Skip, item
 from neotta.paper.latent import same_images
+from neotta.paper.results import Results
+from neotta.paper.tables import NOTHING
 from neotta.paper.words import family, listed, short_names
 from neotta.report.diagrams import heat_chart
 
@@ -60,7 +65,7 @@ def show(case: Case) -> None:
         f"Centroids of the same {samples} images in each domain.",
         digits=2,
     )
-    case.say(_answer(gains, cosines), _holds(gains, cosines))
+    case.say(_answer(gains, cosines), _holds(*_gaps(case.results()), cosines))
 
 
 def changes(records: Iterable[Record]) -> Matrix:
@@ -129,9 +134,30 @@ def _answer(gains: Matrix, cosines: Matrix) -> str:
     return helped + (f"; accuracy on noises and blurs changes by {listed(parts)}" if len(parts) > 1 else "")
 
 
-def _holds(gains: Matrix, cosines: Matrix) -> Holds:
-    change, cosine = _groups(gains), _groups(cosines)
-    if not {"alike", "other"} <= change.keys():
+def _gaps(found: Results) -> tuple[Interval, Interval]:
+    """What noises and blurs gain with the centroid of another one, over no adaptation and over other families'."""
+    values: dict[tuple[str, str, str], Value] = {}
+    for each in found.each():
+        source = each.block.conditions.source_domain
+        for (target, method), cell in each.block.cells.items():
+            for value in cell.values.values():  # of the one seed
+                values[method, source, target] = value
+    over_none, over_others = [], []
+    for (method, source, target), value in values.items():
+        alike = source != target and family(source) == family(target) in ALIKE
+        if method == "neo" and alike and ("none", source, target) in values:
+            over_none.append((value, values["none", source, target]))
+            others = {name: other for (by, name, on), other in values.items() if (by, on) == ("neo", target)}
+            over_others += [(value, other) for name, other in others.items() if family(name) != family(target)]
+    top1 = METRICS["top1"]
+    by_none, by_others = (gap_of([pairs], top1).interval if pairs else NOTHING for pairs in (over_none, over_others))
+    return by_none, by_others
+
+
+def _holds(over_none: Interval, over_others: Interval, cosines: Matrix) -> Holds:
+    """Whether like corruptions share a centroid, by what they gain with it and by the cosine between centroids."""
+    cosine = _groups(cosines)
+    if not {"alike", "other"} <= cosine.keys():
         return "unclear"
-    stand_out = [groups["alike"] > groups["other"] for groups in (change, cosine)]
-    return counted([*stand_out, change["alike"] > 0])
+    alike = counted([cosine["alike"] > cosine["other"]])
+    return together([gained(over_others), alike, gained(over_none)])

@@ -17,7 +17,7 @@ from neotta.report.grids import number
     place="Appendix, results on full datasets",
     question="What is left of the gain when a method sees all images of a domain?",
     claim="NEO raises the accuracy on the whole of every dataset.",
-    runs=lambda setting: [setting.full()],
+    runs=lambda setting: setting.full(),
 )
 def show(case: Case) -> None:
     """Compare accuracies, then calibration errors."""
@@ -32,14 +32,8 @@ def show(case: Case) -> None:
             held = gained(found.gains["neo"]) if metric == "top1" else held
     if changes:
         case.finding.say(f"On all images of {case.title}, NEO changes {listed(changes)}.", held)
-    setting = case.setting
     case.note(
         "Every seed sees all images, in a different order. Intervals of accuracies are about other images of the kind; "
-        "the calibration error has none, since it is not counted image by image."
+        "the calibration error has none, since it is not counted image by image.",
+        *case.setting.left_out_note(),
     )
-    if setting.reduced and setting.slow:
-        slow = [method for method in setting.methods if method in setting.slow]
-        case.note(
-            f"{case.title}: left out, because the study gives slow methods only {setting.slow_samples} samples of "
-            f"each domain and {len(setting.slow_seeds)} of {len(setting.study.seeds)} seeds: {listed(slow)}."
-        )

@@ -23,6 +23,7 @@ from neotta.evaluate.sweep import Watcher, recorded, sweep
 
 PLAN = {"corruptions": ["fog"], "severities": [3], "methods": "neo", "seeds": [1], "samples": [16], "batch_sizes": [8]}
 MANY = {"corruptions": ["fog", "contrast"], "protocol": "continual", "samples": [17]}
+RECURRING, CAMERAS = {**MANY, "order": "recurring"}, {**MANY, "order": "cameras"}
 HELD = {"protocol": "hold-out", "held_out_samples": 32}
 FEW = {**HELD, "order": "few-classes", "order_options": {"classes": 3}}
 
@@ -63,6 +64,14 @@ def test_the_same_run_has_the_same_key():
         (FEW, {**FEW, "order_options": {"classes": 4}}),
         (MANY, {**MANY, "corruptions": ["contrast", "fog", "snow"]}),
         (MANY, {**MANY, "order_options": {"straddle": True}}),
+        (MANY, {**MANY, "order": "mixed"}),
+        (MANY, {**MANY, "order": "recurring"}),
+        (RECURRING, {**RECURRING, "order_options": {"rounds": 2}}),
+        (RECURRING, {**RECURRING, "order_options": {"redraw": True}}),
+        (RECURRING, {**RECURRING, "order_options": {"shuffle": False}, "seeds": [3]}),
+        (CAMERAS, {**CAMERAS, "order_options": {"per_domain": 2}}),
+        (CAMERAS, {**CAMERAS, "order_options": {"in_turn": True}}),
+        (CAMERAS, {**CAMERAS, "order_options": {"separate": True}}),
         ({"corruptions": ["clean", "fog"]}, {"corruptions": ["clean", "fog"], "protocol": "cross-domain"}),
     ],
 )

@@ -10,6 +10,7 @@ from rich.console import Console
 from neotta._words import printable
 from neotta.cli.compare import render, shown
 from neotta.errors import NeottaError
+from neotta.evaluate.calibration import calibration_lines
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Records
@@ -24,7 +25,7 @@ def reported(bench: Workbench, plan: Plan, *, always: bool) -> dict[str, Run]:
     """The runs, by key, whose predictions are reported: always, or if the data has no labels."""
     runs = bench.runs(plan)
     try:
-        if always or bench.data.dataset(runs[0].domains[0]).labels is None:
+        if always or bench.data.dataset(bench.orders(runs[0])[-1].domains[0]).labels is None:
             from neotta.evaluate.unlabelled import reported_runs
 
             return {bench.key(run): run for run in reported_runs(runs)}
@@ -48,7 +49,7 @@ def show(
     labelled = any("top1" in record["metrics"] for record in records)
     if labelled:
         found = compare([shown(record) for record in records])
-        found.remarks = tuple(remarks)
+        found.remarks = (*remarks, *calibration_lines(records))
         console.print(render(found))
     if records and runs and (predictions or not labelled):
         from neotta.cli.unlabelled import render_unlabelled

@@ -12,6 +12,7 @@ from neotta.cli import shared_options as shared
 from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
+from neotta.evaluate.order_options import order_help
 
 if TYPE_CHECKING:
     from neotta.data.source import DataSource
@@ -65,11 +66,20 @@ def run(
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(help="iid (the default), few-classes, imbalanced or correlated.", rich_help_panel=WHAT),
+        typer.Option(
+            help="Of one domain: iid (the default), imbalanced, correlated, few-classes or real; through all domains "
+            "in one run: mixed, cameras, recurring, gradual (severity 1 to 5 and back) or changing (one corruption "
+            "fades into the next at constant difficulty).",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     order_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the order; may be repeated.", rich_help_panel=WHAT),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help=f"An option of the order; may be repeated. {order_help()}",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     samples: Annotated[
         str | None,
@@ -223,6 +233,7 @@ def _carry_out(
             missing = left_out_records(plan, left_out)
             for line in left_out_lines(missing):
                 say(console, line)
+            bench.calibrate(plan, watcher.calibrating)
             report = reported(bench, plan, always=predictions is not None)
             summary = sweep(bench, plan, output, keep=report, progress=watcher, **how)
         for record in missing:

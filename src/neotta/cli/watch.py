@@ -71,6 +71,10 @@ class Count(Watcher):
         """Remember the line."""
         self.note = line
 
+    def calibrating(self, done: int, total: int) -> None:
+        """Remember how far it is."""
+        self.measured = f"measuring the unadapted model: {done:,} of at most {total:,} images"
+
     def encoded(self, count: int) -> None:
         """Count images."""
         self.seen += count
@@ -151,6 +155,12 @@ class LogLines(Count):
     def outdated(self, line: str) -> None:
         """Print the line."""
         self._print(line)
+
+    def calibrating(self, done: int, total: int) -> None:
+        """Print how far it is."""
+        super().calibrating(done, total)
+        if self._due() or done == total:
+            self._print(self.measured)
 
     def encoded(self, count: int) -> None:
         """Print the number of encoded images."""

@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from neotta.data import drawing
 from neotta.data._numbers import whole
 from neotta.data.base import ImageDataset
+from neotta.data.drawing import Indices, Skew
 from neotta.data.source import DataSource
 from neotta.errors import DataError
 
@@ -55,6 +57,13 @@ class DomainSamples:
         if self.labels is None:
             raise DataError(f"this order is drawn by labels, but domain {self.name!r} has none")
         return self.labels
+
+    def draw(self, skew: Skew, samples: int, seed: int, visit: int = 0) -> Indices:
+        """Draw samples in order, (samples,); a later visit to the domain draws anew."""
+        name = self.name if visit == 0 else f"{self.name}, visit {visit}"
+        if skew == Skew():
+            return drawing.shuffled(self.size, seed, name)[: drawing.take(self.size, samples)]
+        return skew.order(self.known_labels(), seed, name, samples)
 
 
 def named(data: Data) -> dict[str, Source]:

@@ -118,9 +118,14 @@ class Skew:
         if self.ratio > 1:
             order = _long_tail(order, labels, self.ratio, generator(seed, domain, "tail"))
         order = order[: take(len(order), samples)]
-        if self.delta is not None:
-            order = _in_slots(order, labels, self.delta, self.slots, generator(seed, domain, "slots"))
-        return order
+        return order[self.burst(labels[order], seed, domain)]
+
+    def burst(self, labels: NDArray[np.int64], seed: int, name: str) -> Indices:
+        """Arrange samples in slots, (N,) positions among them; as they are if `delta` is None."""
+        places = np.arange(len(labels), dtype=np.int64)
+        if self.delta is None:
+            return places
+        return _in_slots(places, labels, self.delta, self.slots, generator(seed, name, "slots"))
 
 
 def few_classes(

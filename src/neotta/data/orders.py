@@ -1,5 +1,8 @@
 """Kinds of orders: one domain, domains in sequence or mixed, few samples or classes, skewed labels, cameras.
 
+Orders that visit domains again are in `neotta.data.visits`, that of a corruption which never stops changing in
+`neotta.data.changing`.
+
 Only indices are handled, no images: an order can be made from lengths and labels as well as from datasets.
 Orders come from (seed, domain) alone, see `neotta.data.drawing`. Everywhere `samples=-1` means all of them, `seed` is
 the seed of all that is drawn, `batch_size` the number of samples in a batch, and `skew` how the labels are distributed
@@ -15,32 +18,36 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neotta.data import drawing, real_streams
+from neotta.data.blended import Blend
+from neotta.data.changing import changing
 from neotta.data.domain_samples import Data, DomainSamples, Source, domains, only
 from neotta.data.drawing import Indices, Skew, split
 from neotta.data.order import Order, assemble, reorder, replay
+from neotta.data.visits import EVEN, SEED, gradual, recurring, sequence
 from neotta.errors import DataError
 
 __all__ = [
+    "Blend",
     "Data",
     "Holdout",
     "Order",
     "Skew",
     "Source",
     "cameras",
+    "changing",
     "continual",
     "correlated",
     "few_classes",
     "few_samples",
+    "gradual",
     "iid",
     "imbalanced",
     "mixed",
     "real",
+    "recurring",
     "replay",
     "split",
 ]
-
-SEED = 2020  # the default of the published experiments
-EVEN = Skew()
 
 
 class Holdout(NamedTuple):
@@ -103,22 +110,31 @@ def continual(
         seed: Seed of all drawing.
         batch_size: Samples in a batch.
     """
-    found = domains(data)
-    if shuffle:
-        found.sort(key=lambda domain: drawing.digest(seed, domain.name, "sequence"))
-    parts = [_order(domain, skew, samples, seed) for domain in found]
+    found = sequence(domains(data), shuffle, seed)
+    parts = [domain.draw(skew, samples, seed) for domain in found]
     parameters = {"samples": samples, "shuffle": shuffle, "skew": asdict(skew)}
     order = assemble("continual", found, parts, seed, batch_size, parameters)
     return replace(order, straddle=straddle)
 
 
 def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64) -> Order:
-    """Mix the samples of all domains at random, `samples` of each."""
+    """Mix the samples of all domains at random, `samples` of each.
+
+    The long tail of `skew` is within each domain; its bursts are of the whole mixture, so that a burst of one class
+    holds samples of several domains.
+    """
     found = domains(data)
-    parts = [_order(domain, skew, samples, seed) for domain in found]
+    parts = [domain.draw(replace(skew, delta=None, slots=None), samples, seed) for domain in found]
     times = [drawing.arrivals(len(part), seed, domain.name) for domain, part in zip(found, parts, strict=True)]
     order = assemble("mixed", found, parts, seed, batch_size, {"samples": samples, "skew": asdict(skew)})
-    return reorder(order, np.lexsort((order.domain, np.concatenate(times))))
+    order = reorder(order, np.lexsort((order.domain, np.concatenate(times))))
+    if skew.delta is None:
+        return order
+    labels = np.zeros(len(order), dtype=np.int64)
+    for number, name in enumerate(order.domains):
+        here = order.domain == number
+        labels[here] = next(each for each in found if each.name == name).known_labels()[order.index[here]]
+    return reorder(order, skew.burst(labels, seed, "mixed"))
 
 
 def cameras(
@@ -152,7 +168,7 @@ def cameras(
     parts, times = [], []
     for camera, name in watch.items():
         together = [other for other in watch if watch[other] == name]
-        mine = _order(found[name], skew, -1, seed)[together.index(camera) :: len(together)]
+        mine = found[name].draw(skew, -1, seed)[together.index(camera) :: len(together)]
         mine = mine[: drawing.take(len(mine), samples, f"samples of camera {camera!r}")]
         parts.append(mine)
         times.append(np.arange(len(mine)) if in_turn else drawing.arrivals(len(mine), seed, camera))
@@ -204,7 +220,7 @@ def few_classes(
 
 def _one_domain(kind: str, data: Data, skew: Skew, samples: int, seed: int, batch_size: int) -> Order:
     domain = only(data)
-    part = _order(domain, skew, samples, seed)
+    part = domain.draw(skew, samples, seed)
     parameters = {"samples": samples, "skew": asdict(skew)}
     return assemble(kind, [domain], [part], seed, batch_size, parameters)
 
@@ -215,9 +231,3 @@ def _holdout(
     parts = {"adapt": adapt, "validate": validate}
     made = [assemble(kind, [domain], [parts[name]], seed, batch, {**about, "part": name}) for name in parts]
     return Holdout(*made)
-
-
-def _order(domain: DomainSamples, skew: Skew, samples: int, seed: int) -> Indices:
-    if skew == EVEN:
-        return drawing.shuffled(domain.size, seed, domain.name)[: drawing.take(domain.size, samples)]
-    return skew.order(domain.known_labels(), seed, domain.name, samples)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import ImageDataset
+from neotta.data.blended import scored_as
 from neotta.data.drawing import Indices, shuffled, split
 from neotta.data.order import Order
 from neotta.errors import DataError
@@ -47,9 +48,9 @@ class Answers:
     batch: Indices
 
     def of_domain(self, name: str) -> Answers:
-        """Those of one domain whose answer is known."""
-        number = self.domains.index(name) if name in self.domains else -1
-        return self._at(self.known & (self.domain == number))
+        """Those of one domain whose answer is known; blends of the same two corruptions are one domain."""
+        numbers = [number for number, domain in enumerate(self.domains) if name in (domain, scored_as(domain))]
+        return self._at(self.known & np.isin(self.domain, numbers))
 
     def _at(self, chosen: Bits) -> Answers:
         right, known = self.right[chosen], self.known[chosen]
@@ -78,10 +79,12 @@ def pack(result: RunResult, order: Order, adapted: int, dataset: Callable[[str],
     if not known.any():
         return {}
     datasets = [dataset(name) for name in order.domains]
+    hashes = {key: _hash(ids) for key, ids in {id(each.ids): each.ids for each in datasets}.items()}
+    pools = [[name, len(each), hashes[id(each.ids)]] for name, each in zip(order.domains, datasets, strict=True)]
     kept: dict[str, Any] = {
         "samples": len(order),
         "right": _text(np.packbits(right & known)),
-        "pools": [[name, len(found), _hash(found)] for name, found in zip(order.domains, datasets, strict=True)],
+        "pools": pools,
         "index": _index(order, [len(found) for found in datasets], adapted),
         "straddle": order.straddle,
     }
@@ -165,9 +168,9 @@ def _drawn(how: str, domain: Indices, names: tuple[str, ...], sizes: Sequence[in
     return index
 
 
-def _hash(dataset: ImageDataset) -> str:
-    """Of the ids: domains with the same ids show the same images."""
-    return hashlib.sha256("\n".join(dataset.ids).encode()).hexdigest()[:7]
+def _hash(ids: Sequence[str]) -> str:
+    """Domains with the same ids show the same images."""
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:7]
 
 
 def _text(values: NDArray[Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from neotta.data.aligned import align, class_outputs, shared_names
 from neotta.data.base import ImageDataset
+from neotta.data.blended import Blend, BlendedDataset
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.cifar import CLASSES as CIFAR10
@@ -151,6 +152,9 @@ class Domains:
     def _corrupted(self, name: str) -> ImageDataset:
         if name == CLEAN:
             return self._clean
+        blend = Blend.parse(name)
+        if blend is not None:
+            return BlendedDataset(self._clean, blend, self._preset, self._seed)
         kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
         return CorruptedDataset(self._clean, kind, int(level), self._preset, self._seed)
 

@@ -16,30 +16,16 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from neotta.errors import OptionError, suggestion
+from neotta.evaluate.order_options import THROUGH_DOMAINS, Kind, Protocol, check_order
 
-Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
 SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
 """Protocols that score other samples than those adapted to: `held_out_samples` concerns only these."""
-Kind = Literal["iid", "few-classes", "imbalanced", "correlated", "real"]
 SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; after them come 1, 2, ..."""
-_TAIL, _BURSTS, _SEQUENCE = {"ratio"}, {"delta", "slots", "ratio"}, {"shuffle", "straddle"}
-ORDER_OPTIONS: dict[tuple[str, str], set[str]] = {
-    ("online", "iid"): set(),
-    ("online", "imbalanced"): _TAIL,
-    ("online", "correlated"): _BURSTS,
-    ("online", "real"): {"kind"},
-    ("continual", "iid"): _SEQUENCE,
-    ("continual", "imbalanced"): _SEQUENCE | _TAIL,
-    ("continual", "correlated"): _SEQUENCE | _BURSTS,
-    ("hold-out", "iid"): set(),
-    ("hold-out", "few-classes"): {"classes", "validate", "disjoint"},
-    ("cross-domain", "iid"): set(),
-}
-"""The options of orders, by protocol and kind; other combinations are invalid."""
 
 
 def _some(samples: int) -> int:
@@ -143,7 +129,7 @@ class Plan(BaseModel):
         methods: What to compare.
         protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
             a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
-            domain and scores another.
+            domain and scores another. Orders that go through domains imply `"continual"`.
         order: The order of the samples.
         order_options: Its parameters.
         samples: Number of samples to adapt to; -1 for all.
@@ -172,6 +158,16 @@ class Plan(BaseModel):
     held_out_samples: int = Field(default=-1, ge=-1, validation_alias=AliasChoices("held_out_samples", "evaluate"))
     seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=list(SEEDS), min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default=[64], min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied(cls, given: Any) -> Any:
+        """Some orders need a protocol or severities: what is not given follows."""
+        order = given.get("order", given.get("stream")) if isinstance(given, Mapping) else None
+        implied: dict[str, Any] = {"protocol": "continual"} if order in THROUGH_DOMAINS else {}
+        if order == "gradual" and given.get("corruptions"):
+            implied["severities"] = [1, 2, 3, 4, 5]
+        return {**implied, **given} if implied else given
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -249,31 +245,13 @@ class Plan(BaseModel):
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
         """The domain that is adapted to, if it is another, and the domains that are scored."""
+        if self.order == "changing":  # its severities follow from calibration
+            return [(None, tuple(dict.fromkeys(re.sub(r"/[1-5]$", "", domain) for domain in domains)))]
         if self.protocol == "continual":
             return [(None, tuple(domains))]
         if self.protocol == "cross-domain":
             return [(source, (target,)) for source in domains for target in domains]
         return [(None, (domain,)) for domain in domains]
-
-
-def check_order(protocol: str, order: str, options: Mapping[str, Any]) -> None:
-    """Check that an order goes with a protocol and takes these options.
-
-    Raises:
-        OptionError: It does not.
-    """
-    if (protocol, order) not in ORDER_OPTIONS:
-        protocols = " or ".join(repr(each) for each, kind in ORDER_OPTIONS if kind == order)
-        raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
-    known = sorted(ORDER_OPTIONS[protocol, order])
-    for name in options:
-        if name not in known:
-            what = f"the order {order!r} of the protocol {protocol!r} has no option {name!r}"
-            raise OptionError(f"{what}: {suggestion(name, known)}")
-    if order == "real" and "kind" not in options:
-        raise OptionError("the order 'real' needs the option 'kind', such as kind=1-class (see docs/evaluating.md)")
-    if order == "few-classes" and "classes" not in options:
-        raise OptionError("the order 'few-classes' needs the option 'classes': the number of classes to adapt to")
 
 
 def seed_list(count: int) -> list[int]:

@@ -13,7 +13,7 @@ from neotta.adapters.declaration import DataFacts
 from neotta.adapters.registry import find
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.plan import Run
-from neotta.evaluate.protocols import ProtocolOrders
+from neotta.evaluate.protocols import ProtocolOrders, separate_states
 from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import content_key
 
@@ -41,6 +41,7 @@ class RunKeys:
         options = self.options(run, asked)
         return {
             **({"source": self._clean_digest(max(asked))} if asked else {}),
+            **({"separate": True} if separate_states(run) else {}),
             "code": code_of(run.method),
             "weights": self._weights,
             "preprocess": self._preprocess,

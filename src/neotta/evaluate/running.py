@@ -7,6 +7,7 @@ sweep over the number of samples costs no more than its longest run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from neotta.adapters.registry import AnyAdapter
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
 from neotta.evaluate.batches import TOGETHER, Batches
+from neotta.evaluate.camera_states import CameraStates
 from neotta.evaluate.predictions import RunResult
 
 
@@ -98,6 +100,7 @@ class Runner:
         *,
         from_cache: bool,
         resumable: bool = False,
+        separate: bool = False,
     ) -> RunResult:
         """Carry a run out.
 
@@ -107,14 +110,16 @@ class Runner:
             start: Makes the adapter, at its start.
             from_cache: Whether the adapter gets embeddings instead of images.
             resumable: Whether to keep a checkpoint for a longer run.
+            separate: Whether each camera of the order has a state of its own; such a run keeps no checkpoint.
         """
         first, *rest = orders
         before, self._checkpoint = self._checkpoint, None
-        if before is not None and before.is_prefix_of(key, first):
+        if before is not None and not separate and before.is_prefix_of(key, first):
             (adapter, result), done = before.resume(), before.stop
         else:
             adapter, result, done = start(), RunResult(), 0
         batches = self._batches.embeddings if from_cache else self._batches.images
+        states = CameraStates(adapter) if separate else None
 
         def advance(order: Order, start: int, stop: int, *, adapt: bool, scored: bool) -> None:
             began = time.perf_counter()
@@ -122,14 +127,18 @@ class Runner:
             for inputs, entries, unreadable in batches(order, start, stop):
                 result.unreadable += unreadable
                 if len(entries):
-                    logits = _logits(adapter, inputs, adapt, from_cache)
+                    step = functools.partial(_logits, adapter, adapt=adapt, from_cache=from_cache)
+                    if states is None or order.camera is None:
+                        logits = step(inputs)
+                    else:
+                        logits = states.predict(inputs, order.camera[entries], step)
                     if scored:
                         waiting.add(entries, logits)
             result.seconds += time.perf_counter() - began
             waiting.flush()
 
         with one_thread() if from_cache else contextlib.nullcontext():
-            if resumable:
+            if resumable and not separate:
                 stop = full_batches(first)
                 advance(first, done, stop, adapt=True, scored=not rest)
                 self._checkpoint, done = Checkpoint.take(key, first, stop, result, adapter), stop
@@ -162,7 +171,7 @@ class _Waiting:
             self._parts, self._samples = [], 0
 
 
-def _logits(adapter: AnyAdapter, inputs: Tensor, adapt: bool, from_cache: bool) -> Tensor:
+def _logits(adapter: AnyAdapter, inputs: Tensor, *, adapt: bool, from_cache: bool) -> Tensor:
     if from_cache and isinstance(adapter, EmbeddingAdapter):
         return adapter.predict_embeddings(inputs, adapt=adapt)
     return adapter(inputs, adapt=adapt)

@@ -56,6 +56,9 @@ class Watcher:
     def outdated(self, line: str) -> None:
         """Some runs are recorded, but by other code, and will be carried out again; the line says so."""
 
+    def calibrating(self, done: int, total: int) -> None:
+        """The unadapted model is measured, on which an order depends: `done` of at most `total` images are encoded."""
+
     def encoded(self, count: int) -> None:
         """Some more images were encoded."""
 
@@ -99,6 +102,7 @@ def sweep(
     """
     execute, watcher, records = choose_engine(engine, jobs), progress or Watcher(), Records(records_path)
     records.check_appendable()
+    bench.calibrate(plan, watcher.calibrating)
     todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
     if line := about_older(list(_answers(bench, todo, records).values()), len(todo) + skipped):
         watcher.outdated(f"{line}: they are measured again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import traceback
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from neotta.adapters.registry import AnyAdapter, create, find
+from neotta.data.blended import scored_as
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
 from neotta.data.source import DataSource
 from neotta.errors import DataError, ModelError, NeottaError, OptionError, StorageError
 from neotta.evaluate.answers import pack
 from neotta.evaluate.batches import Batches
+from neotta.evaluate.calibration import Calibration, Progress
 from neotta.evaluate.domains import SOURCE_DATA, Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.machine import surroundings
@@ -25,7 +28,7 @@ from neotta.evaluate.metrics import score
 from neotta.evaluate.opened_model import OpenedModel
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.predictions import RunResult
-from neotta.evaluate.protocols import ProtocolOrders, order_key
+from neotta.evaluate.protocols import ProtocolOrders, order_key, separate_states
 from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import Record, content_key
 from neotta.evaluate.run_keys import RunKeys
@@ -88,7 +91,7 @@ class Workbench:
         )
         preprocess = self.data.preprocess
         self.embeddings = EmbeddingCache(opened.encoder, preprocess, opened.weights, cache, workers=workers)
-        self._orders = ProtocolOrders(self.data)
+        self._orders = ProtocolOrders(self.data, Calibration(self.data, self.embeddings, self.head))
         self._keys = RunKeys(self.data, self._orders, opened.weights)
         self.runner = Runner(Batches(self.data, self.embeddings, preprocess, self.head.weight, workers))
         self._adapters: dict[str, AnyAdapter] = {}
@@ -152,6 +155,16 @@ class Workbench:
         """The orders of a run: one that is adapted to and scored, or one to adapt to and one to score."""
         return self._orders.of(run)
 
+    def calibrate(self, plan: Plan, progress: Progress | None = None) -> None:
+        """Measure the unadapted model where the orders of a plan depend on it; otherwise do nothing.
+
+        Raises:
+            OptionError: The model or the data cannot be calibrated.
+        """
+        runs = self.runs(plan)
+        for run in {order_key(run): run for run in runs}.values():
+            self._orders.calibrate(run, progress)
+
     def check(self, run: Run) -> None:
         """Validate the run's method and options.
 
@@ -208,7 +221,9 @@ class Workbench:
             result = self.predict(run, resumable=resumable)
             answers = pack(result, self.orders(run)[-1], run.samples, self.data.dataset)
             took = "seconds_without_encoder" if self._uses_cache(run) else "seconds"
-            scores = {**score(result), **answers, took: round(result.seconds, 4)}
+            scores = {**score(pairs := _by_pair(result)), **answers, took: round(result.seconds, 4)}
+            if len(run.domains) > 1 and pairs.domains:
+                scores.setdefault("per_domain", {pairs.domains[0]: scores["metrics"]})  # of a path that is cut short
             return {**self._about(run), "status": "ok", **scores, **surroundings()}, result
         except StorageError:
             raise
@@ -231,6 +246,8 @@ class Workbench:
             return {**about, "key": content_key({"run": about})}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         known = {name: content[name] for name in ("options", "preprocess", "code")} | {"manifests": manifests}
+        if "calibration" in (parameters := self.orders(run)[0].parameters):
+            known["calibration"] = parameters["calibration"]
         return {**about, "key": content_key(content), "question": self._keys.question(run, content), **known}
 
     def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
@@ -242,6 +259,7 @@ class Workbench:
             functools.partial(self.adapter, run),
             from_cache=self._uses_cache(run),
             resumable=resumable,
+            separate=separate_states(run),
         )
 
     # ---- embeddings
@@ -268,6 +286,12 @@ class Workbench:
             name: self.embeddings.missing(self.data.dataset(name), np.concatenate(indices))
             for name, indices in asked.items()
         }
+
+
+def _by_pair(result: RunResult) -> RunResult:
+    """The result with blends of the same two corruptions as one domain."""
+    names = {name: scored_as(name) for name in dict.fromkeys(result.domains)}
+    return dataclasses.replace(result, domains=[names[name] for name in result.domains])
 
 
 def _selection(plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,150 @@
+"""Orders through several domains, from plans: mixed, cameras, recurring, gradual and changing."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from support.benches import open_bench
+
+import neotta
+from neotta.data.blended import Blend
+from neotta.errors import OptionError
+from neotta.evaluate.calibration import calibration_lines
+from neotta.evaluate.comparison import compare
+from neotta.evaluate.order_options import ABOUT, ORDER_OPTIONS, order_help
+from neotta.evaluate.plan import Plan
+
+PLAN = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [1], "samples": [32], "batch_sizes": [16]}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What is calibrated once need not be encoded again."""
+    return tmp_path_factory.mktemp("embeddings")
+
+
+def opened(cache=None, **plan):
+    bench = open_bench(Plan.make({**PLAN, **plan}), cache=cache)
+    return bench, bench.runs()
+
+
+def visited(order):
+    return [name for name, _ in itertools.groupby(order.domains[domain] for domain in order.domain)]
+
+
+@pytest.mark.parametrize("labels", [{}, {"delta": 0.05}, {"ratio": 20.0}])
+@pytest.mark.parametrize(
+    ("order", "options"),
+    [
+        ("mixed", {}),
+        ("cameras", {"per_domain": 2}),
+        ("recurring", {"rounds": 2}),
+        ("gradual", {}),
+        ("changing", {"calibration": 16, "samples_per_step": 4}),
+    ],
+)
+def test_every_order_takes_skewed_labels_and_goes_through_all_domains(order, options, labels, cache):
+    bench, (run, _) = opened(cache, order=order, order_options={**options, **labels}, samples=[40])
+    (made,) = bench.orders(run)
+    assert run.protocol == made.kind.replace(order, "continual")
+    assert len(run.domains) == (10 if order == "gradual" else 2)
+    skew = made.parameters["skew"]
+    assert (skew["delta"], skew["ratio"]) == (labels.get("delta"), labels.get("ratio", 1.0))
+    even = opened(cache, order=order, order_options=options, samples=[40])
+    assert (even[0].key(even[1][0]) == bench.key(run)) is (labels == {})
+
+
+def test_gradual_severities_follow_from_the_order_unless_given():
+    bench, (run, _) = opened(order="gradual", corruptions=["fog"], samples=[4])
+    assert visited(bench.orders(run)[0]) == [f"fog/{level}" for level in (1, 2, 3, 4, 5, 4, 3, 2, 1)]
+    bench, (run, _) = opened(order="gradual", corruptions=["fog"], severities=[2, 4], samples=[4])
+    assert visited(bench.orders(run)[0]) == ["fog/2", "fog/4", "fog/2"]
+
+
+def test_cameras_may_share_a_state_or_have_one_each():
+    apart, (_, run) = opened(order="cameras", order_options={"separate": True, "in_turn": True})
+    together, (_, joint) = opened(order="cameras", order_options={"in_turn": True})
+    assert apart.key(run) != together.key(joint)
+    (order,) = apart.orders(run)
+    assert np.array_equal(order.index, together.orders(joint)[0].index)
+    found = apart.predict(run)
+    assert found.stats.predicted.tolist() != together.predict(joint).stats.predicted.tolist()
+    for number, name in enumerate(order.cameras):  # as if each camera had come alone, in batches of its own rows
+        adapter = neotta.create("neo", apart.model)
+        places = np.flatnonzero(order.camera == number)
+        embeddings, _ = apart.embeddings.get(apart.data.dataset(name.removesuffix(" camera 1")), order.index[places])
+        alone = [adapter.predict_embeddings(part).argmax(dim=1) for part in embeddings.split(8)]
+        assert np.concatenate(alone).tolist() == found.stats.predicted[places].tolist()
+
+
+def test_a_changing_corruption_is_calibrated_on_images_that_are_not_scored():
+    options = {"calibration": 48, "samples_per_step": 8, "accuracy": 60}
+    told = []
+    bench = open_bench(plan := Plan.make({**PLAN, "order": "changing", "order_options": options, "samples": [64]}))
+    bench.calibrate(plan, lambda done, total: told.append((done, total)))
+    encoded = bench.embeddings.encoded
+    assert told[-1][0] == encoded <= told[-1][1]
+    bench.calibrate(plan)
+    assert bench.embeddings.encoded == encoded, "calibrated once"
+    none, neo = bench.runs()
+    (order,) = bench.orders(none)
+    assert len(order) == 128
+    assert all(Blend.parse(name) for name in order.domains)
+    about = order.parameters["calibration"]
+    assert 45 < about["reached"][0] <= about["reached"][1] < 75
+    records = [bench.execute(run)[0] for run in (none, neo)]
+    assert set(records[0]["per_domain"]) <= {"fog+contrast", "contrast+fog"}
+    assert abs(records[0]["metrics"]["top1"] - 60) < 20
+    assert records[0]["calibration"] == about
+    (line,) = calibration_lines(records)
+    assert "(60 % was asked for)" in line
+    (block,) = compare(records).blocks
+    assert all(gap.pvalue == gap.pvalue for gap in block.differences.values()), "compared image by image"
+
+
+def test_corruptions_that_are_too_weak_are_left_out_of_a_changing_one(cache):
+    kinds = ["fog", "brightness", "contrast"]
+    bench, (run, _) = opened(cache, order="changing", corruptions=kinds, order_options={"calibration": 16})
+    (order,) = bench.orders(run)
+    assert set(order.parameters["calibration"]["weak"]) == {"brightness"}
+    assert not any("brightness" in name for name in order.domains)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"corruptions": ["fog"]}, "at least two corruptions"),
+        ({"corruptions": ["fog", "clean"]}, "not 'clean'"),
+        ({"corruptions": []}, "name corruptions"),
+        ({"order_options": {"accuracy": 100, "calibration": 16}}, "on 16 clean images: ask for less"),
+        ({"order_options": {"accuracy": 1, "calibration": 16}}, "fewer than two corruptions bring"),
+        ({"order_options": {"accuracy": "high"}}, "accuracy must be a number"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_refused(plan, message):
+    bench = open_bench(made := Plan.make({**PLAN, "order": "changing", **plan}))
+    with pytest.raises(OptionError, match=message):
+        bench.calibrate(made)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"order": "mixed", "protocol": "online"}, "goes with the protocol 'continual', not 'online'"),
+        ({"order": "mixed", "order_options": {"rounds": 2}}, "has no option 'rounds'"),
+        ({"order": "recurring", "order_options": {"round": 2}}, "did you mean 'rounds'"),
+        ({"order": "recurring", "order_options": {"redraw": 2}}, "'redraw' .* is true or false, got 2"),
+        ({"order": "iid", "order_options": {"ratio": 2}}, "has no option 'ratio', nor any other"),
+        ({"order": "circular"}, "circular"),
+    ],
+)
+def test_wrong_orders_are_refused(plan, message):
+    with pytest.raises(OptionError, match=message):
+        Plan.make({**PLAN, **plan})
+
+
+def test_every_option_is_explained():
+    assert {name for options in ORDER_OPTIONS.values() for name in options} == set(ABOUT)
+    assert all(name in order_help() for name in ABOUT)

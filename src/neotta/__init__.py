@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from neotta.neo.fold import fold, restore
     from neotta.neo.head import NEOHead
     from neotta.neo.merge import merge
+    from neotta.neo.reference import Reference, reference
     from neotta.neo.split import split
     from neotta.neo.state import load, save
     from neotta.neo.stream_ids import streams
@@ -44,6 +45,7 @@ __all__ = [
     "NEOHead",
     "NeottaError",
     "Preprocess",
+    "Reference",
     "__version__",
     "adapt",
     "available_models",
@@ -55,6 +57,7 @@ __all__ = [
     "load_model",
     "merge",
     "methods",
+    "reference",
     "register",
     "reset",
     "restore",
@@ -77,6 +80,8 @@ __getattr__, __dir__ = lazy(
         "NEOHead": "neotta.neo.head",
         "NeottaError": "neotta.errors",
         "LoadedModel": "neotta.models.load",
+        "Reference": "neotta.neo.reference",
+        "reference": "neotta.neo.reference",
         "Preprocess": "neotta.models.preprocess",
         "adapt": "neotta.neo.adapt",
         "available_models": "neotta.models.available",

@@ -50,6 +50,8 @@ def write_adaptive(job: ExportJob) -> None:
     found = heads(job.model)
     if any(neo.memory.rule.space == "logits" for neo in found.values()):
         raise UnsupportedModelError("neo-stream has no adaptive form yet: export it folded, or adapt with 'neo'")
+    if any(neo.reference is not None for neo in found.values()):
+        raise UnsupportedModelError("a model with a reference has no adaptive form yet: export it folded")
     card = _card(job, "adaptive", found)
     _refuse_norms(job.model)
     with torch.no_grad(), evaluating(list(job.model.modules())):

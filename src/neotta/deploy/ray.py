@@ -57,7 +57,7 @@ def adapt(
         OptionError: The model has a moving average or streams, which cannot be merged.
         MissingExtraError: Ray is not installed.
     """
-    method, options, _ = adaptation(model)
+    method, options = adaptation(model)[:2]
     if any(neo.memory.rule.space == "logits" for neo in heads(model).values()):
         raise OptionError(f"{method} depends on the order of its samples: use 'neo' on Ray")
     if not mergeable(options):

@@ -16,6 +16,8 @@ from neotta.neo.head import NEOHead
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
+from neotta.neo.outputs import check_outputs
+from neotta.neo.reference import Reference, as_reference
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_cache import record_type
@@ -47,6 +49,7 @@ def adapt(
     capacity: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     sync: bool = False,
+    reference: Reference | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Model:
     """Make a classifier adapt to its input: NEO replaces its linear head.
@@ -63,12 +66,16 @@ def adapt(
         capacity: Maximum number of streams in memory; the least recently used ones move to `folder`.
         folder: Folder of the SQLite database for the other streams. Existing streams are resumed.
         sync: Synchronise with the replicas in the other processes of torch.distributed; see `neotta.sync`.
+        reference: Where clean data lies, as `neotta.reference(model, images)` measured it, or the file it was saved to:
+            re-center towards it instead of the origin.
         **options: The method's options, for example `alpha=0.1` or `shrinkage="james-stein"`.
 
     Raises:
         HeadNotFoundError: There is no linear head, or it cannot be re-centered.
+        UnsupportedModelError: The outputs are independent tags (multi-label), or a single number.
         AlreadyAdaptedError: The model is already adapted in another way, or at another layer.
         OptionError: An option is unknown or invalid.
+        StateMismatchError: The reference belongs to another model.
     """
     check_module(model)
     if method not in VARIANTS:
@@ -76,7 +83,7 @@ def adapt(
             str(method), VARIANTS, hint=f"create other methods with neotta.create({method!r}, model)"
         )
     checked = VARIANTS[method].make(method, options)
-    asked = Adaptation(method, checked, _streams(method, streams, capacity, folder))
+    asked = Adaptation(method, checked, _streams(method, streams, capacity, folder), _reference(method, reference))
     present = stand_ins(model)
     if not present:
         _put_in(model, head, example, asked)
@@ -94,8 +101,14 @@ def adapt(
 def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Tensor | None, asked: Adaptation) -> None:
     norms = _norm_pairs(model, asked.options) if asked.method == "neo-bn" else {}
     pairs: dict[nn.Module, nn.Module] = {**norms}
-    for name, linear in find_heads(model, head, example).items():
-        neo = NEOHead.variant(linear, asked.method, asked.options, _memory(name, linear, asked))
+    found = find_heads(model, head, example)
+    per_output = asked.reference is not None and rule_of(asked.options).space == "embeddings"
+    check_outputs(model, found.values(), per_output=per_output)
+    if asked.reference is not None:
+        asked.reference.check(found)
+    for name, linear in found.items():
+        known = None if asked.reference is None else asked.reference.heads[name]
+        neo = NEOHead.variant(linear, asked.method, asked.options, _memory(name, linear, asked), known)
         neo.followers = [Unregistered(norm) for norm in norms.values()]
         pairs[linear] = neo
     put_in(model, pairs, asked)
@@ -106,10 +119,12 @@ def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
     if asked.streams is None:
         return None
     capacity, folder = asked.streams
-    rule, store = rule_of(asked.options), None
+    known = asked.reference
+    rule, store = rule_of(asked.options, None if known is None else known.heads[name].classes), None
     size = linear.out_features if rule.space == "logits" else linear.in_features
     if folder is not None:
         owner = f"{fingerprint(dict(linear.named_parameters()))} {asked.method} {asked.options}"
+        owner += "" if known is None else f" {known.digest}"
         store = SqliteStore(Path(folder) / name, record_type(rule.fields(size)), owner)
     return StreamMemory(size, rule, capacity=capacity, store=store, device=linear.weight.device)
 
@@ -131,6 +146,14 @@ def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.
     if method == "neo-bn":
         raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
     return Streams(capacity, None if folder is None else os.fspath(folder))
+
+
+def _reference(method: str, given: Reference | str | os.PathLike[str] | None) -> Reference | None:
+    if given is not None and method == "neo-bn":
+        raise OptionError(
+            "neo-bn changes the embeddings, so that a reference of the plain model does not fit: use 'neo'"
+        )
+    return None if given is None else as_reference(given)
 
 
 def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:

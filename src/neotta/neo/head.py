@@ -23,6 +23,7 @@ from neotta.neo.variants import rule_of
 from neotta.options import Options
 
 if TYPE_CHECKING:
+    from neotta.neo.reference import HeadReference
     from neotta.neo.stream_memory import (
         StreamMemory,  # and with it the table and the store, which most heads never need
     )
@@ -53,6 +54,7 @@ class NEOHead(nn.Linear):
 
     adapting: bool
     memory: Memory
+    reference: HeadReference | None
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class NEOHead(nn.Linear):
         *,
         memory: Memory | None = None,
         uniform_bias: bool = False,
+        reference: HeadReference | None = None,
         **rule: Any,
     ) -> Head:
         """Create a head that shares the parameters, hooks and mode of an existing layer.
@@ -87,6 +90,7 @@ class NEOHead(nn.Linear):
             linear: The layer.
             memory: Where the moments are kept; by default a new `Centroid`.
             uniform_bias: See the class.
+            reference: Where clean data lies, if it was measured: re-center towards it instead of the origin.
             **rule: Options of the rule, if no memory is given: see the class.
         """
         head = cls.__new__(cls)
@@ -99,17 +103,23 @@ class NEOHead(nn.Linear):
         _share_hooks(linear, head)
         if memory is None:
             memory = Centroid(linear.in_features, MeanRule.of(rule), device=linear.weight.device)
-        head._install(memory, uniform_bias)
+        head._install(memory, uniform_bias, reference)
         return head
 
     @classmethod
     def variant(
-        cls: type[Head], linear: nn.Linear, method: str, options: Options, memory: Memory | None = None
+        cls: type[Head],
+        linear: nn.Linear,
+        method: str,
+        options: Options,
+        memory: Memory | None = None,
+        reference: HeadReference | None = None,
     ) -> Head:
         """Create the head of a variant of NEO."""
         if memory is None:
-            memory = one_stream(linear.in_features, linear.out_features, rule_of(options), linear.weight.device)
-        return cls.from_linear(linear, memory=memory, uniform_bias=method == "neo-mse")
+            rule = rule_of(options, None if reference is None else reference.classes)
+            memory = one_stream(linear.in_features, linear.out_features, rule, linear.weight.device)
+        return cls.from_linear(linear, memory=memory, uniform_bias=method == "neo-mse", reference=reference)
 
     def alone(self, stream: StreamId) -> NEOHead:
         """Return a head whose only centroid is a copy of one stream's.
@@ -118,10 +128,20 @@ class NEOHead(nn.Linear):
             InputError: The head has no streams, or the stream does not exist.
         """
         memory = self.streams.centroid(stream)
-        return NEOHead.from_linear(self, memory=memory, uniform_bias=self.uniform_bias)
+        return NEOHead.from_linear(self, memory=memory, uniform_bias=self.uniform_bias, reference=self.reference)
 
-    def _install(self, memory: Memory, uniform_bias: bool) -> None:
+    def _install(self, memory: Memory, uniform_bias: bool, reference: HeadReference | None = None) -> None:
         self.memory = memory
+        self.reference = reference
+        origin = None
+        if reference is not None:
+            mean = reference.origin if memory.rule.space == "logits" else reference.embedding
+            with torch.inference_mode(False):
+                origin = torch.as_tensor(mean).to(
+                    self.weight.device, torch.promote_types(self.weight.dtype, torch.float32)
+                )
+        # The point to re-center towards: in place of the bias for rules on logits, of zero for those on embeddings.
+        self.register_buffer("origin", origin, persistent=False)
         self.uniform_bias = uniform_bias
         self.adapting = True
         # BatchNorm layers that adapt together with this head (NEO-BN); not its children.
@@ -147,10 +167,12 @@ class NEOHead(nn.Linear):
         samples = input.shape[0] if input.dim() > 1 else 1
         if modules["memory"].rule.space == "logits":
             logits = self.classify(flat)
-            bias = self._parameters["bias"]
+            bias = self._parameters["bias"] if self._buffers["origin"] is None else self._buffers["origin"]
             subtract = modules["memory"].step(logits, samples, bias=bias, adapt=self.adapting)
             return _subtract(logits, subtract).reshape(*input.shape[:-1], self.out_features)
-        centred = _subtract(flat, modules["memory"].step(flat, samples, adapt=self.adapting))
+        origin = self._buffers["origin"]
+        rows = flat if origin is None else flat.to(origin.dtype) - origin
+        centred = _subtract(flat, modules["memory"].step(rows, samples, adapt=self.adapting))
         return self.classify(centred if flat is input else centred.reshape(input.shape))
 
     def recenter(self, embeddings: Tensor) -> Tensor:

@@ -33,15 +33,21 @@ class Labels(NamedTuple):
     seen: Any
 
 
-def expected(labels: Labels, stay: float) -> tuple[Any, Any, Any]:
+def expected(labels: Labels, stay: float, prior: Any = None) -> tuple[Any, Any, Any]:
     """What the next label is expected to be.
+
+    Args:
+        labels: What is known of the labels.
+        stay: Probability that a sticky stream repeats its last label.
+        prior: How often each class is expected, (C,); None if all are equally likely.
 
     Returns:
         The mix of labels (K, C), the sticky chain (K, C), and the log prior R (K, C): only what the chain says beyond
         the mix, so that predictions which collapsed because of a shift cancel.
     """
     xp, classes = namespace(labels.mix), labels.mix.shape[-1]
-    mix = ((labels.mix + SMOOTH / classes) / (labels.seen + SMOOTH)[..., None]).mean(-2)
+    smooth = SMOOTH / classes if prior is None else SMOOTH * prior
+    mix = ((labels.mix + smooth) / (labels.seen + SMOOTH)[..., None]).mean(-2)
     chain = (1 - stay) * mix + stay * labels.last
     sticky = labels.sticky[..., None]
     return mix, chain, xp.log(1 - sticky + sticky * chain / mix).clip(max=BOOST)

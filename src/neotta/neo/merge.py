@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.neo.rules import Rule
-from neotta.neo.state import check_about, state_of
+from neotta.neo.state import REFERENCE, check_about, reference_in, state_of
 from neotta.neo.state_checks import check_fields, check_ids
 from neotta.neo.statefile import State, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
@@ -54,9 +54,10 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
         raise OptionError(
             f"a moving average ({about['method']}) cannot be merged: it depends on the order of its batches"
         )
-    many, rule = bool(about.get("streams")), rule_of(options)
-    merged: dict[str, Tensor] = {}
+    many, known = bool(about.get("streams")), reference_in(first, about, source)
+    merged = {name: tensor for name, tensor in first.items() if name.startswith(REFERENCE)}
     for head in about["heads"]:
+        rule = rule_of(options, None if known is None else known.heads[head].classes)
         ids, total = _merged([_table(state.tensors, name, head, many, rule) for state, name in read], rule)
         fields = rule.fields(total.mean.shape[-1])
         check_fields(fields, total._asdict(), {key: first[f"{head}.{key}"] for key in fields})
@@ -88,6 +89,7 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
         "heads": "other head weights",
         "method": "another method",
         "options": "other options",
+        "reference": "another reference",
         "streams": "a different setting of streams (one centroid per stream)",
     }.items():
         if (mine.get(key) or None) != (theirs.get(key) or None):

@@ -11,14 +11,18 @@ from torch import Tensor, nn
 
 from neotta.errors import ModelError, StateError, StateMismatchError
 from neotta.neo.adapt import adapt
+from neotta.neo.find_head import find_heads
 from neotta.neo.fold import is_folded, undo_adapt
 from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
+from neotta.neo.reference import Reference
 from neotta.neo.state_checks import check_number
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.surgery import adaptation, check_module, heads, need_stream, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
+
+REFERENCE = "reference/"  # before the names of its tensors in a state
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
@@ -74,7 +78,10 @@ def load(
         )
     was_adapted = bool(stand_ins(model))
     try:
-        _adapt_like(model, about, many=stream is not None or bool(about.get("streams")))
+        known = reference_in(tensors, about, source)
+        if known is not None and not strict:
+            known.belongs_to(find_heads(model, list(about["heads"])))
+        _adapt_like(model, about, stream is not None or bool(about.get("streams")), known)
     except ModelError as error:
         raise StateMismatchError(f"{source} does not fit this model: {error}") from error
     try:
@@ -89,7 +96,7 @@ def load(
 @one_at_a_time
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
-    method, options, streams = adaptation(model)
+    method, options, streams, known = adaptation(model)
     about = {
         "kind": "model",
         "method": method,
@@ -98,6 +105,9 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         "streams": streams is not None and stream is None,
     }
     tensors: dict[str, Tensor] = {}
+    if known is not None:
+        about["reference"] = known.digest
+        tensors.update({f"{REFERENCE}{name}": torch.as_tensor(array) for name, array in known.arrays().items()})
     if stream is None:
         tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
     else:
@@ -121,12 +131,24 @@ def check_about(about: Mapping[str, Any], source: str) -> None:
         raise StateMismatchError(f"{source} does not say which heads and options it belongs to")
 
 
-def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool) -> None:
+def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: str) -> Reference | None:
+    """Take the reference out of the tensors of a state, if it has one.
+
+    Raises:
+        StateMismatchError: It is incomplete or damaged.
+    """
+    if "reference" not in about:
+        return None
+    arrays = {name.removeprefix(REFERENCE): tensors[name].numpy() for name in tensors if name.startswith(REFERENCE)}
+    return Reference.of(arrays, about)
+
+
+def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Reference | None) -> None:
     """Adapt a model as a state requires, keeping the model's own capacity and folder."""
     limits: dict[str, Any] = {"streams": True} if many else {}
     present = adaptation(model).streams if many and stand_ins(model) else None
     limits.update({} if present is None else present._asdict())
-    adapt(model, about["method"], head=list(about["heads"]), **limits, **about["options"])
+    adapt(model, about["method"], head=list(about["heads"]), reference=known, **limits, **about["options"])
 
 
 def _check(
@@ -140,7 +162,8 @@ def _check(
     """Check that a state fits, before anything changes."""
     mine = {name: tensor.shape for name, tensor in _moving(model).items()}
     heads_of = {f"{name}.": neo.memory for name, neo in heads(model).items()}
-    theirs = {name: t.shape for name, t in tensors.items() if not any(name.startswith(head) for head in heads_of)}
+    others = (REFERENCE, *heads_of)
+    theirs = {name: t.shape for name, t in tensors.items() if not name.startswith(others)}
     try:
         if mine != theirs:
             other = next(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))

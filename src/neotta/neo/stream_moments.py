@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from neotta.neo.class_means import ClassMeans
 from neotta.neo.label_prior import START, Labels, expected, observed
 from neotta.neo.moments import COUNTS, Groups, namespace
 
@@ -97,6 +98,11 @@ class Constants(NamedTuple):
     stay: float
     window: float | None
     prior: bool
+    classes: ClassMeans | None = None
+
+    def label_prior(self, like: Any) -> Any:
+        """How often each class is expected, (C,), or None if nothing is known of it."""
+        return None if self.classes is None else self.classes.on(like)[0]
 
 
 def step(
@@ -124,7 +130,7 @@ def step(
     labels, log_prior, fresh = state.labels, 0.0, xp.ones_like(weights)
     if use.prior:
         likelihood = softmax(novelty[:, None] * (y + bias - old))
-        labels, log_prior, fresh = _sequence(labels, likelihood, weights, groups, use.stay)
+        labels, log_prior, fresh = _sequence(labels, likelihood, weights, groups, use)
     centred = clipped + bias - old
     drawn = weights * fresh * novelty.clip(min=LEAST)
     scales = _updated(state, clipped, drawn, softmax(centred), centred, groups, use.window)
@@ -137,7 +143,7 @@ def answer(state: StreamMoments, groups: StreamGroups, use: Constants) -> Any:
     """What to subtract from each row with the state as it is, (N, C)."""
     if not use.prior:
         return groups.spread(state.shift)
-    return groups.spread(state.shift - expected(state.labels, use.stay)[2])
+    return groups.spread(state.shift - expected(state.labels, use.stay, use.label_prior(state.shift))[2])
 
 
 def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMoments:
@@ -214,17 +220,18 @@ def _limited(state: StreamMoments, y: Any, counts: Any, groups: StreamGroups) ->
 
 
 def _sequence(
-    labels: Labels, likelihood: Any, weights: Any, groups: StreamGroups, stay: float
+    labels: Labels, likelihood: Any, weights: Any, groups: StreamGroups, use: Constants
 ) -> tuple[Labels, Any, Any]:
     """Go through the samples in order of arrival.
 
     Returns:
         The labels afterwards, the log prior of each sample (N, C), and the probability of a fresh draw (N,).
     """
+    prior = use.label_prior(likelihood)
 
     def turn(mine: Labels, sample: Any, weight: Any) -> tuple[Labels, Any, Any]:
-        mix, chain, log_prior = expected(mine, stay)
-        return observed(mine, sample, weight, mix, chain), log_prior, 1 - mine.sticky * stay
+        mix, chain, log_prior = expected(mine, use.stay, prior)
+        return observed(mine, sample, weight, mix, chain), log_prior, 1 - mine.sticky * use.stay
 
     return groups.sequence(turn, labels, likelihood, weights)
 
@@ -259,11 +266,11 @@ def shift_of(state: StreamMoments, use: Constants) -> Any:
     """The vector to subtract, (K, C): all time first, then the window, shrunk towards it."""
     shift = 0.0 * state.shift
     for scale in (EVER,) if use.window is None else (EVER, LATELY):
-        shift = shift + _shrunk_step(state, scale, shift, use.gate)
+        shift = shift + _shrunk_step(state, scale, shift, use)
     return shift
 
 
-def _shrunk_step(state: StreamMoments, scale: int, shift: Any, gate: float) -> Any:
+def _shrunk_step(state: StreamMoments, scale: int, shift: Any, use: Constants) -> Any:
     """The step from `shift` to a scale's own estimate, shrunk by its noise, (K, C); 0 where it cannot be told."""
     xp, classes = namespace(shift), shift.shape[-1]
     weight = state.weight[:, scale]
@@ -272,15 +279,27 @@ def _shrunk_step(state: StreamMoments, scale: int, shift: Any, gate: float) -> A
     effective = weight * weight / xp.where(squares > 0, squares, 1.0)
     samples = weight if scale == EVER else xp.where(effective < weight, effective, weight)
     variance, skew = state.second[:, scale].sum(-1) / n, state.third[:, scale].sum(-1) / n
-    told = (samples > FEWEST) & (variance >= TINY) & (math.sqrt(classes) * skew >= gate * variance**1.5)
+    told = (samples > FEWEST) & (variance >= TINY) & (math.sqrt(classes) * skew >= use.gate * variance**1.5)
     trust = xp.where(state.trust[:, scale] > 0, state.trust[:, scale], 1.0)
-    height = state.peak[:, scale] / (trust * (1 - 1 / classes))
     share = state.predicted[:, scale] / trust[:, None]
-    step = state.mean[:, scale] - height[:, None] * (share - 1 / classes) - shift
-    # Classes deviate from the model of one equal peak each. Balanced, that cancels; one-sided, it stays.
-    concentration = (share * share).sum(-1)
-    misfit = (variance - height**2 * (1 - concentration)).clip(min=0.0)
-    excess = (concentration - 1 / classes).clip(min=0.0) * classes / (classes - 1)
-    noise = variance / xp.where(samples > 1, samples - 1, 1.0) + misfit * excess
+    mix, between, uneven = _mix_of_classes(share, state.peak[:, scale] / trust, use.classes)
+    step = state.mean[:, scale] - mix - shift
+    # Classes deviate from the model of what they look like. As expected, that cancels; one-sided, it stays.
+    misfit = (variance - between).clip(min=0.0)
+    noise = variance / xp.where(samples > 1, samples - 1, 1.0) + misfit * uneven
     factor = (1 - noise / (step * step).sum(-1).clip(min=1e-12)).clip(min=0.0)
     return xp.where(told, factor, 0.0)[:, None] * step
+
+
+def _mix_of_classes(share: Any, peak: Any, known: ClassMeans | None) -> tuple[Any, Any, Any]:
+    """What classes of these shares look like without a shift; see `ClassMeans.mix`.
+
+    If nothing was measured, each class has a peak of the same height, and all are equally frequent.
+    """
+    if known is not None:
+        return known.mix(share, peak)
+    classes = share.shape[-1]
+    height = peak / (1 - 1 / classes)
+    concentration = (share * share).sum(-1)
+    uneven = (concentration - 1 / classes).clip(min=0.0) * classes / (classes - 1)
+    return height[:, None] * (share - 1 / classes), height**2 * (1 - concentration), uneven

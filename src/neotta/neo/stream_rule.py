@@ -9,6 +9,7 @@ from typing import Any
 
 from neotta.errors import OptionError
 from neotta.neo import stream_moments
+from neotta.neo.class_means import ClassMeans
 from neotta.neo.label_prior import START
 from neotta.neo.moments import COUNTS, namespace
 from neotta.neo.rules import Field, Rule
@@ -27,6 +28,7 @@ class StreamRule(Rule):
         stay: Probability that a sticky stream repeats its last label.
         window: The short time scale, in label draws; None to use only all time.
         prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
+        classes: Each class's own mean logits on clean data, in place of equal peaks (see `neotta.reference`).
 
     Raises:
         OptionError: An option is out of range.
@@ -39,6 +41,7 @@ class StreamRule(Rule):
     stay: float = 0.98
     window: float | None = 32.0
     prior: bool = True
+    classes: ClassMeans | None = None
 
     def __post_init__(self) -> None:
         if not _number(self.gate) or not self.gate >= 0.0:
@@ -53,7 +56,7 @@ class StreamRule(Rule):
     @property
     def constants(self) -> Constants:
         """The options as plain constants."""
-        return Constants(float(self.gate), float(self.stay), self.window, self.prior)
+        return Constants(float(self.gate), float(self.stay), self.window, self.prior, self.classes)
 
     @property
     def mergeable(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from torch import nn
 
@@ -14,6 +14,9 @@ from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
+
+if TYPE_CHECKING:
+    from neotta.neo.reference import Reference
 
 Model = TypeVar("Model", bound=nn.Module)
 Arguments = ParamSpec("Arguments")
@@ -56,9 +59,12 @@ class Adaptation(NamedTuple):
     method: str
     options: Options
     streams: Streams | None = None
+    reference: Reference | None = None
 
     def __str__(self) -> str:
-        return f"{self.method} ({self.options}{'' if self.streams is None else '; one centroid per stream'})"
+        streams = "" if self.streams is None else "; one centroid per stream"
+        reference = "" if self.reference is None else f"; reference {self.reference.digest[:8]}"
+        return f"{self.method} ({self.options}{streams}{reference})"
 
 
 def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], asked: Adaptation) -> None:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from neotta.neo.class_means import ClassMeans
 from neotta.neo.rules import MeanRule, Rule, Shrinkage, Weighting
 from neotta.neo.stream_rule import StreamRule
 from neotta.options import Options
@@ -60,11 +61,16 @@ VARIANTS: dict[str, type[Options]] = {
 }
 
 
-def rule_of(options: Options) -> Rule:
-    """The rule described by the options of a variant."""
+def rule_of(options: Options, classes: ClassMeans | None = None) -> Rule:
+    """The rule described by the options of a variant.
+
+    Args:
+        options: The options.
+        classes: Each class's own mean logits on clean data, if a reference was measured.
+    """
     given = options.given()
     if isinstance(options, NEOStreamOptions):
-        return StreamRule(**given)
+        return StreamRule(**given, classes=classes)
     names = ("weighting", "alpha", "debias", "shrinkage")
     return MeanRule(**{name: value for name, value in given.items() if name in names})
 

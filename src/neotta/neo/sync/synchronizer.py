@@ -220,7 +220,7 @@ class Synchronizer:
 
 def _shareable(model: nn.Module) -> dict[str, Centroid]:
     """The centroids of a model by head, if they can be merged."""
-    method, options, _ = adaptation(model)
+    method, options = adaptation(model)[:2]
     if any(neo.memory.many for neo in heads(model).values()):
         raise OptionError("models with many streams cannot be synchronised: merge their saved states with neotta.merge")
     if any(neo.memory.rule.space == "logits" for neo in heads(model).values()):

@@ -1,0 +1,233 @@
+"""`neotta.reference`: re-centering towards clean data instead of the origin."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import neotta
+from neotta.errors import (
+    AlreadyAdaptedError,
+    InputError,
+    OptionError,
+    StateFileError,
+    StateMismatchError,
+    UnsupportedModelError,
+)
+from neotta.neo.class_means import ClassMeans, ClassSums
+
+CLASSES, SIZE = 5, 6
+
+
+def network(seed=0):
+    """A model whose embeddings are all positive, so that their mean is far from the origin."""
+    torch.manual_seed(seed)
+    pool = [nn.AdaptiveAvgPool2d(2), nn.Flatten()]
+    model = nn.Sequential(*pool, nn.Linear(12, SIZE), nn.ReLU(), nn.Linear(SIZE, CLASSES)).eval()
+    with torch.no_grad():
+        model[2].bias.fill_(1.0)
+        model[4].weight.mul_(4.0)
+    return model
+
+
+def pictures(count=200, seed=1):
+    return torch.randn(count, 3, 2, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def answers(model, images, size=16):
+    with torch.inference_mode():
+        return torch.cat([model(batch) for batch in images.split(size)])
+
+
+def test_the_mean_of_clean_data_is_the_new_origin():
+    model, images = network(), pictures()
+    plain = answers(model, images, 200)
+    known = neotta.reference(model, images)
+    neotta.adapt(model, "neo", reference=known)
+    torch.testing.assert_close(answers(model, images, 200), plain, rtol=1e-4, atol=1e-4)
+    neotta.restore(model)
+    neotta.adapt(model, "neo")
+    assert (answers(model, images, 200) - plain).abs().max() > 0.1, "without it, the mean itself is subtracted"
+
+
+def test_neo_stream_finds_no_shift_in_the_clean_data():
+    """Every class has its own height and its own neighbours, and one class is rare."""
+    random = np.random.default_rng(0)
+    labels = random.choice(CLASSES, 600, p=[0.4, 0.3, 0.2, 0.08, 0.02])
+    means = 9 * np.eye(CLASSES) * np.array([1.0, 0.8, 1.2, 0.9, 1.1])[:, None] + random.normal(size=(CLASSES, CLASSES))
+    logits = torch.from_numpy(means[labels] + random.normal(size=(600, CLASSES))).float()
+    model = nn.Sequential(nn.Linear(CLASSES, CLASSES))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(CLASSES))
+        model[0].bias.zero_()
+    shifts = {}
+    for name, known in (("without", None), ("with", neotta.reference(model, logits))):
+        adapted = neotta.adapt(copy.deepcopy(model), "neo-stream", reference=known)
+        answers(adapted, logits)
+        shifts[name] = float(neotta.head(adapted).centre().norm())
+    assert shifts["with"] < 0.2 < 0.5 < shifts["without"]
+
+
+def test_a_shift_is_found_from_the_new_origin():
+    model, images = network(), pictures(400)
+    known = neotta.reference(model, images)
+    shift = torch.randn(SIZE, generator=torch.Generator().manual_seed(3))
+    model[3].register_forward_hook(lambda module, args, output: output + shift)
+    model = neotta.adapt(model, "neo", reference=known)
+    answers(model, images, 400)
+    torch.testing.assert_close(neotta.head(model).centre(torch.float32), shift, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["neo", "neo-continual", "neo-mse", "neo-stream"])
+def test_streams_and_one_stream_agree(method):
+    images = pictures(96)
+    known = neotta.reference(network(), pictures())
+    alone = neotta.adapt(network(), method, reference=known)
+    table = neotta.adapt(network(), method, reference=known, streams=True)
+    for batch in images.split(8):
+        with neotta.streams(["a"] * 8):
+            many = answers(table, batch, 8)
+        torch.testing.assert_close(many, answers(alone, batch, 8), rtol=1e-4, atol=1e-5)
+    folded = neotta.fold(copy.deepcopy(alone))
+    neotta.head(alone).freeze()
+    if method != "neo-stream":  # whose label prior cannot be folded
+        torch.testing.assert_close(answers(folded, images), answers(alone, images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("method", ["neo", "neo-stream"])
+def test_a_state_carries_its_reference(tmp_path, method, streams):
+    images, path = pictures(64), tmp_path / "state.safetensors"
+    model = neotta.adapt(network(), method, reference=neotta.reference(network(), pictures()), streams=streams)
+    with neotta.streams([number % 3 for number in range(16)]):
+        answers(model, images[:32])
+        neotta.save(model, path)
+        other = network()
+        neotta.load(other, path)
+        assert torch.equal(answers(other, images[32:]), answers(model, images[32:]))
+    with pytest.raises(StateMismatchError, match="already adapted"):
+        neotta.load(neotta.adapt(network(), method, streams=streams), path)
+    both = neotta.merge([path, path])
+    third = network()
+    neotta.load(third, both)
+    assert neotta.head(third).count == 64
+    neotta.load(network(seed=4), path, strict=False)
+
+
+def test_a_reference_is_saved_and_loaded(tmp_path):
+    model, path = network(), tmp_path / "clean.safetensors"
+    known = neotta.reference(model, pictures())
+    known.save(path)
+    assert neotta.Reference.load(path) == known == neotta.reference(model, path)
+    first, second = (neotta.adapt(network(), reference=each) for each in (known, path))
+    assert torch.equal(answers(first, pictures(32)), answers(second, pictures(32)))
+    neotta.adapt(first, reference=path)
+    with pytest.raises(AlreadyAdaptedError, match="reference"):
+        neotta.adapt(first)
+    assert "200 samples, 5 classes" in repr(known)
+
+
+def test_a_reference_of_another_model_changes_nothing(tmp_path):
+    other = neotta.reference(network(seed=5), pictures())
+    model = network()
+    plain = answers(model, pictures(8))
+    for given_, match in ((other, "another model"), (tmp_path / "none.safetensors", "no state file"), (3, "expected")):
+        with pytest.raises((StateMismatchError, StateFileError, OptionError), match=match):
+            neotta.adapt(model, reference=given_)
+        assert torch.equal(answers(model, pictures(8)), plain)
+        assert not any("neotta" in type(module).__module__ for module in model.modules())
+    neotta.save(neotta.adapt(model), tmp_path / "state.safetensors")
+    with pytest.raises(StateMismatchError, match="is not a reference"):
+        neotta.reference(model, tmp_path / "state.safetensors")
+
+
+def test_what_images_may_be(tmp_path):
+    model, images = network(), pictures()
+    wanted = neotta.reference(model, images)
+    pairs = torch.utils.data.TensorDataset(images, torch.zeros(200))
+    np.save(tmp_path / "images.npy", images.numpy())
+    loader = torch.utils.data.DataLoader(pairs, batch_size=50)
+    for same in (loader, [{"pixel_values": images}], images.split(30), tmp_path / "images.npy"):
+        found = neotta.reference(model, same)
+        np.testing.assert_allclose(found.heads["4"].origin, wanted.heads["4"].origin, rtol=1e-5, atol=1e-6)
+    for wrong in (images[:0], 3, [3], images[0, 0, 0]):
+        with pytest.raises(InputError):
+            neotta.reference(model, wrong)
+    np.save(tmp_path / "bytes.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(InputError, match="neotta check"):
+        neotta.reference(model, tmp_path / "bytes.npy")
+    with pytest.warns(RuntimeWarning, match="rough"):
+        neotta.reference(model, images[:10])
+    with pytest.warns(RuntimeWarning, match="1 clean samples contain NaN"):
+        neotta.reference(model, torch.cat([images, images[:1] * float("nan")]))
+
+
+def test_measuring_an_adapted_model_changes_nothing_and_sees_the_plain_model():
+    model = neotta.adapt(network(), "neo")
+    answers(model, pictures(32))
+    before = neotta.head(model).centre()
+    assert neotta.reference(model, pictures()) == neotta.reference(network(), pictures())
+    assert torch.equal(neotta.head(model).centre(), before)
+    assert neotta.head(model).adapting
+
+
+def test_neo_bn_takes_no_reference():
+    with pytest.raises(OptionError, match="neo-bn"):
+        neotta.adapt(network(), "neo-bn", reference=neotta.reference(network(), pictures()))
+
+
+def test_multi_label_heads_are_refused_without_a_reference():
+    from types import SimpleNamespace
+
+    model = network()
+    model.config = SimpleNamespace(problem_type="multi_label_classification")
+    known = neotta.reference(model, pictures())
+    for method, reference in (("neo", None), ("neo-stream", None), ("neo-stream", known)):
+        with pytest.raises(UnsupportedModelError, match="multi-label"):
+            neotta.adapt(model, method, reference=reference)
+    neotta.adapt(model, "neo", reference=known)
+    single = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 1))
+    with pytest.raises(UnsupportedModelError, match="two outputs"):
+        neotta.adapt(single)
+
+
+# ---- the class means
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 3))
+@settings(deadline=None, max_examples=30)
+def test_the_mix_of_the_clean_classes_is_the_clean_mean(seed, classes, parts):
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(60, classes)) * 4
+    sums = ClassSums(classes)
+    for part in np.array_split(logits, parts):
+        sums.add(part)
+    means = sums.means()
+    mix, between, uneven = means.mix((sums.predicted / 60)[None], np.array([means.peak]))
+    np.testing.assert_allclose(mix[0], 0.0, atol=1e-4)
+    assert between[0] >= -1e-3
+    assert uneven[0] < 1e-2
+    assert means.prior.sum() == pytest.approx(1.0)
+
+
+def test_a_class_that_was_never_seen_has_a_peak():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 300)
+    sums = ClassSums(5)
+    sums.add(random.normal(size=(300, 5)) * 0.3 + 8 * np.eye(5)[labels])
+    means = sums.means()
+    assert means.deviations[4].argmax() == 4
+    assert means.prior[4] > 0
+    seen = means.deviations[:3]
+    assert (seen.argmax(1) == np.arange(3)).all()
+
+
+def test_class_means_compare_by_their_numbers():
+    one, same = (ClassMeans(np.full(3, 1 / 3), np.eye(3), 2.0) for _ in range(2))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != ClassMeans(np.full(3, 1 / 3), np.eye(3), 3.0)

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
-from PIL import Image
+import io
+import re
 
+from PIL import Image
+from rich.padding import Padding
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from neotta.cli.console import Console
 from neotta.evaluate.records import Records
 
 
@@ -29,3 +37,27 @@ def test_names_in_records_do_not_control_the_terminal(command, tmp_path):
         assert done.returncode == 0
         assert "\\x1b" in done.stdout
         assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
+
+
+def test_no_text_that_is_printed_controls_the_terminal():
+    """Whatever prints it: a table, a bar, a line, with markup or without."""
+    evil, page = "\x1b[2J\x07\x9b1m", io.StringIO()
+    console = Console(file=page, force_terminal=True, color_system="standard", width=200)
+    table = Table(evil, title=evil)
+    table.add_row(Text(evil, style="red"))
+    with Progress(TextColumn("{task.description}"), console=console) as bar:
+        bar.add_task(evil, total=2)
+        console.print(table, evil, f"[bold]{evil}[/bold]", Padding(evil, 1))
+    text = re.sub(r"\x1b\[(\?25[lh]|[0-9;]*m|\dA|2K)|\r", "", page.getvalue())  # what rich itself sends
+    assert "\\x1b[2J" in text
+    assert all(each.isprintable() or each == "\n" for each in text)
+
+
+def test_names_of_folders_do_not_control_the_terminal(command, tmp_path):
+    (tmp_path / "pictures\x1b[2J").mkdir()
+    (tmp_path / "pictures\x1b[2J" / "bad\x07.png").write_bytes(b"no image")
+    Image.new("RGB", (32, 32)).save(tmp_path / "pictures\x1b[2J" / "good.png")
+    words = ("corrupt", "pictures\x1b[2J", "out\x1b[2J", "--corruption", "fog", "--severity", "1", "--workers", "1")
+    done = command(*words, folder=tmp_path, width=300)
+    assert "\\x1b" in done.stdout, done
+    assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}

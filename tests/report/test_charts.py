@@ -1,10 +1,11 @@
 """The pieces that figures are drawn with."""
 
 import math
+from xml.etree import ElementTree
 
 from matplotlib.figure import Figure as Canvas
 
-from neotta.report.charts import Panel, Ranking, Series, line_chart, lines, ranking_chart
+from neotta.report.charts import Panel, Ranking, Series, legend, line_chart, lines, ranking_chart
 from neotta.report.figures import Figure
 
 
@@ -64,3 +65,18 @@ def test_a_dollar_sign_in_a_name_is_a_dollar_sign():
     figure = Figure("name", "title", draw, [])
     assert figure.png().startswith(b"\x89PNG")
     assert all(name in figure.svg() for name in names)
+
+
+def test_names_that_are_no_text_are_drawn_and_named():
+    names = ["_hidden", "bell\x07", "clear\x1b[2J", "nul\x00"]
+
+    def draw(canvas):
+        axes = canvas.subplots()
+        lines(axes, {name: Series([1, 2], [1.0, 2.0]) for name in names})
+        legend(canvas, axes)
+        axes.set_xticks([1, 2], labels=["one\x1b", "two"])
+
+    figure = Figure("name", "title", draw, [])
+    assert figure.png().startswith(b"\x89PNG")  # and no warning of glyphs that no font has
+    texts = {element.text for element in ElementTree.fromstring(figure.svg()).iter() if element.text}
+    assert {" _hidden", "bell\\x07", "clear\\x1b[2J", "nul\\x00", "one\\x1b"} <= texts

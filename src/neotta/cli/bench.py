@@ -42,8 +42,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print these records, one per line, not a table.")] = False,
 ) -> None:
     """Measure what methods cost on this device: time per image, memory, passes and operations."""
-    from rich.console import Console
-
+    from neotta.cli.console import Console
     from neotta.evaluate.costs import cost_record, measure_costs
     from neotta.evaluate.records import Records, as_line
 

@@ -45,9 +45,8 @@ def compare(
     figure: Annotated[Path | None, typer.Option(help="With --over-time: also draw it, to a .png or .svg file.")] = None,
 ) -> None:
     """Put the methods in RESULTS side by side: means over seeds, and differences on the same samples."""
-    from rich.console import Console
-
     from neotta._files import atomic
+    from neotta.cli.console import Console
     from neotta.evaluate.calibration import calibration_lines
     from neotta.evaluate.comparison import compare as compare_records
     from neotta.evaluate.left_out import left_out_lines
@@ -57,7 +56,7 @@ def compare(
     records = current(_read(results))
     found = compare_records(records, metric, baseline=baseline)
     if line := about_older(older(records), sum("metrics" in record for record in records)):
-        typer.echo(f"neotta: {line}", err=True)
+        typer.echo(f"neotta: {printable(line)}", err=True)
         found.remarks = (f"{line[0].upper()}{line[1:]}.",)
     found.remarks += (*left_out_lines(records), *calibration_lines(records))
     _check_over_time(found, over_time, figure)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from neotta._processes import interrupt_code
 from neotta._words import counted
+from neotta.cli.console import Console
 from neotta.errors import OptionError
 
 

@@ -31,9 +31,9 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Describe what is at PATH: layout, domains, classes, counts, sizes, and the first problems."""
-    from rich.console import Console
     from rich.progress import Progress
 
+    from neotta.cli.console import Console
     from neotta.data.info import describe
     from neotta.data.opening import open_data
 
@@ -56,9 +56,10 @@ def info(
 
 
 def _show(found: Info) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
+
+    from neotta.cli.console import Console
 
     console = Console()
     classes = "unknown" if found.classes is None else f"{found.classes:,}"
@@ -161,9 +162,9 @@ def download(
     verify: Annotated[bool, typer.Option(help="Compare the archives with their published checksums.")] = True,
 ) -> None:
     """Download a dataset of the paper, check it and unpack it; started again it goes on where it stopped."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+    from neotta.cli.console import Console
     from neotta.data.downloads import download as fetch
     from neotta.data.downloads.published import find
 
@@ -180,4 +181,4 @@ def download(
     for archive in find(name).choose(part):
         if not (verify and archive.checksum) and f"downloading {archive.file}" in tasks:
             typer.echo(f"{archive.file} was not compared with a checksum: only its length was checked.", err=True)
-    typer.echo(f"{name} is in {root}")
+    typer.echo(printable(f"{name} is in {root}"))

@@ -25,10 +25,10 @@ def demo(
     """Show what 15 corruptions do to a small model, and what NEO wins back."""
     import time
 
-    from rich.console import Console
     from rich.text import Text
 
     from neotta._files import atomic
+    from neotta.cli.console import Console
     from neotta.errors import OptionError
 
     if output.is_dir():

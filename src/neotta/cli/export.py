@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neotta._words import printable
 from neotta.cli import shared_options as shared
 from neotta.cli.values import model_options, pairs
 from neotta.errors import OptionError
@@ -75,7 +76,7 @@ def export(
     write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)
     checked = "checked against torch" if verify and form in ("folded", "adaptive") else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
-    typer.echo(f"{out}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
+    typer.echo(f"{printable(out)}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
 
 
 def _stream(model: nn.Module, text: str) -> StreamId:

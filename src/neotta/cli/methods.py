@@ -20,10 +20,9 @@ def methods(
     table: Annotated[bool, typer.Option("--table", help="Show what each method needs, as the paper does.")] = False,
 ) -> None:
     """List the methods, or what each of them (or one) needs, or the options of one."""
-    from rich.console import Console
-
     from neotta.adapters.registry import find
     from neotta.adapters.registry import methods as known
+    from neotta.cli.console import Console
 
     kinds = known() if name is None else {name: find(name)}
     console = Console(highlight=False, markup=False)

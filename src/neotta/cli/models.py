@@ -13,9 +13,9 @@ def models(
     ] = None,
 ) -> None:
     """List the models that can be loaded by name."""
-    from rich.console import Console
     from rich.table import Table
 
+    from neotta.cli.console import Console
     from neotta.models.available import available_models
     from neotta.models.load import FORMS
 

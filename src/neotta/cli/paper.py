@@ -118,9 +118,8 @@ def paper(
     By default, on the bundled digits. Results are appended to a file as they come: run the same command again to
     continue after an interruption. Items share their runs.
     """
-    from rich.console import Console
-
     from neotta._processes import usable_cores
+    from neotta.cli.console import Console
     from neotta.evaluate.records import Records
 
     console = Console(highlight=False)

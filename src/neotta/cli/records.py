@@ -21,7 +21,7 @@ def convert(
     target: Annotated[Path, typer.Argument(help="The new file: .jsonl to append to, .parquet to keep.")],
 ) -> None:
     """Convert results between lines of JSON and Parquet. Nothing is lost; damaged lines are omitted."""
-    from neotta._words import counted
+    from neotta._words import counted, printable
     from neotta.errors import DataError
     from neotta.evaluate.records import Records, write_records
 
@@ -31,4 +31,4 @@ def convert(
         raise DataError(f"{str(target)!r} exists: name a new file")
     records = Records(source).read(repair=False)
     write_records(records, target)
-    typer.echo(f"{counted(len(records), 'record')} in {target}, {target.stat().st_size:,} bytes")
+    typer.echo(f"{counted(len(records), 'record')} in {printable(target)}, {target.stat().st_size:,} bytes")

@@ -216,8 +216,7 @@ def _with_samples(plan: Plan, source: DataSource | None = None) -> Plan:
 def _carry_out(
     plan: Plan, output: Path, predictions: Path | None, opening: dict[str, Any], how: dict[str, Any]
 ) -> None:
-    from rich.console import Console
-
+    from neotta.cli.console import Console
     from neotta.cli.outcome import reported, say, show, summarise
     from neotta.cli.watch import watching
     from neotta.evaluate.left_out import left_out_lines, left_out_records, suited

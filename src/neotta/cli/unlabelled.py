@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from neotta._words import printable
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -80,7 +82,7 @@ def _add(table: Table, *cells: str) -> None:
     """Add a row of names and numbers, which may hold what rich takes for markup."""
     from rich.text import Text
 
-    table.add_row(*(Text(cell) for cell in cells))
+    table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
 def _name(report: UnlabelledReport, index: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from neotta.report.figures import INK, Draw, style
+from neotta.report.figures import INK, Draw, legend_name, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ def lines(axes: Axes, series: Mapping[str, Series]) -> None:
     for name, points in series.items():
         look = style(name, list(series))
         marker = "" if len(points.x) > 40 else look.marker
-        axes.plot(points.x, points.y, color=look.color, marker=marker, label=name)
+        axes.plot(points.x, points.y, color=look.color, marker=marker, label=legend_name(name))
         if points.half_width is not None:
             low, high = np.subtract(points.y, points.half_width), np.add(points.y, points.half_width)
             if len(points.x) == 1:  # a band would have no width

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.report.charts import Series, legend
-from neotta.report.figures import FAINT, INK, Draw, style
+from neotta.report.figures import FAINT, INK, Draw, legend_name, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -93,7 +93,7 @@ def share_chart(
             place = drawn[group] = drawn.get(group, -1) + 1
             color = _GROUPS[(known.index(group) + place // len(_DASHES)) % len(_GROUPS)]
             dashes = _DASHES[place % len(_DASHES)]
-            axes.plot(points.x, points.y, color=color, linestyle=dashes, linewidth=1.4, label=name)
+            axes.plot(points.x, points.y, color=color, linestyle=dashes, linewidth=1.4, label=legend_name(name))
         axes.grid(axis="y")
         axes.axvline(guide[0], color=FAINT, linewidth=1.2)
         axes.axhline(guide[1], color=FAINT, linewidth=1.2)

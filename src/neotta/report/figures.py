@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neotta._words import printable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
@@ -62,6 +64,11 @@ def style(name: str, others: Sequence[str] = ()) -> Style:
     return _OTHERS[(rest.index(name) if name in rest else len(rest)) % len(_OTHERS)]
 
 
+def legend_name(name: str) -> str:
+    """A name for a legend, which leaves out those that begin with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure of a report.
@@ -108,4 +115,21 @@ class Figure:
         with style.context(["neotta.report.figures", {"svg.hashsalt": self.name}]):  # figures.mplstyle
             canvas = Canvas(figsize=self.size, layout="constrained")
             self.draw(canvas)
+            _escape_names(canvas)
             canvas.savefig(buffer, format=format, **{"transparent": format == "svg", **options})
+
+
+def _escape_names(canvas: Canvas) -> None:
+    """Show control characters in texts escaped: no font has them, and they are no XML."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter
+
+    for text in canvas.findobj(Text):
+        text.set_text(printable(text.get_text()))
+    for axis in (axis for axes in canvas.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(formatter := axis.get_major_formatter(), FuncFormatter):  # of ticks with names
+            formatter.func = _escaped(formatter.func)
+
+
+def _escaped(names: Callable[..., str]) -> Callable[..., str]:
+    return lambda value, place=None: printable(names(value, place))

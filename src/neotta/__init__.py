@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from neotta.neo.fold import fold, restore
     from neotta.neo.head import NEOHead
     from neotta.neo.merge import merge
+    from neotta.neo.paused import paused
+    from neotta.neo.per_call import rows
     from neotta.neo.reference import Reference, reference
     from neotta.neo.split import split
     from neotta.neo.state import load, save
@@ -57,11 +59,13 @@ __all__ = [
     "load_model",
     "merge",
     "methods",
+    "paused",
     "reference",
     "register",
     "reset",
     "restore",
     "results",
+    "rows",
     "save",
     "split",
     "streams",
@@ -94,9 +98,11 @@ __getattr__, __dir__ = lazy(
         "load": "neotta.neo.state",
         "merge": "neotta.neo.merge",
         "methods": "neotta.adapters.registry",
+        "paused": "neotta.neo.paused",
         "register": "neotta.adapters.registry",
         "reset": "neotta.neo.surgery",
         "restore": "neotta.neo.fold",
+        "rows": "neotta.neo.per_call",
         "save": "neotta.neo.state",
         "split": "neotta.neo.split",
         "streams": "neotta.neo.stream_ids",

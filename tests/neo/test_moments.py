@@ -39,7 +39,7 @@ class OfArrays:
     def __init__(self, rule):
         self.rule = MeanRule(**rule)
         numbers = [np.array(0) for _ in range(3)]
-        self.state = Moments(*numbers, np.zeros(FEATURES), np.array(0.0))
+        self.state = Moments(*numbers, np.zeros(FEATURES), np.array(0.0), np.array(0.0))
 
     def rows(self, batch):
         return batch.numpy()

@@ -173,7 +173,14 @@ def states(*seeds: int) -> dict[str, np.ndarray]:
     """States of as many streams, (n, ...) each; the seed tells them apart."""
     seed = np.array(seeds, np.int64)
     means = np.stack([batch(1, each)[0].numpy() for each in seeds]) if seeds else np.empty((0, FEATURES), np.float32)
-    return {"count": seed, "batches": seed + 1, "rejected": seed * 0, "scatter": seed / 3.0, "mean": means}
+    return {
+        "count": seed,
+        "batches": seed + 1,
+        "rejected": seed * 0,
+        "scatter": seed / 3.0,
+        "discount": seed / 7.0,
+        "mean": means,
+    }
 
 
 def held(store: SqliteStore) -> dict[int | str, int]:

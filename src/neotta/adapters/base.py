@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -23,12 +23,15 @@ from neotta.adapters._inputs import Classes, check_batch, class_indices
 from neotta.adapters.declaration import Declaration
 from neotta.errors import (
     AlreadyAdaptedError,
+    InputError,
     ModelChangedError,
     NeottaError,
     OptionError,
     StateMismatchError,
 )
 from neotta.neo.head import NEOHead
+from neotta.neo.per_call import has_weights, is_paused, rows
+from neotta.neo.row_weights import checked_weights
 from neotta.neo.split import evaluating, split
 from neotta.neo.state_checks import check_number
 from neotta.neo.statefile import fingerprint, read_state, write_state
@@ -108,18 +111,22 @@ class Adapter(ABC, Generic[O]):
 
     # ---- for callers
 
-    def __call__(self, images: Tensor, adapt: bool = True) -> Tensor:
-        """Predict, and adapt unless told not to.
+    def __call__(self, images: Tensor, adapt: bool = True, *, weights: Any = None) -> Tensor:
+        """Predict, and adapt unless told not to, or paused by `neotta.paused(adapter)`.
 
         Args:
             images: A batch, (B, 3, H, W), preprocessed for the model.
             adapt: Whether the state may change.
+            weights: How much each sample counts, (B,), at least 0, if the method supports it; see `neotta.rows`.
 
         Returns:
             Logits, (B, C) for C kept classes, without gradients.
         """
+        if weights is not None:
+            return self._weighted(lambda: self(images, adapt), len(images), weights)
         self._check_model()
         check_batch(images, "images", ("batch", "channels", "height", "width"), self.head.weight)
+        adapt = self._may_adapt(adapt)
         if len(images) == 0:
             return images.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
@@ -254,6 +261,27 @@ class Adapter(ABC, Generic[O]):
             "head": fingerprint(dict(self.head.named_parameters(recurse=False))),
         }
 
+    def _weighted(self, call: Callable[[], Tensor], samples: int, weights: Any) -> Tensor:
+        """Call with weights of the samples."""
+        given = checked_weights(weights)
+        if len(given) != samples:
+            raise InputError(f"got {len(given)} weights for a batch of {samples}: pass one per sample")
+        with rows(given):
+            return call()
+
+    def _may_adapt(self, adapt: bool) -> bool:
+        """Whether this call adapts.
+
+        Raises:
+            InputError: Samples have weights, which the method does not support.
+        """
+        if adapt and has_weights() and not self.declaration.row_weights:
+            raise InputError(
+                f"{self.name} cannot weight samples, as neo, neo-continual, neo-mse and neo-stream can: leave out the "
+                "samples that must not count"
+            )
+        return adapt and not is_paused(self)
+
     def _check_attached(self) -> None:
         if self._detached:
             raise NeottaError("this adapter is detached: make a new one with neotta.create")
@@ -288,10 +316,13 @@ class EmbeddingAdapter(Adapter[O]):
         """Embeddings of a batch of images, (B, d)."""
         return self.encoder(images)  # type: ignore[no-any-return]
 
-    def predict_embeddings(self, embeddings: Tensor, adapt: bool = True) -> Tensor:
+    def predict_embeddings(self, embeddings: Tensor, adapt: bool = True, *, weights: Any = None) -> Tensor:
         """Predict and adapt as a call with images does, from their embeddings, (B, d)."""
+        if weights is not None:
+            return self._weighted(lambda: self.predict_embeddings(embeddings, adapt), len(embeddings), weights)
         self._check_model()
         check_batch(embeddings, "embeddings", ("batch", self.head.in_features), self.head.weight)
+        adapt = self._may_adapt(adapt)
         if len(embeddings) == 0:
             return embeddings.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad():

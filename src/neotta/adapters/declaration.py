@@ -42,6 +42,7 @@ class Declaration:
         hyperparameter_free: Whether there is nothing to tune.
         optimization_free: Whether it predicts without an iterative optimisation.
         batch_size_independent: Whether the batch size does not affect its predictions.
+        row_weights: Whether the rows of a batch may have weights (`neotta.rows`).
         forward_passes: The largest number for a batch with the default options, as the contract tests count it.
         published_passes: The number that the NEO paper prints, if it prints another.
     """
@@ -56,6 +57,7 @@ class Declaration:
     hyperparameter_free: bool = False
     optimization_free: bool = False
     batch_size_independent: bool = False
+    row_weights: bool = False
     forward_passes: int = 1
     published_passes: int | None = None
 

@@ -17,6 +17,7 @@ from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
+from neotta.neo.per_call import take_weights
 from neotta.neo.variants import VARIANTS
 from neotta.options import Options
 
@@ -43,11 +44,12 @@ class Recentering(Adapter[Options]):
 
     def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
         """Take embeddings, (B, d), into the centroid if asked to, and subtract it."""
+        centroid, samples = self.neo.centroid, len(embeddings)
+        weights = take_weights(samples, centroid)
         if adapt:
             if self.observer is not None:
-                self.observer(embeddings)
-            centroid = self.neo.centroid
-            centroid.update(embeddings)
+                self.observer(embeddings if weights is None else embeddings[weights.to(embeddings.device) > 0])
+            centroid.step(embeddings, samples, weights=weights)
             self.skipped = int(centroid.rejected)
         return self.neo.recenter(embeddings)
 
@@ -71,7 +73,11 @@ class NEO(Recentering, EmbeddingAdapter[Options]):
     name = "neo"
     title = "NEO"
     declaration = Declaration(
-        needs="embeddings", hyperparameter_free=True, optimization_free=True, batch_size_independent=True
+        needs="embeddings",
+        hyperparameter_free=True,
+        optimization_free=True,
+        batch_size_independent=True,
+        row_weights=True,
     )
     Options = VARIANTS["neo"]
 
@@ -85,7 +91,7 @@ class NEOContinual(NEO):
 
     name = "neo-continual"
     title = "NEO-Continual"
-    declaration = Declaration(needs="embeddings", optimization_free=True)
+    declaration = Declaration(needs="embeddings", optimization_free=True, row_weights=True)
     Options = VARIANTS["neo-continual"]
 
 

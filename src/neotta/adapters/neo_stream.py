@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
+from neotta.neo.per_call import take_weights
 from neotta.neo.shift_memory import ShiftMemory
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
@@ -22,7 +23,7 @@ class NEOStream(EmbeddingAdapter[Options]):
     name = "neo-stream"
     title = "NEO-Stream"
     paper = "a rule of this package: see the page on NEO-Stream"
-    declaration = Declaration(needs="embeddings", optimization_free=True)
+    declaration = Declaration(needs="embeddings", optimization_free=True, row_weights=True)
     Options = VARIANTS["neo-stream"]
 
     memory: ShiftMemory
@@ -33,7 +34,8 @@ class NEOStream(EmbeddingAdapter[Options]):
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         logits = self.keep(F.linear(embeddings, self.head.weight, self.head.bias))
         bias = None if self.head.bias is None else self.keep(self.head.bias[None])[0]
-        subtract = self.memory.step(logits, len(logits), bias=bias, adapt=adapt)
+        weights = take_weights(len(logits), self.memory)
+        subtract = self.memory.step(logits, len(logits), bias=bias, adapt=adapt, weights=weights)
         self.skipped = int(self.memory.rejected)
         return (logits.to(subtract.dtype) - subtract).to(logits.dtype)
 

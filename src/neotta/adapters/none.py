@@ -18,7 +18,11 @@ class NoAdapt(EmbeddingAdapter[Options]):
     title = "No adaptation"
     paper = "the source model"
     declaration = Declaration(
-        needs="embeddings", hyperparameter_free=True, optimization_free=True, batch_size_independent=True
+        needs="embeddings",
+        hyperparameter_free=True,
+        optimization_free=True,
+        batch_size_independent=True,
+        row_weights=True,
     )
 
     def _start(self) -> None:

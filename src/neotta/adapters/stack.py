@@ -163,6 +163,7 @@ def _together(first: Declaration, last: Declaration) -> Declaration:
         hyperparameter_free=first.hyperparameter_free and last.hyperparameter_free,
         optimization_free=first.optimization_free and last.optimization_free,
         batch_size_independent=first.batch_size_independent and last.batch_size_independent,
+        row_weights=first.row_weights and last.row_weights,
         forward_passes=max(first.forward_passes, last.forward_passes),
         published_passes=None,
     )

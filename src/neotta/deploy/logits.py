@@ -17,7 +17,7 @@ from neotta.errors import InputError, OptionError, StateError, StateMismatchErro
 from neotta.neo import moments
 from neotta.neo.moments import Moments
 from neotta.neo.rules import MeanRule, Weighting
-from neotta.neo.state_checks import check_fields
+from neotta.neo.state_checks import check_fields, completed
 from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
 
 LogitShrinkage = Literal["james-stein", "james-stein-logits"]
@@ -227,6 +227,8 @@ class LogitRecenter(Estimator):
         if about.get("kind") != "logits":
             raise StateMismatchError(f"{os.fspath(path)!r} does not contain the state of a {type(self).__name__}")
         classes = about.get("classes")
+        if isinstance(classes, int):
+            arrays = completed(MeanRule().fields(classes), arrays)
         if not isinstance(classes, int) or {name: array.shape for name, array in arrays.items()} != _shapes(classes):
             raise StateMismatchError(f"{os.fspath(path)!r} does not contain the moments of logits")
         wrong = [name for name, value in self._kind(classes).items() if about.get(name) != value]
@@ -272,7 +274,8 @@ class LogitRecenter(Estimator):
 
 
 def _empty(classes: int) -> Moments:
-    return Moments(np.array(0), np.array(0), np.array(0), mean=np.zeros(classes), scatter=np.array(0.0))
+    zero = np.array(0.0)
+    return Moments(np.array(0), np.array(0), np.array(0), mean=np.zeros(classes), scatter=zero, discount=zero.copy())
 
 
 def _shapes(classes: int) -> dict[str, tuple[int, ...]]:

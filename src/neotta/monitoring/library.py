@@ -228,6 +228,7 @@ def _domain(path: Path) -> Domain:
     (prefix, fingerprint), *_ = heads.items()
     try:
         state = {part: tensors[f"{prefix}{part}"] for part in ("mean", "count", "batches", "rejected", "scatter")}
+        state |= {part: tensors[f"{prefix}{part}"] for part in ("discount",) if f"{prefix}{part}" in tensors}
     except KeyError as error:
         raise StateMismatchError(f"{os.fspath(path)!r} contains no centroid: {error} is missing") from error
     if about.get("streams"):

@@ -12,6 +12,7 @@ from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, ModelError, OptionError, UnknownNameError
 from neotta.neo.head import NEOHead
 from neotta.neo.memory import OneStreamMemory
+from neotta.neo.per_call import is_paused, peek_weights
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId, current, one
 from neotta.neo.surgery import heads, need_stream
@@ -82,13 +83,18 @@ class Target:
         return self._head.register_forward_pre_hook(hook).remove
 
     def _show(self, embeddings: Tensor, watch: Watch) -> None:
-        if self._stream is None:
+        if is_paused(self._head):
+            return
+        samples, memory = len(embeddings) if embeddings.dim() > 1 else 1, self._head.memory
+        ids = None if self._stream is None else current(samples, memory, peek=True)
+        weights = peek_weights(samples, memory)
+        if ids is None and weights is None:
             watch(embeddings)
             return
-        ids = current(len(embeddings) if embeddings.dim() > 1 else 1)
-        mine = [place for place, item in enumerate(ids) if item == self._stream]
+        counts = [weights is None or bool(weights[place] > 0) for place in range(samples)]
+        mine = [place for place in range(samples) if counts[place] and (ids is None or ids[place] == self._stream)]
         if mine:
-            watch(embeddings.reshape(len(ids), -1, embeddings.shape[-1])[mine])
+            watch(embeddings.reshape(samples, -1, embeddings.shape[-1])[mine])
 
 
 class _Adapter(Target):

@@ -13,6 +13,7 @@ from neotta.errors import InputError, OptionError
 from neotta.neo import moments
 from neotta.neo.memory import OneStreamMemory
 from neotta.neo.moments import LARGEST_COUNT, Moments
+from neotta.neo.row_weights import per_row
 from neotta.neo.rules import MeanRule
 
 _ORDINARY = 1e30  # sums of a batch below this need no second look
@@ -36,6 +37,7 @@ class Centroid(OneStreamMemory):
     rejected: Tensor
     mean: Tensor
     scatter: Tensor
+    discount: Tensor
 
     def __init__(
         self, features: int, rule: MeanRule | None = None, *, device: torch.device | str | None = None, **options: Any
@@ -55,7 +57,8 @@ class Centroid(OneStreamMemory):
         if not self.rule.variance:
             raise OptionError("this centroid does not track the variance: create it with variance=True")
         with self.guard():
-            return self.scatter / (self.count - 1).clamp(min=1)
+            variance: Tensor = self.scatter / (moments.weight(self.moments()) - 1).clamp(min=1)
+            return variance
 
     # ---- changing
 
@@ -69,14 +72,24 @@ class Centroid(OneStreamMemory):
             raise InputError(f"expected embeddings of shape (B, {self.features}), got {tuple(embeddings.shape)}")
         self.step(embeddings)
 
-    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
+    def step(
+        self,
+        rows: Tensor,
+        samples: int = 1,
+        *,
+        bias: Tensor | None = None,
+        adapt: bool = True,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Add a batch of embeddings, (N, d), and return the vector to subtract, (d,)."""
         if rows.requires_grad:  # `no_grad` around everything would double the time on a CPU
             rows = rows.detach()
         wide = torch.promote_types(rows.dtype, torch.float32)
         with self.guard():
             if adapt and rows.shape[0]:
-                if rows.is_cpu and not is_compiling():
+                if weights is not None:
+                    self._take(rows, per_row(weights, rows, samples), warning=rows.is_cpu and not is_compiling())
+                elif rows.is_cpu and not is_compiling():
                     self._take_on_host(rows, wide)
                 else:
                     self._take(rows)
@@ -95,15 +108,15 @@ class Centroid(OneStreamMemory):
             return
         state, size = self.moments(), len(rows)
         new = Moments(size, 1, None, total.to(state.mean.dtype).div_(size), None)
-        seen = Moments(state.count.item(), state.batches.item(), None, state.mean, None)
+        seen = Moments(state.count.item(), state.batches.item(), None, state.mean, None, state.discount.item())
         moments.combine(state, new, self.rule.share(seen, new))
 
-    def _take(self, rows: Tensor, warning: bool = False) -> None:
+    def _take(self, rows: Tensor, weights: Tensor | None = None, warning: bool = False) -> None:
         """Add a batch without reading values back, which would wait for the device and break a compiled graph."""
         state = self.moments()
         rows = rows.to(state.mean.dtype)
         finite = moments.usable(rows, moments.limit(rows.dtype))
-        new = moments.summarise(rows, finite=finite, variance=self.rule.variance)
+        new = moments.summarise(rows, finite=finite, variance=self.rule.variance, weights=weights)
         if warning and (bad := int(new.rejected)):
             warn(f"{bad} of {len(rows)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")
         moments.combine(state, new, self.rule.share(state, new))

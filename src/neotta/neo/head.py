@@ -16,6 +16,7 @@ from neotta.neo.centroid import Centroid
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm
+from neotta.neo.per_call import register, settings
 from neotta.neo.rules import MeanRule, Shrinkage, Weighting
 from neotta.neo.shift_memory import one_stream
 from neotta.neo.stream_ids import StreamId
@@ -121,6 +122,10 @@ class NEOHead(nn.Linear):
             memory = one_stream(linear.in_features, linear.out_features, rule, linear.weight.device)
         return cls.from_linear(linear, memory=memory, uniform_bias=method == "neo-mse", reference=reference)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        register(self)
+
     def alone(self, stream: StreamId) -> NEOHead:
         """Return a head whose only centroid is a copy of one stream's.
 
@@ -144,6 +149,7 @@ class NEOHead(nn.Linear):
         self.register_buffer("origin", origin, persistent=False)
         self.uniform_bias = uniform_bias
         self.adapting = True
+        register(self)
         # BatchNorm layers that adapt together with this head (NEO-BN); not its children.
         self.followers: list[Unregistered[AdaptiveNorm]] = []
 
@@ -165,14 +171,15 @@ class NEOHead(nn.Linear):
             self._check(input)  # only then: a call costs more than the comparison
             flat = input.reshape(-1, self.in_features)
         samples = input.shape[0] if input.dim() > 1 else 1
+        adapt, weights = settings(self, flat, samples)
         if modules["memory"].rule.space == "logits":
             logits = self.classify(flat)
             bias = self._parameters["bias"] if self._buffers["origin"] is None else self._buffers["origin"]
-            subtract = modules["memory"].step(logits, samples, bias=bias, adapt=self.adapting)
+            subtract = modules["memory"].step(logits, samples, bias=bias, adapt=adapt, weights=weights)
             return _subtract(logits, subtract).reshape(*input.shape[:-1], self.out_features)
         origin = self._buffers["origin"]
         rows = flat if origin is None else flat.to(origin.dtype) - origin
-        centred = _subtract(flat, modules["memory"].step(rows, samples, adapt=self.adapting))
+        centred = _subtract(flat, modules["memory"].step(rows, samples, adapt=adapt, weights=weights))
         return self.classify(centred if flat is input else centred.reshape(input.shape))
 
     def recenter(self, embeddings: Tensor) -> Tensor:

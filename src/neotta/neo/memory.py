@@ -14,7 +14,7 @@ from torch.compiler import is_compiling
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.neo import fork_locks
 from neotta.neo.rules import Rule
-from neotta.neo.state_checks import check_fields
+from neotta.neo.state_checks import check_fields, completed
 from neotta.neo.stream_ids import StreamId
 
 
@@ -38,7 +38,15 @@ class Memory(nn.Module, ABC):
         self._lock = fork_locks.register(self)
 
     @abstractmethod
-    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
+    def step(
+        self,
+        rows: Tensor,
+        samples: int = 1,
+        *,
+        bias: Tensor | None = None,
+        adapt: bool = True,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Add a batch of embeddings or logits and return what to subtract from them.
 
         Args:
@@ -46,10 +54,18 @@ class Memory(nn.Module, ABC):
             samples: Number of samples in the batch.
             bias: Bias of the head, (C,).
             adapt: Whether to add the batch; if not, nothing changes.
+            weights: How much each row, (N,), or each sample counts, at least 0; None for 1 each.
 
         Returns:
             The centroid (d,), or one per row (N, d), in float32 or better.
+
+        Raises:
+            InputError: The weights are not as many as rows or samples, or one is negative, NaN or Inf.
         """
+
+    @abstractmethod
+    def checkpoint(self) -> Callable[[], None]:
+        """Remember the state that the current calls may change; the function that is returned goes back to it."""
 
     @abstractmethod
     def centroid(self, stream: StreamId | None = None) -> OneStreamMemory:
@@ -170,6 +186,11 @@ class OneStreamMemory(Memory):
             for name, field in self._fields.items():
                 getattr(self, name).fill_(field.start)
 
+    def checkpoint(self) -> Callable[[], None]:
+        """Remember the state; the function that is returned goes back to it."""
+        before = self.state()
+        return lambda: self.load_state(before)
+
     def _refuse(self, stream: StreamId | None) -> None:
         if stream is not None:
             raise InputError("this model has no streams: adapt it with streams=True, or omit the stream")
@@ -200,6 +221,7 @@ class OneStreamMemory(Memory):
     def check_state(self, state: Mapping[str, Tensor]) -> None:
         """Check that `state` has the entries and shapes of this memory, and plausible values."""
         mine = dict(self.named_buffers())
+        state = completed(self._fields, state)
         if mine.keys() != state.keys():
             raise StateMismatchError(f"expected the entries {sorted(mine)}, got {sorted(state)}")
         for name, buffer in mine.items():
@@ -212,6 +234,7 @@ class OneStreamMemory(Memory):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned; if it does not fit, raise an error and change nothing."""
         self.check_state(state)
+        state = completed(self._fields, state)
         with self.guard():
             for name, buffer in self.named_buffers():
                 buffer.copy_(state[name])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.neo.rules import Rule
 from neotta.neo.state import REFERENCE, check_about, reference_in, state_of
-from neotta.neo.state_checks import check_fields, check_ids
+from neotta.neo.state_checks import check_fields, check_ids, completed
 from neotta.neo.statefile import State, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
 from neotta.neo.variants import VARIANTS, mergeable, rule_of
@@ -60,11 +60,12 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
         rule = rule_of(options, None if known is None else known.heads[head].classes)
         ids, total = _merged([_table(state.tensors, name, head, many, rule) for state, name in read], rule)
         fields = rule.fields(total.mean.shape[-1])
-        check_fields(fields, total._asdict(), {key: first[f"{head}.{key}"] for key in fields})
+        like = {key: first.get(f"{head}.{key}", first[f"{head}.mean"]) for key in fields}  # it may lack new entries
+        check_fields(fields, total._asdict(), like)
         if many:
             merged[f"{head}.ids"] = pack(ids)
         for key, tensor in total._asdict().items():
-            merged[f"{head}.{key}"] = (tensor if many else tensor[0]).to(first[f"{head}.{key}"].dtype)
+            merged[f"{head}.{key}"] = (tensor if many else tensor[0]).to(like[key].dtype)
     return State(merged, about)
 
 
@@ -99,7 +100,10 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
 def _table(tensors: dict[str, Tensor], source: str, head: str, many: bool, rule: Rule) -> tuple[list[StreamId], Any]:
     """The streams of one head, (S, ...) each; a single centroid counts as one stream."""
     try:
-        rows = {key: tensors[f"{head}.{key}"].cpu() for key in rule.State._fields}
+        size = tensors[f"{head}.mean"].shape[-1:].numel()
+        mine = {key: tensors[f"{head}.{key}"].cpu() for key in rule.State._fields if f"{head}.{key}" in tensors}
+        filled = completed(rule.fields(size), mine)
+        rows = {key: filled[key] for key in rule.State._fields}
         ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
     except KeyError as error:
         raise StateMismatchError(f"{source} cannot be merged: it lacks the entry {error}") from error

@@ -27,6 +27,8 @@ class Moments(NamedTuple):
         rejected: Number of rows excluded because of NaN or Inf, (...).
         mean: Mean of the samples, (..., d).
         scatter: Sum of squared distances to the mean, over all coordinates, (...); may be None for a batch.
+        discount: Number of samples minus the sum of their weights, (...); None if every sample has weight 1. Means are
+            weighted by this sum, and it adds up, so merging is exact with weights too.
     """
 
     count: Any
@@ -34,6 +36,7 @@ class Moments(NamedTuple):
     rejected: Any
     mean: Any
     scatter: Any
+    discount: Any = None
 
 
 class Groups(Protocol):
@@ -91,6 +94,7 @@ def summarise(
     finite: Any = None,
     variance: bool = False,
     squares: Squares = squares,
+    weights: Any = None,
 ) -> Moments:
     """Compute the moments of a batch.
 
@@ -100,7 +104,10 @@ def summarise(
         finite: Which rows count, (N,) bool; None for all.
         variance: Whether to compute the scatter.
         squares: Squared length of vectors, (..., d) to (...).
+        weights: How much each row counts, (N,); None for 1 each. Rows of weight 0 are not samples.
     """
+    if weights is not None:
+        return _weighted(rows, groups, finite, variance, squares, weights)
     xp = namespace(rows)
     every = xp.ones_like(rows[:, 0], dtype=xp.int64)
     if groups.alone and finite is None:  # a row is its own mean
@@ -114,25 +121,48 @@ def summarise(
     return Moments(count, _any(count), groups.total(every) - count, mean, scatter)
 
 
+def _weighted(rows: Any, groups: Groups, finite: Any, variance: bool, squares: Squares, weights: Any) -> Moments:
+    """The moments of a batch whose rows have weights, (N,)."""
+    xp = namespace(rows)
+    usable = weights == weights if finite is None else finite  # every weight is a number
+    counted, bad = usable & (weights > 0), ~usable & (weights > 0)
+    one = xp.ones_like(rows[:, 0], dtype=xp.int64)
+    weights = xp.where(counted, weights, 0.0)
+    values = xp.where(counted[:, None], rows, 0.0)
+    count, total = groups.total(counted * one), groups.total(weights)
+    mean = groups.total(values * weights[:, None]) / _column(_nonzero(total))
+    scatter = groups.total(squares(values - groups.spread(mean)) * weights) if variance else None
+    rejected = groups.total(bad * one)
+    return Moments(count, _any(count), rejected, mean, scatter, as_real(count, total) - total)
+
+
 def combine(old: Moments, new: Moments, share: Any, squares: Squares = squares) -> None:
     """Add `new` to `old`, in place; `share`, (...), is the weight of `new` in the mean.
 
     With the share from `proportion` this is exact: `old` then describes the samples of both.
     """
-    count, batches, rejected, mean, scatter = old
+    count, batches, rejected, mean, scatter, discount = old
     step = new.mean - mean
     if new.scatter is not None:
-        scatter[...] += new.scatter + squares(step) * (as_real(count, mean) * share)
+        scatter[...] += new.scatter + squares(step) * (weight(old) * share)
     mean += step * _column(share)
     count += new.count
     batches += new.batches
     if new.rejected is not None:
         rejected += new.rejected
+    if new.discount is not None:
+        discount[...] += new.discount
+
+
+def weight(moments: Moments) -> Any:
+    """Sum of the weights of the samples, (...)."""
+    count = as_real(moments.count, moments.mean)
+    return count if moments.discount is None else count - as_real(moments.discount, moments.mean)
 
 
 def proportion(old: Any, new: Any, like: Any) -> Any:
     """The share of `new` in old + new, (...), in the dtype of `like`; 0 where both are 0."""
-    return as_real(new, like) / _at_least_one(as_real(old + new, like))
+    return as_real(new, like) / _nonzero(as_real(old + new, like))
 
 
 def difference(now: Moments, before: Moments, by: str = "count") -> Moments:
@@ -140,11 +170,11 @@ def difference(now: Moments, before: Moments, by: str = "count") -> Moments:
 
     The division magnifies the rounding error of the means, but merging the result reduces it by the same factor.
     """
-    mine = as_real(getattr(before, by), now.mean)
-    more = as_real(getattr(now, by) - getattr(before, by), now.mean)
-    some = _at_least_one(more)
-    mean = before.mean + (now.mean - before.mean) * _column((mine + more) / some)
-    between = squares(mean - before.mean) * (mine * more / _at_least_one(mine + more))
+    mine, all_of_it = (weight(m) if by == "count" else as_real(getattr(m, by), now.mean) for m in (before, now))
+    more = all_of_it - mine
+    some = _nonzero(more)
+    mean = before.mean + (now.mean - before.mean) * _column(all_of_it / some)
+    between = squares(mean - before.mean) * (mine * more / _nonzero(all_of_it))
     scatter = (now.scatter - before.scatter - between).clip(min=0.0)
     nothing = as_real(more > 0, now.mean)
     return Moments(
@@ -153,6 +183,7 @@ def difference(now: Moments, before: Moments, by: str = "count") -> Moments:
         now.rejected - before.rejected,
         mean * _column(nothing),
         scatter * nothing,
+        None if now.discount is None else now.discount - before.discount,
     )
 
 
@@ -162,7 +193,7 @@ def shrink_factor(moments: Moments, squares: Squares = squares) -> Any:
     It is 0 for fewer than two samples, and tends to 1.
     """
     xp = namespace(moments.mean)
-    count, signal = as_real(moments.count, moments.mean), squares(moments.mean)
+    count, signal = weight(moments), squares(moments.mean)
     noise = moments.scatter / (_at_least_one(count - 1) * _at_least_one(count))
     known = (count > 1) & (signal > 0)
     return xp.where(known, (1.0 - noise / xp.where(known, signal, 1.0)).clip(min=0.0), 0.0)
@@ -184,8 +215,8 @@ def namespace(array: Any) -> Any:
 
 
 def as_real(count: Any, like: Any) -> Any:
-    """Convert integers to the floating point dtype of `like`; a Python int becomes a float, which is fastest."""
-    if isinstance(count, int):
+    """Convert numbers to the floating point dtype of `like`; a Python number becomes a float, which is fastest."""
+    if isinstance(count, (int, float)):
         return float(count)
     return count.to(like.dtype) if hasattr(count, "to") else np.asarray(count, like.dtype)
 
@@ -193,6 +224,13 @@ def as_real(count: Any, like: Any) -> Any:
 def _at_least_one(count: Any) -> Any:
     """Clamp a count, to divide by it."""
     return max(count, 1.0) if isinstance(count, float) else count.clip(min=1)
+
+
+def _nonzero(total: Any) -> Any:
+    """Replace 0 by 1, to divide by it."""
+    if isinstance(total, float):
+        return total if total > 0 else 1.0
+    return namespace(total).where(total > 0, total, 1.0)
 
 
 def _any(count: Any) -> Any:

@@ -11,6 +11,7 @@ from torch.compiler import is_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neotta._warning import warn
+from neotta.neo.per_call import adapts_in_graph, is_paused
 
 Statistics = Literal["batch", "ema"]
 
@@ -59,7 +60,7 @@ class AdaptiveNorm(_BatchNorm):
         """Normalise; input and output (B, channels, ...)."""
         values = input.numel() // max(input.shape[1], 1)
         if self.statistics == "ema":
-            if self.adapting and values > 1:
+            if self.adapting and values > 1 and (is_compiling() or not is_paused(self)):
                 self._move(input.detach())
         elif values <= 1:
             return self._stored(input)
@@ -78,7 +79,9 @@ class AdaptiveNorm(_BatchNorm):
         old_mean, old_variance = self._buffers["ema_running_mean"], self._buffers["ema_running_var"]
         if old_mean is None or old_variance is None:
             return
-        share = 1 - (1 - self.momentum_) ** (input.shape[0] / UNIT)
+        share: Any = 1 - (1 - self.momentum_) ** (input.shape[0] / UNIT)
+        if is_compiling():
+            share = share * adapts_in_graph(old_mean, self)
         mean, variance = mean.to(old_mean.dtype), variance.to(old_variance.dtype)
         step = mean - old_mean
         moved = torch.lerp(old_variance, variance, share) + share * (1 - share) * step**2  # of both together

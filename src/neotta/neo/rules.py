@@ -26,12 +26,14 @@ class Field(NamedTuple):
             float32 in a table of many streams.
         start: Initial value.
         least: Smallest valid value; counts are never negative.
+        optional: Whether a saved state may lack it, and then starts with the initial value.
     """
 
     shape: tuple[int, ...]
     kind: Literal["count", "real", "narrow"] = "real"
     start: float = 0.0
     least: float = -math.inf
+    optional: bool = False
 
 
 class Rule(ABC):
@@ -55,7 +57,9 @@ class Rule(ABC):
         """The fields of a stream of vectors of this length, in the order of `State`."""
 
     @abstractmethod
-    def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
+    def take(
+        self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool, weights: Any = None
+    ) -> tuple[Any, Any]:
         """Add a batch.
 
         Args:
@@ -65,6 +69,7 @@ class Rule(ABC):
             finite: Which rows are finite, (N,); None if all are. The others only change `rejected`.
             bias: Bias of the head, (C,), if it has one.
             adapt: Whether to add the batch; if not, the state does not change.
+            weights: How much each row counts, (N,), at least 0; None for 1 each. Rows of weight 0 change nothing.
 
         Returns:
             The new state, and what to subtract from each row: (N, ...) or a shape that broadcasts to it.
@@ -154,14 +159,21 @@ class MeanRule(Rule):
         return ("mean", "count", *more, *(["scatter"] if self.variance else []))
 
     def fields(self, size: int) -> dict[str, Field]:
-        """Three counts, the mean and the scatter."""
+        """Three counts, the mean, the scatter and the discount of weights."""
         counts = dict.fromkeys(COUNTS, Field((), "count"))
-        return {**counts, "mean": Field((size,), "narrow"), "scatter": Field((), least=0.0)}
+        more = {"scatter": Field((), least=0.0), "discount": Field((), optional=True)}
+        return {**counts, "mean": Field((size,), "narrow"), **more}
 
-    def take(self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
-        """Add a batch of embeddings, and return the centroid of each row's stream."""
+    def take(
+        self, state: Any, rows: Any, groups: Groups, *, finite: Any, bias: Any, adapt: bool, weights: Any = None
+    ) -> tuple[Any, Any]:
+        """Add a batch of embeddings, and return the centroid of each row's stream.
+
+        Weights are those of the weighted mean. Where every batch counts equally, or in a moving average, they only
+        weight the rows within a batch.
+        """
         if adapt:
-            new = moments.summarise(rows, groups, finite=finite, variance=self.variance)
+            new = moments.summarise(rows, groups, finite=finite, variance=self.variance, weights=weights)
             moments.combine(state, new, self.share(state, new))
         return state, groups.spread(self.centre(state))
 
@@ -169,12 +181,17 @@ class MeanRule(Rule):
         """Weight of a batch in the new mean, (...); 0 if it has no finite row."""
         if self.alpha is not None:
             return moments.as_real(new.batches, old.mean) * self.alpha
-        return moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
+        return self._proportion(old, new)
 
     def merge(self, old: Moments, new: Moments, squares: Squares = moments.squares) -> None:
         """Add the samples of `new` to `old`, in place and exactly."""
-        share = moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
+        share = self._proportion(old, new)
         moments.combine(old, new if self.variance else new._replace(scatter=None), share, squares)
+
+    def _proportion(self, old: Moments, new: Moments) -> Any:
+        if self.by == "count":
+            return moments.proportion(moments.weight(old), moments.weight(new), old.mean)
+        return moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
 
     def centre(self, state: Moments, squares: Squares = moments.squares) -> Any:
         """Return the vector to subtract, (..., d); it may be the state's own mean."""

@@ -15,13 +15,22 @@ from neotta.neo.centroid import Centroid
 from neotta.neo.groups import SoleStream
 from neotta.neo.memory import OneStreamMemory
 from neotta.neo.moments import Groups
+from neotta.neo.row_weights import per_row
 from neotta.neo.rules import MeanRule, Rule
 
 
 class ShiftMemory(OneStreamMemory):
     """The moments of logits over all time and over a window, and the state of the label prior."""
 
-    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
+    def step(
+        self,
+        rows: Tensor,
+        samples: int = 1,
+        *,
+        bias: Tensor | None = None,
+        adapt: bool = True,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Add a batch of logits, (N, C), and return what to subtract from each row, (N, C)."""
         wide = torch.promote_types(rows.dtype, torch.float32)
         if rows.shape[0] == 0:
@@ -29,7 +38,9 @@ class ShiftMemory(OneStreamMemory):
         with self.guard(), torch.no_grad():
             before = self.moments()
             state = self.rule.State(*(column[None] for column in before))
-            after, subtract = run_rule(self.rule, state, rows, SoleStream(rows.shape[0]), bias, adapt)
+            if weights is not None:
+                weights = per_row(weights, rows, samples)
+            after, subtract = run_rule(self.rule, state, rows, SoleStream(rows.shape[0]), bias, adapt, weights)
             if adapt:
                 for column, values in zip(before, after, strict=True):
                     column.copy_(values[0])
@@ -37,7 +48,7 @@ class ShiftMemory(OneStreamMemory):
 
 
 def run_rule(
-    rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool
+    rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool, weights: Tensor | None
 ) -> tuple[Any, Tensor]:
     """Add a batch with a rule on logits, in NumPy if on the CPU, where it is faster than torch.
 
@@ -48,12 +59,14 @@ def run_rule(
     bias = rows.new_zeros(rows.shape[1]) if bias is None else bias.detach().to(rows)
     finite = moments.usable(rows, moments.limit(rows.dtype))
     if rows.device.type != "cpu" or is_compiling():
-        return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt)
-    if adapt and not bool(finite.all()):
-        bad = int((~finite).sum())
+        return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt, weights=weights)
+    bad = int((~finite if weights is None else ~finite & (weights > 0)).sum()) if adapt else 0
+    if bad:
         warn(f"{bad} of {len(finite)} rows of logits contain NaN or Inf, or are too large: predicted, but excluded")
     arrays = type(state)(*(column.numpy() for column in state))
-    after, subtract = rule.take(arrays, rows.numpy(), groups, finite=finite.numpy(), bias=bias.numpy(), adapt=adapt)
+    given: dict[str, Any] = {"finite": finite.numpy(), "bias": bias.numpy(), "adapt": adapt}
+    given["weights"] = None if weights is None else weights.numpy()
+    after, subtract = rule.take(arrays, rows.numpy(), groups, **given)
     return type(state)(*map(torch.as_tensor, after)), torch.from_numpy(np.array(subtract))
 
 

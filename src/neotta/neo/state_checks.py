@@ -43,6 +43,18 @@ def check_fields(fields: Mapping[str, Field], state: Mapping[str, Any], like: Ma
         check_number(name, state[name], like[name], field.least)
 
 
+def completed(fields: Mapping[str, Field], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the entries that a state may lack, because it was saved before they existed."""
+    added: dict[str, Any] = {}
+    for name, field in fields.items():
+        if field.optional and name not in state and "count" in state:
+            start = state["count"] * 0.0 + field.start
+            added[name] = namespace(start).broadcast_to(
+                start[(..., *(None for _ in field.shape))], (*start.shape, *field.shape)
+            )
+    return {**state, **added}
+
+
 def check_ids(ids: Any, rows: Mapping[str, Any]) -> None:
     """Refuse ids of streams that are none, that occur twice, or that are not as many as there are rows."""
     if not isinstance(ids, list) or not all(type(item) in (int, str) for item in ids):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -72,8 +72,8 @@ class StreamCache(nn.Module):
 
     # ---- streams in memory
 
-    def admit(self, ids: Sequence[StreamId], create: bool) -> list[int]:
-        """Return the rows of streams, loaded from the store or, if `create`, new; 0 for unknown streams."""
+    def admit(self, ids: Sequence[StreamId], create: Collection[StreamId]) -> list[int]:
+        """Return the rows of streams, loaded from the store or, if in `create`, new; 0 for unknown streams."""
         if self.capacity is not None:
             if len(ids) > self.capacity:
                 raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
@@ -86,7 +86,7 @@ class StreamCache(nn.Module):
         missing = [item for item in ids if item not in self._rows]
         found, fields = self.store.read(missing) if self.store else ([], {})
         stored = set(found)
-        new = [item for item in missing if item not in stored] if create else []
+        new = [item for item in missing if item not in stored and item in create] if create else []
         places = self._room(len(found) + len(new), len(ids) - len(missing))
         self._write(places[: len(found)], {name: torch.from_numpy(array.copy()) for name, array in fields.items()})
         self._zero(places[len(found) :])
@@ -185,12 +185,12 @@ class StreamCache(nn.Module):
 
     def read(self, stream: StreamId) -> dict[str, Tensor] | None:
         """Return a copy of a stream's state, (1, ...) each, or None if it was never seen."""
-        self.admit([stream], create=False)
+        self.admit([stream], ())
         return self._read([self._rows[stream]]) if stream in self._rows else None
 
     def write(self, stream: StreamId, state: Mapping[str, Tensor]) -> None:
         """Set a stream's state, (1, ...) each."""
-        self.admit([stream], create=True)
+        self.admit([stream], [stream])
         self._write([self._rows[stream]], state)
 
     def forget(self, stream: StreamId | None = None) -> None:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from neotta.errors import InputError, StateError
+from neotta.neo.handout import Handout, Taker
 
 StreamId: TypeAlias = int | str
 
 # A context variable is local to each thread and to each task of an event loop.
-_CURRENT: ContextVar[tuple[StreamId, ...] | None] = ContextVar("neotta_streams", default=None)
+_CURRENT: ContextVar[Handout[tuple[StreamId, ...]] | None] = ContextVar("neotta_streams", default=None)
 
 
 @contextlib.contextmanager
@@ -28,33 +29,41 @@ def streams(ids: Iterable[StreamId] | Tensor) -> Iterator[None]:
         logits = model(images)  # three images from two cameras
     ```
 
-    It applies to every model adapted with `streams=True` that the same thread (or task) calls inside the block.
+    It applies to every model adapted with `streams=True` that the same thread (or task) calls inside the block. Several
+    smaller batches take the ids in order, so it works around a Hugging Face pipeline too.
 
     Args:
         ids: One id per sample, strings or integers; 7 and "7" are different streams. Arrays and tensors of integers
             work too.
 
     Raises:
-        InputError: An id is neither a string nor an integer.
+        InputError: An id is neither a string nor an integer, or there are not as many as samples. No state is then
+            changed.
     """
-    token = _CURRENT.set(checked(ids))
+    handout = Handout(checked(ids), "stream ids")
+    token = _CURRENT.set(handout)
     try:
         yield
     finally:
         _CURRENT.reset(token)
+    handout.finish()
 
 
-def current(samples: int) -> tuple[StreamId, ...]:
-    """The ids of the current batch, one per sample."""
-    ids = _CURRENT.get()
-    if ids is None:
+def current(samples: int, taker: Taker, *, peek: bool = False) -> tuple[StreamId, ...]:
+    """The ids of the next batch of a memory, one per sample; with `peek`, they remain the next."""
+    handout = _CURRENT.get()
+    if handout is None:
         raise InputError(
             "this model has one centroid per stream and got no stream ids: "
             "call it inside `with neotta.streams(ids):` with one id per sample"
         )
-    if len(ids) != samples:
-        raise InputError(f"got {len(ids)} stream ids for a batch of {samples}: pass one per sample")
-    return ids
+    return handout.peek(samples, taker) if peek else handout.take(samples, taker)
+
+
+def every() -> tuple[StreamId, ...]:
+    """All distinct ids of the current block."""
+    handout = _CURRENT.get()
+    return () if handout is None else tuple(dict.fromkeys(handout.values))
 
 
 def checked(ids: Iterable[StreamId] | Tensor) -> tuple[StreamId, ...]:

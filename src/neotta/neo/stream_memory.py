@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from neotta.neo import moments
 from neotta.neo.groups import EachItsOwn, ManyStreams
 from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
+from neotta.neo.row_weights import per_row
 from neotta.neo.rules import Rule
 from neotta.neo.shift_memory import one_stream, run_rule
-from neotta.neo.state_checks import check_fields, check_ids
+from neotta.neo.state_checks import check_fields, check_ids, completed
 from neotta.neo.stream_cache import StreamCache
-from neotta.neo.stream_ids import StreamId, current, one, pack, unpack
+from neotta.neo.stream_ids import StreamId, current, every, one, pack, unpack
 from neotta.neo.stream_store import StreamStore
 
 
@@ -62,7 +63,15 @@ class StreamMemory(Memory):
 
     @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable imports the compiler at once: 1 s
     @torch.no_grad()
-    def step(self, rows: Tensor, samples: int = 1, *, bias: Tensor | None = None, adapt: bool = True) -> Tensor:
+    def step(
+        self,
+        rows: Tensor,
+        samples: int = 1,
+        *,
+        bias: Tensor | None = None,
+        adapt: bool = True,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Add each embedding, (N, d), to its stream, and return the centroid of each row, (N, d).
 
         Raises:
@@ -74,30 +83,39 @@ class StreamMemory(Memory):
                 "a model with many streams cannot be traced: export one of them after neotta.fold(model, stream=...), "
                 "or save it with neotta.save(model, path, stream=...) and load it into a model without streams"
             )
-        ids = current(samples)
+        ids = current(samples, self)
+        if weights is not None:
+            weights = per_row(weights, rows, samples)
+            adapt = adapt and bool((weights > 0).any())
         wide = torch.promote_types(rows.dtype, torch.float32)
         if not ids:
             return rows.to(wide)
         with self._lock:
             distinct, groups = _grouped(ids, len(rows) // len(ids))
-            places = torch.from_numpy(np.array(self.cache.admit(distinct, create=adapt))).to(rows.device)
+            new = _counted(ids, weights) if adapt else ()
+            places = torch.from_numpy(np.array(self.cache.admit(distinct, new))).to(rows.device)
             state = self.rule.State(*self.cache.rows(places))
             if self.rule.space == "logits":
-                state, subtract = run_rule(self.rule, state, rows, groups, bias, adapt)
+                state, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights)
             else:
-                state, subtract = self._take(state, rows, groups, adapt)
+                state, subtract = self._take(state, rows, groups, adapt, weights)
             if adapt:
+                if weights is not None:  # row 0 stands for the streams that were not created
+                    kept = places.nonzero().flatten()
+                    places, state = places[kept], self.rule.State(*(column[kept] for column in state))
                 self.cache.set_rows(places, state)
             return subtract.to(wide)
 
-    def _take(self, state: Moments, rows: Tensor, groups: Groups, adapt: bool) -> tuple[Moments, Tensor]:
+    def _take(
+        self, state: Moments, rows: Tensor, groups: Groups, adapt: bool, weights: Tensor | None
+    ) -> tuple[Moments, Tensor]:
         """Add embeddings with the rule."""
         # Sums need a wide dtype. If each stream has a single sample there is nothing to sum, and float32 suffices: the
         # stored mean is rounded once in either case.
-        wide = state.mean.dtype if groups.alone else state.scatter.dtype
+        wide = state.mean.dtype if groups.alone and weights is None else state.scatter.dtype
         rows, state = rows.to(wide), state._replace(mean=state.mean.to(wide))
-        finite = _finite(rows) if adapt else None
-        return self.rule.take(state, rows, groups, finite=finite, bias=None, adapt=adapt)
+        finite = _finite(rows, weights) if adapt else None
+        return self.rule.take(state, rows, groups, finite=finite, bias=None, adapt=adapt, weights=weights)
 
     # ---- single streams
 
@@ -142,6 +160,20 @@ class StreamMemory(Memory):
         with self._lock:
             self.cache.forget(None if stream is None else one(stream))
 
+    def checkpoint(self) -> Callable[[], None]:
+        """Remember the streams of the current block; the function that is returned goes back to them."""
+        with self._lock:
+            before = {item: self.cache.read(item) for item in every()}
+
+        def undo() -> None:
+            with self._lock:
+                for item, state in before.items():
+                    self.cache.forget(item)
+                    if state is not None:
+                        self.cache.write(item, state)
+
+        return undo
+
     def _named(self, stream: StreamId | None) -> StreamId:
         if stream is None:
             raise InputError("this model has one centroid per stream: name a stream with stream=")
@@ -167,6 +199,7 @@ class StreamMemory(Memory):
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:
         """Check that `state` has the entries and shapes of this table, and plausible values."""
+        state = completed(self.cache.fields, state)
         mine = {**{name: tuple(rows.shape[1:]) for name, rows in self.cache.named_buffers()}, "ids": ()}
         theirs = {name: tuple(tensor.shape[1:]) for name, tensor in state.items()}
         if mine != theirs:
@@ -178,6 +211,7 @@ class StreamMemory(Memory):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Replace all streams by what `state` returned."""
         self.check_state(state)
+        state = completed(self.cache.fields, state)
         ids = unpack(state["ids"])
         with self._lock:
             self.cache.replace(ids, {name: tensor for name, tensor in state.items() if name != "ids"})
@@ -196,7 +230,15 @@ def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], 
     return distinct, ManyStreams(np.repeat([places[item] for item in ids], repeat), len(distinct))
 
 
-def _finite(rows: Tensor) -> Tensor | None:
+def _counted(ids: Sequence[StreamId], weights: Tensor | None) -> Collection[StreamId]:
+    """The ids of the samples that count; those of weight 0 create no stream."""
+    if weights is None:
+        return ids
+    repeat = len(weights) // len(ids)
+    return {ids[row // repeat] for row in weights.nonzero().flatten().tolist()}
+
+
+def _finite(rows: Tensor, weights: Tensor | None) -> Tensor | None:
     """Which rows are finite, (N,), with a warning about the others; None if all are known to be."""
     on_host = rows.device.type == "cpu"
     largest = moments.limit(torch.float32)  # as the table is
@@ -204,7 +246,7 @@ def _finite(rows: Tensor) -> Tensor | None:
     if on_host and torch.linalg.vector_norm(rows, 1).item() <= largest:
         return None
     finite: Tensor = moments.usable(rows, largest)
-    if on_host and not bool(finite.all()):
-        bad = int((~finite).sum())
+    bad = int((~finite if weights is None else ~finite & (weights > 0)).sum()) if on_host else 0
+    if bad:
         warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")
     return finite

@@ -73,22 +73,26 @@ class StreamRule(Rule):
             for name, shape in stream_moments.field_shapes(size).items()
         }
 
-    def take(self, state: Any, rows: Any, groups: Any, *, finite: Any, bias: Any, adapt: bool) -> tuple[Any, Any]:
+    def take(
+        self, state: Any, rows: Any, groups: Any, *, finite: Any, bias: Any, adapt: bool, weights: Any = None
+    ) -> tuple[Any, Any]:
         """Add a batch of logits, (N, C); with fewer than three classes nothing is subtracted."""
         xp = namespace(rows)
+        given = xp.ones_like(rows[:, 0]) if weights is None else weights
+        counted = finite & (given > 0)
         if rows.shape[-1] < FEWEST_CLASSES:
             subtract = xp.zeros_like(rows)
         elif not adapt:
             return state, stream_moments.answer(state, groups, self.constants)
         else:
-            weights = finite * xp.ones_like(rows[:, 0])
+            learnt = xp.where(counted, given, 0.0)
             rows = xp.where(finite[:, None], rows, 0.0)
-            state, subtract = stream_moments.step(state, rows, weights, bias - bias.mean(), groups, self.constants)
+            state, subtract = stream_moments.step(state, rows, learnt, bias - bias.mean(), groups, self.constants)
         if adapt:
-            good = groups.total(finite * xp.ones_like(rows[:, 0], dtype=xp.int64))
-            every = groups.total(xp.ones_like(rows[:, 0], dtype=xp.int64))
+            one = xp.ones_like(rows[:, 0], dtype=xp.int64)
+            good, bad = groups.total(counted * one), groups.total((~finite & (given > 0)) * one)
             state = state._replace(
-                count=state.count + good, batches=state.batches + (good > 0), rejected=state.rejected + every - good
+                count=state.count + good, batches=state.batches + (good > 0), rejected=state.rejected + bad
             )
         return state, subtract
 

@@ -21,6 +21,7 @@ from torch import nn
 from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.centroid import Centroid
 from neotta.neo.head import NEOHead
+from neotta.neo.per_call import is_paused
 from neotta.neo.statefile import fingerprint
 from neotta.neo.surgery import adaptation, heads
 from neotta.neo.sync.board import Board
@@ -237,7 +238,7 @@ def _after_every(every: int, head: NEOHead, synchronizer: Synchronizer) -> Any:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def exchange_sometimes(module: nn.Module, args: object, output: object) -> None:
         # Copies of the head, and the layer it replaced, share its hooks.
-        if module is head and head.adapting and next(calls) % every == 0:
+        if module is head and head.adapting and not is_paused(head) and next(calls) % every == 0:
             synchronizer.now()
 
     return head.register_forward_hook(exchange_sometimes)

@@ -301,3 +301,27 @@ def test_a_configuration_is_checked_when_it_is_read(tmp_path):
     (tmp_path / "plan.toml").write_text("colour = 'red'\n")
     with pytest.raises(OptionError, match="unknown entry 'colour'"):
         read_config(tmp_path / "plan.toml")
+
+
+def test_options_are_tuned_on_other_domains(run, tmp_path):
+    words = [*SMALL, "--methods", "none,neo-continual:alpha=0.01|0.9", "--tune", "spatter,saturate"]
+    first = run(*words)
+    assert first.returncode == 0, first.stderr
+    shown = " ".join(first.stdout.split())
+    assert "the best of 2 settings (alpha: 0.01, 0.9) on spatter/5, saturate/5, none of which is reported" in shown
+    assert len(Records(tmp_path / "results.jsonl").read()) == 4
+    assert len(Records(tmp_path / "results.tuning.jsonl").read()) == 4
+    assert "0 runs done, 4 recorded before" in run(*words).stdout
+    refused = run(*SMALL, "--methods", "neo-continual:alpha=0.01|0.9", "--tune", "fog")
+    assert refused.returncode == 2
+    assert "fog would be tuned on and reported, too" in refused.stderr
+
+
+def test_orders_through_domains_are_run_from_the_command_line(run):
+    done = run(*SMALL, "--order", "recurring", "--order-option", "rounds=2", "--order-option", "delta=0.1")
+    assert done.returncode == 0, done.stderr
+    assert "recurring stream, delta=0.1, rounds=2" in " ".join(done.stdout.split())
+    refused = run(*SMALL, "--order", "recurring", "--order-option", "round=2")
+    assert refused.returncode == 2
+    assert "did you mean 'rounds'" in refused.stderr
+    assert "samples_per_step" in run("--help").stdout

@@ -51,6 +51,7 @@ def compare(
     from neotta.evaluate.comparison import compare as compare_records
     from neotta.evaluate.left_out import left_out_lines
     from neotta.evaluate.provenance import about_older, current, older
+    from neotta.evaluate.tuning import tuning_lines
     from neotta.report import formats
 
     records = current(_read(results))
@@ -58,7 +59,7 @@ def compare(
     if line := about_older(older(records), sum("metrics" in record for record in records)):
         typer.echo(f"neotta: {printable(line)}", err=True)
         found.remarks = (f"{line[0].upper()}{line[1:]}.",)
-    found.remarks += (*left_out_lines(records), *calibration_lines(records))
+    found.remarks += (*left_out_lines(records), *calibration_lines(records), *tuning_lines(records))
     _check_over_time(found, over_time, figure)
     shown = OverTimeView(found) if over_time else render(found)
     if figure is not None:

@@ -15,6 +15,7 @@ from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Summary
+from neotta.evaluate.tuning import tuning_lines
 from neotta.evaluate.workbench import Workbench
 
 SHOWN = 10
@@ -49,7 +50,7 @@ def show(
     labelled = any("top1" in record["metrics"] for record in records)
     if labelled:
         found = compare([shown(record) for record in records])
-        found.remarks = (*remarks, *calibration_lines(records))
+        found.remarks = (*remarks, *calibration_lines(records), *tuning_lines(records))
         console.print(render(found))
     if records and runs and (predictions or not labelled):
         from neotta.cli.unlabelled import render_unlabelled

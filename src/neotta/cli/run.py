@@ -56,6 +56,14 @@ def run(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose among the values of an option (neo-continual:alpha=0.05|0.1) by accuracy on domains that are "
+            "not reported: extra for the four extra corruptions, or names: speckle_noise,spatter.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +150,7 @@ def run(
         "corruption_preset": corruption_preset,
         "source": source_data,
         "methods": methods and [each for text in methods for each in split_methods(text)],
+        "tune": words(tune),
         "protocol": protocol,
         "order": order,
         "order_options": pairs("order-option", order_option),
@@ -222,16 +231,22 @@ def _carry_out(
     from neotta.evaluate.left_out import left_out_lines, left_out_records, suited
     from neotta.evaluate.records import Records
     from neotta.evaluate.sweep import sweep
+    from neotta.evaluate.tuning import reported_plan, tune
     from neotta.evaluate.workbench import Workbench
 
     console = Console(highlight=False)
     try:
         with watching(console, how["jobs"]) as watcher:
             bench = Workbench.for_plan(plan, **opening)
+            if (reported_only := reported_plan(plan, bench.data.source.domains)) is not plan:
+                plan = reported_only
+                bench = Workbench.for_plan(plan, **{**opening, "model": bench.opened})
             plan, left_out = suited(bench, _with_samples(plan, bench.data.source))
             missing = left_out_records(plan, left_out)
             for line in left_out_lines(missing):
                 say(console, line)
+            if plan.tune:
+                plan = tune(bench, plan, output, progress=watcher, **how)
             bench.calibrate(plan, watcher.calibrating)
             report = reported(bench, plan, always=predictions is not None)
             summary = sweep(bench, plan, output, keep=report, progress=watcher, **how)

@@ -63,7 +63,7 @@ class Count(Watcher):
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """Begin to count."""
         self._started = time.monotonic()
-        self.skipped, self.images = skipped, images
+        self.skipped, self.images, self.seen = skipped, images, 0
         for run in runs:
             self.rows.setdefault(run.method, Row()).total += 1
 

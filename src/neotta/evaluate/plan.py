@@ -45,6 +45,7 @@ class MethodPlan(BaseModel):
         method: Its name, or a stack such as `"neo+lame"`.
         preset: `"paper"`, or what else the method offers.
         options: Values or lists of values by name.
+        tuned: How the options were chosen, if they were (see `neotta.evaluate.tuning`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +53,7 @@ class MethodPlan(BaseModel):
     method: str
     preset: str = "paper"
     options: dict[str, Any] = {}
+    tuned: dict[str, Any] | None = Field(default=None, exclude=True)
 
     @field_validator("options")
     @classmethod
@@ -102,6 +104,7 @@ class Run(BaseModel):
     held_out_samples: int = Field(default=-1, serialization_alias="evaluate")
     seed: int = SEEDS[0]
     batch_size: int = 64
+    tuned: dict[str, Any] | None = None
 
     @property
     def domain(self) -> str:
@@ -110,7 +113,8 @@ class Run(BaseModel):
 
     def entries(self, *, without: Collection[str] = ()) -> dict[str, Any]:
         """What a record says of the run, under the names that records have had from the start."""
-        return self.model_dump(mode="json", by_alias=True, exclude=set(without))
+        unset = {"tuned"} if self.tuned is None else set()
+        return self.model_dump(mode="json", by_alias=True, exclude={*without, *unset})
 
 
 class Plan(BaseModel):
@@ -127,6 +131,8 @@ class Plan(BaseModel):
         source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
             if it has a clean domain.
         methods: What to compare.
+        tune: Choose among several values of an option by accuracy on these domains, none of which is reported:
+            `"extra"` for the four extra corruptions, or names.
         protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
             a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
             domain and scores another. Orders that go through domains imply `"continual"`.
@@ -149,6 +155,7 @@ class Plan(BaseModel):
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     source: str | None = None
     methods: list[MethodPlan] = Field(default=[MethodPlan(method="none"), MethodPlan(method="neo")], min_length=1)
+    tune: list[str] = []
     protocol: Protocol = "online"
     order: Kind = Field(default="iid", validation_alias=AliasChoices("order", "stream"))
     order_options: dict[str, Any] = Field(
@@ -193,7 +200,7 @@ class Plan(BaseModel):
             check_order(info.data["protocol"], info.data["order"], value)
         return value
 
-    @field_validator("domains", "corruptions", "severities", "samples", "batch_sizes", mode="before")
+    @field_validator("domains", "corruptions", "tune", "severities", "samples", "batch_sizes", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return value if isinstance(value, (list, tuple)) else [value]
@@ -233,6 +240,7 @@ class Plan(BaseModel):
                 held_out_samples=self.held_out_samples if self.protocol in SCORES_OTHERS else -1,
                 seed=seed,
                 batch_size=batch_size,
+                tuned=plan.tuned,
                 **cast(Any, shared),
             )
             for source, scored in self._scored(domains)

@@ -116,7 +116,7 @@ class ProtocolOrders:
 
 def order_key(run: Run) -> str:
     """A hash of everything that the orders of a run depend on."""
-    return content_key(run.entries(without=["method", "preset", "options"]))
+    return content_key(run.entries(without=["method", "preset", "options", "tuned"]))
 
 
 def separate_states(run: Run) -> bool:

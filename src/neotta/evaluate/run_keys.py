@@ -42,6 +42,7 @@ class RunKeys:
         return {
             **({"source": self._clean_digest(max(asked))} if asked else {}),
             **({"separate": True} if separate_states(run) else {}),
+            **({"tuned": run.tuned} if run.tuned is not None else {}),
             "code": code_of(run.method),
             "weights": self._weights,
             "preprocess": self._preprocess,

@@ -108,6 +108,10 @@ class Workbench:
         """
         return cls(model or plan.model, plan.data, model_options=plan.model_options, **_selection(plan), **settings)
 
+    def surroundings(self) -> dict[str, Any]:
+        """What opens another workbench with the same model, cache and workers, for other data."""
+        return {"model": self.opened, "cache": self._cache, "workers": self.workers}
+
     def opener(self, **changes: Any) -> Callable[[], Workbench]:
         """What opens the same workbench in another process, with some settings changed; it can be pickled."""
         settings = {"cache": self._cache, "workers": self.workers, "device": self.opened.device, **changes}

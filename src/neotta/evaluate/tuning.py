@@ -1,0 +1,179 @@
+"""Choosing the options of methods on domains that are not reported.
+
+A plan with `tune` is carried out in two parts. First every combination of option values is run on the domains to tune
+on, with records in a file of their own; then each method is run on the reported domains with the options that were best
+there. What was chosen, among what and on what is part of every record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from neotta.errors import DataError, OptionError
+from neotta.evaluate.domains import ALL
+from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.records import Record, Records
+from neotta.evaluate.sweep import sweep
+from neotta.evaluate.workbench import Workbench
+
+EXTRA = "extra"
+"""The four corruptions that are meant for choosing options."""
+
+
+def tune(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str], **how: Any) -> Plan:
+    """Choose the options of a plan's methods.
+
+    Args:
+        bench: The model and the data of the plan.
+        plan: The plan; `tune` names what to tune on.
+        records_path: The file of results: runs of tuning are recorded beside it, and continued from there.
+        **how: Further arguments of `sweep`.
+
+    Returns:
+        The plan with one value for every option, to be carried out on the reported domains.
+
+    Raises:
+        OptionError: No option has several values, or what is tuned on is reported, too.
+        DataError: All runs of a method failed, or the data has no labels.
+    """
+    trial = trial_plan(plan, bench.data.source.domains)
+    here = bench if bench.suits(trial) else Workbench.for_plan(trial, **bench.surroundings())
+    path = tuning_path(records_path)
+    sweep(here, trial, path, **how)
+    by_key = {record["key"]: record for record in Records(path).read()}
+    on = list(here.data.names(trial.corruptions, trial.severities))
+    methods = [method if not _varied(method) else _best(here, method, trial, by_key, on) for method in plan.methods]
+    return plan.model_copy(update={"methods": methods})
+
+
+def tuning_path(records_path: str | os.PathLike[str]) -> Path:
+    """Where the runs of tuning are recorded: `results.tuning.jsonl` beside `results.jsonl`."""
+    path = Path(records_path)
+    return path.with_name(f"{path.stem}.tuning.jsonl")
+
+
+def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
+    """The runs that options are chosen by.
+
+    Args:
+        plan: What is reported.
+        available: The reported domains of the data, for plans without corruptions.
+
+    Raises:
+        OptionError: No option has several values, or what is tuned on is reported, too.
+    """
+    varied = [method for method in plan.methods if _varied(method)]
+    if not varied:
+        raise OptionError(
+            "there is nothing to tune: give an option several values, as in --methods 'neo-continual:alpha=0.05|0.1'"
+        )
+    if plan.corruptions:
+        return plan.model_copy(update={"methods": varied, "tune": [], **_corruptions(plan)})
+    patterns = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
+    reported = set(available)
+    for pattern in patterns:
+        both = sorted(name for name in reported if _same(name, pattern))
+        if both:
+            raise _overlap(both)
+    return plan.model_copy(update={"methods": varied, "tune": [], "domains": patterns})
+
+
+def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
+    """The plan without the domains that are tuned on, if it does not say which domains are reported.
+
+    Args:
+        plan: The plan.
+        available: All domains of the data.
+    """
+    if not plan.tune or plan.corruptions or plan.domains:
+        return plan
+    patterns = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
+    rest = [name for name in available if not any(_same(name, pattern) for pattern in patterns)]
+    if not rest:
+        raise OptionError(f"all domains of the data are tuned on ({', '.join(plan.tune)}): none is left to report")
+    return plan.model_copy(update={"domains": rest})
+
+
+def _corruptions(plan: Plan) -> dict[str, Any]:
+    """The corruptions and severities to tune on."""
+    names = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
+    kinds, levels = [], set()
+    for name in names:
+        kind, _, level = name.rpartition("/")
+        named = bool(kind) and level in {"1", "2", "3", "4", "5"}
+        kinds.append(kind if named else name)
+        levels |= {int(level)} if named else set()
+    reported = {kind for each in plan.corruptions for kind in (CORRUPTIONS if each == ALL else [each])}
+    if both := [kind for kind in kinds if kind in reported]:
+        raise _overlap(both)
+    return {"corruptions": list(dict.fromkeys(kinds)), "severities": sorted(levels) or plan.severities}
+
+
+def _overlap(both: Sequence[str]) -> OptionError:
+    return OptionError(
+        f"{', '.join(both)} would be tuned on and reported, too: options chosen on what is reported flatter it. "
+        "Tune on 'extra' or on other domains"
+    )
+
+
+def _same(name: str, pattern: str) -> bool:
+    """Whether a domain is meant by a pattern, or is the same corruption at another severity."""
+    from fnmatch import fnmatchcase
+
+    kind, _, level = name.rpartition("/")
+    alike = bool(kind) and level.isdecimal() and kind == pattern.rpartition("/")[0]
+    return fnmatchcase(name, pattern) or name.startswith(f"{pattern}/") or alike
+
+
+def _varied(method: MethodPlan) -> bool:
+    return any(isinstance(value, list) and len(value) > 1 for value in method.options.values())
+
+
+def _best(
+    bench: Workbench, method: MethodPlan, trial: Plan, by_key: Mapping[str, Record], on: Sequence[str]
+) -> MethodPlan:
+    """The method with the options that were best."""
+    found = []
+    for options in method.grid():
+        one = method.model_copy(update={"options": options})
+        records = [by_key.get(bench.key(run), {}) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
+        accuracies = [record.get("metrics", {}).get("top1", math.nan) for record in records]
+        found.append((math.fsum(accuracies) / len(accuracies), options))
+    known = [each for each in found if not math.isnan(each[0])]
+    if not known:
+        raise DataError(f"{method.method} cannot be tuned: its runs failed, or the images have no labels")
+    accuracy, options = max(known, key=lambda each: each[0])  # the first of equals
+    tuned = {
+        "on": list(on),
+        "by": "top1",
+        "among": {name: value for name, value in method.options.items() if isinstance(value, list)},
+        "tried": [[options, None if math.isnan(value) else round(value, 3)] for value, options in found],
+        "accuracy": round(accuracy, 3),
+        "seeds": trial.seeds,
+        "samples": trial.samples,
+    }
+    return method.model_copy(update={"options": options, "tuned": json.loads(json.dumps(tuned))})
+
+
+def tuning_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line for each method whose options were chosen: what, among what, and on what."""
+    lines: dict[str, None] = {}
+    for record in records:
+        if tuned := record.get("tuned"):
+            chosen = ", ".join(f"{name}={_chosen(record, name)}" for name in tuned["among"])
+            among = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in tuned["among"].items())
+            lines[
+                f"{record['method']} was tuned: {chosen} was the best of {len(tuned['tried'])} settings ({among}) on "
+                f"{', '.join(tuned['on'])}, none of which is reported (mean accuracy {tuned['accuracy']:.1f} % there)."
+            ] = None
+    return list(lines)
+
+
+def _chosen(record: Mapping[str, Any], name: str) -> str:
+    return str((record.get("options") or {}).get(name))

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import sys
 
+import pytest
 from PIL import Image
 from rich.padding import Padding
 from rich.progress import Progress, TextColumn
@@ -61,3 +64,16 @@ def test_names_of_folders_do_not_control_the_terminal(command, tmp_path):
     done = command(*words, folder=tmp_path, width=300)
     assert "\\x1b" in done.stdout, done
     assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no names that are not text")
+def test_names_that_are_no_text_are_one_line(command, tmp_path):
+    folder = os.fsencode(tmp_path) + b"/photos/cl\xffass"
+    os.makedirs(folder)  # noqa: PTH103  # a name of bytes
+    Image.new("RGB", (8, 8)).save(folder + b"/a.png")
+    done = command("data", "info", "photos", folder=tmp_path, width=200)
+    assert "a folder whose name is not valid UTF-8: rename it" in done.stderr
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    done = command("data", "info", os.fsdecode(b"gone\xff"), folder=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "gone\\udcff" in done.stderr

@@ -79,6 +79,8 @@ def load_model(
             configuration.
         **kwargs: For timm's `create_model`, transformers' `from_pretrained`, or your own function.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise OptionError(f"expected the name of a model, for example 'digits', got {type(name).__name__}")
     name = os.fspath(name)
     if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
         raise OptionError(f"num_classes takes a whole number, at least 1, got {num_classes!r}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from neotta.errors import AmbiguousHeadError, HeadNotFoundError, ModelError
+from neotta.errors import AmbiguousHeadError, HeadNotFoundError, InputError, ModelError
 from neotta.neo._linear import linear_layer, wrapping
 from neotta.neo._trace import Trace, logits_of, trace
 
@@ -43,6 +44,7 @@ def find_heads(
         HeadNotFoundError: There is no linear head, or the named layer is not one.
         AmbiguousHeadError: Several layers are possible.
     """
+    check_example(example)
     if head is not None:
         given = [head] if isinstance(head, str) else list(head)
         return {name: linear_layer(model, name, _named(model, name)) for name in given}
@@ -62,6 +64,19 @@ def find_heads(
         module, name = next(iter(names.items()))
         return {name: linear_layer(model, name, module)}
     return _by_running(model, expected, example)
+
+
+def check_example(example: Any) -> None:
+    """Refuse an example that is not a batch of images.
+
+    Raises:
+        InputError: It is a dictionary, as data loaders of Hugging Face give, or something else.
+    """
+    if example is None or isinstance(example, Tensor):
+        return
+    inside = [name for name, value in example.items() if isinstance(value, Tensor)] if isinstance(example, dict) else []
+    hint = f": pass example=batch[{inside[0]!r}]" if inside else ""
+    raise InputError(f"example must be a tensor, a batch of images, got {type(example).__name__}{hint}")
 
 
 def joined_heads(model: nn.Module, example: Tensor | None = None) -> list[str]:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.nn import functional as F
 
-from neotta.errors import InputError
+from neotta.errors import InputError, UnsupportedModelError
+from neotta.neo._transforms import CANNOT_ADAPT, refuse_transforms
 from neotta.neo.centroid import Centroid
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
@@ -170,6 +172,8 @@ class NEOHead(nn.Linear):
         if input.dtype is not weight.dtype or input.dim() != 2 or input.size(1) != self.in_features:
             self._check(input)  # only then: a call costs more than the comparison
             flat = input.reshape(-1, self.in_features)
+        if self.adapting and not is_compiling():
+            refuse_transforms()
         samples = input.shape[0] if input.dim() > 1 else 1
         adapt, weights = settings(self, flat, samples)
         if modules["memory"].rule.space == "logits":
@@ -200,7 +204,19 @@ class NEOHead(nn.Linear):
             return F.linear(embeddings, self.weight, self.bias)
         return F.linear(embeddings, self.weight) + 1.0 / self.out_features
 
+    def __dir__(self) -> list[str]:
+        """Only what this head has: `torch.jit.trace` looks at everything that is listed."""
+        absent = {"centroid"} if not isinstance(self.memory, Centroid) else set()
+        absent |= set() if self.memory.many else {"streams"}
+        return [name for name in super().__dir__() if name not in absent]  # type: ignore[no-untyped-call]
+
+    def __prepare_scriptable__(self) -> None:
+        """Called by `torch.jit.script`."""
+        raise UnsupportedModelError(f"TorchScript {CANNOT_ADAPT}")
+
     def _check(self, input: Tensor) -> None:
+        if not isinstance(input, Tensor):  # a proxy
+            raise UnsupportedModelError(f"torch.fx {CANNOT_ADAPT}")
         if input.dtype == self.weight.dtype and input.shape[-1:] == self.weight.shape[1:]:
             return
         if input.shape[-1:] != (self.in_features,):

@@ -67,6 +67,8 @@ def load(
         StateError: The state contains invalid values, such as NaN or a negative count.
     """
     check_module(model)
+    if not isinstance(state, (State, str, os.PathLike)):
+        raise StateError(f"expected a file of neotta.save or the result of neotta.merge, got {type(state).__name__}")
     source = "the state" if isinstance(state, State) else repr(os.fspath(state))
     tensors, about = state if isinstance(state, State) else read_state(state)
     if about.get("kind") != "model":

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
+import torch
 from torch import nn
 
-from neotta.errors import InputError, ModelError, NotAdaptedError
+from neotta.errors import InputError, ModelError, NotAdaptedError, UnsupportedModelError
 from neotta.neo import fork_locks
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
@@ -98,7 +99,12 @@ def adaptation(model: nn.Module) -> Adaptation:
 
 
 def check_module(model: Any) -> None:
-    """Raise an error if this is not a module, with a hint for what `load_model` returns."""
+    """Raise an error if this is not a module, with a hint for what `load_model` returns, or if it is TorchScript."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            "a TorchScript module cannot be changed: adapt the model before torch.jit.script or torch.jit.trace and "
+            "neotta.fold it, or re-center its logits with neotta.deploy.logits"
+        )
     if not isinstance(model, nn.Module):
         inner = isinstance(getattr(model, "model", None), nn.Module)
         raise ModelError(

@@ -101,14 +101,19 @@ def from_class_folders(
 def list_images(folder: Path) -> list[str]:
     """The visible images in `folder` and below: sorted relative paths with forward slashes."""
     names = sorted(_walk(str(folder), "", frozenset()))
+    _check_text(names, folder, "file")
+    return names
+
+
+def _check_text(names: list[str], folder: Path, kind: str) -> None:
+    """Refuse names that are bytes without a meaning as text."""
     try:
         "\n".join(names).encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"folder {str(folder)!r} holds a file whose name is not valid UTF-8: rename it, "
+            f"folder {str(folder)!r} holds a {kind} whose name is not valid UTF-8: rename it, "
             "or the sample would have another id on another machine"
         ) from error
-    return names
 
 
 def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
@@ -136,6 +141,7 @@ def subfolders(folder: Path) -> list[str]:
             names = [entry.name for entry in entries if not _hidden(entry.name) and entry.is_dir()]
     except OSError as error:
         raise DataError(f"folder {str(folder)!r} cannot be listed: {error.strerror}") from error
+    _check_text(names, folder, "folder")
     return sort_names(names)
 
 

@@ -52,8 +52,9 @@ def test_the_table(command, results):
     assert lines[0].startswith("top-1 accuracy in % (model m, data d, online")
     assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
     assert " ".join(lines[3].split()) == "clean 50.8 ± 4.9 60.8 ± 4.9 failed 40.8 ± 4.9"
-    assert [line.split()[0] for line in lines[4:8]] == ["snow/5", "fog/5", "average", "mCE"]
-    assert lines[7].split()[1:4] == ["100.0", "79.7", "±"]
+    assert [line.split()[0] for line in lines[4:8]] == ["snow/5", "fog/5", "average", "relative"]
+    assert lines[7].split()[:5] == ["relative", "error", "100.0", "79.7", "±"]
+    assert any(line.startswith("relative error: errors of each corruption") for line in lines)
     assert "Difference to none on the same samples" in lines
     assert "neo: +10.0 [+7.4, +13.3] helps on average; helps in 3 of 3 domains." in lines
     assert "tent: -10.0 [-13.3, -7.4] hurts on average; hurts in 3 of 3 domains." in lines
@@ -63,14 +64,14 @@ def test_the_table(command, results):
 
 
 def test_a_narrow_terminal_gets_other_tables(results):
-    enough = [line.split() for line in run(results, width=55).stdout.splitlines()]
+    enough = [line.split() for line in run(results, width=65).stdout.splitlines()]
     assert ["domain", "none", "neo", "neo-bn", "tent"] in enough
-    narrow = run(results, width=34).stdout.splitlines()
+    narrow = run(results, width=42).stdout.splitlines()
     assert [line.split() for line in narrow if line.startswith("domain")][:2] == [
         ["domain", "none", "neo"],
         ["domain", "neo-bn", "tent"],
     ]
-    assert max(len(line.rstrip()) for line in narrow) <= 34
+    assert max(len(line.rstrip()) for line in narrow) <= 42
 
 
 def test_the_best_is_bold_and_the_second_underlined(results):
@@ -118,7 +119,39 @@ def test_csv(results):
     assert float(found["fog/5", "neo"]["difference"]) == 10
     assert found["fog/5", "tent"]["verdict"] == "hurts"
     assert (found["fog/5", "neo-bn"]["mean"], found["fog/5", "neo-bn"]["failed"]) == ("", "2")
-    assert float(found["mCE", "none"]["mean"]) == 100
+    assert float(found["relative error", "none"]["mean"]) == 100
+
+
+def test_several_formats_go_to_files_beside_each_other(results, tmp_path):
+    done = run(results, "--format", "md,latex,csv,parquet", "-o", tmp_path / "out" / "table.tex")
+    assert done.stdout == ""
+    folder = tmp_path / "out"
+    assert sorted(path.name for path in folder.iterdir()) == ["table.csv", "table.md", "table.parquet", "table.tex"]
+    assert (folder / "table.md").read_text(encoding="utf-8") == run(results, "--format", "markdown").stdout
+    assert r"\toprule" in (folder / "table.tex").read_text(encoding="utf-8")
+    lines = list(csv.DictReader((folder / "table.csv").read_text(encoding="utf-8").splitlines()))
+    rows = pytest.importorskip("pyarrow.parquet").read_table(folder / "table.parquet").to_pylist()
+    assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows] == lines
+    assert {type(row["mean"]) for row in rows} == {float, type(None)}
+    run(results, "--over-time", "--format", "csv,parquet", "-o", folder / "v1.2")
+    rows = pytest.importorskip("pyarrow.parquet").read_table(folder / "v1.2.parquet").to_pylist()
+    assert {row["method"] for row in rows} == {"none", "neo", "tent"}
+    assert (folder / "v1.2.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--format", "md,csv"], "several formats need a file to go to: give --output NAME"),
+        (["--format", "parquet"], "Parquet needs a file to go to"),
+        (["--format", "word"], "a comparison has no format 'word'"),
+        (["--format", ","], "takes one or more of table, markdown"),
+    ],
+)
+def test_formats_that_cannot_be_had(command, results, words, said):
+    done = command("compare", results, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import os
 import pty
 import re
@@ -153,7 +154,7 @@ def test_unlabelled_images_get_a_report_and_predictions(run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
     lines = (tmp_path / "answers.csv").read_text().splitlines()
-    assert lines[0] == "id,domain,none.prediction,none.confidence,neo.prediction,neo.confidence"
+    assert lines[0] == "id,domain,seed,none.prediction,none.confidence,neo.prediction,neo.confidence"
     assert len(lines) == 13
 
 
@@ -264,6 +265,17 @@ def test_mistakes_in_options_are_one_line(run, tmp_path, words, message):
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_predictions_of_every_seed_are_written(run, tmp_path):
+    done = run(*SMALL, "--seeds", "2020,1234", "--predictions", "p.csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()))
+    assert {row["seed"] for row in rows} == {"2020", "1234"}
+    assert all(row["neo.prediction"] and row["none.prediction"] for row in rows)
+    again = run(*SMALL, "--seeds", "2020,1234", "--predictions", "again.csv")
+    assert "0 runs done" in again.stdout
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "p.csv").read_text()
 
 
 def test_predictions_that_cannot_be_written_are_one_line(run, tmp_path):

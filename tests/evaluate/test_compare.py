@@ -119,16 +119,16 @@ def test_mean_corruption_error():
     errors = 100 - numbers[:, 1:].reshape(3, 2, 2, len(SEEDS))  # method, corruption, severity, seed
     per_seed = 100 * (errors.sum(axis=2) / errors[0].sum(axis=1)).mean(axis=1)
     for m, method in enumerate(block.methods):
-        assert block.mce[method].mean == pytest.approx(per_seed[m].mean())
-    assert block.mce["none"].mean == 100
-    assert compare(records, "ece").blocks[0].mce == {}
+        assert block.relative_error[method].mean == pytest.approx(per_seed[m].mean())
+    assert block.relative_error["none"].mean == 100
+    assert compare(records, "ece").blocks[0].relative_error == {}
 
 
 def test_no_mean_corruption_error_without_corruptions_or_errors_or_baseline():
-    assert compare([record(domain="camera"), record("neo", "camera")]).blocks[0].mce == {}
-    assert compare([record(top1=100.0), record("neo")]).blocks[0].mce == {}
+    assert compare([record(domain="camera"), record("neo", "camera")]).blocks[0].relative_error == {}
+    assert compare([record(top1=100.0), record("neo")]).blocks[0].relative_error == {}
     (block,) = compare([record("neo")]).blocks
-    assert (block.mce, block.baseline, block.differences) == ({}, None, {})
+    assert (block.relative_error, block.baseline, block.differences) == ({}, None, {})
 
 
 @pytest.mark.parametrize("seeds", [(1,), SEEDS])
@@ -223,7 +223,7 @@ def test_a_missing_cell_gives_no_average():
     (block,) = comparison.blocks
     assert ("snow/3", "neo") not in block.cells
     assert set(block.average) == {"none", "tent"}
-    assert set(block.mce) == {"none", "tent"}
+    assert set(block.relative_error) == {"none", "tent"}
     assert any("only for methods that have a value for every domain" in note for note in comparison.notes())
 
 
@@ -258,7 +258,7 @@ def test_continual_runs_are_taken_apart_by_domain():
     assert block.domains == ("snow/5", "fog/5")
     assert block.average["none"].mean == 40
     assert block.differences["fog/5", "neo"].interval.mean == -10
-    assert block.mce["neo"].mean == pytest.approx(100 * (60 / 70 + 60 / 50) / 2)
+    assert block.relative_error["neo"].mean == pytest.approx(100 * (60 / 70 + 60 / 50) / 2)
     gone = failed(method="tent", **{**shared, "per_domain": None})
     (block,) = compare([*records, gone]).blocks
     assert len(block.failures) == 1
@@ -377,5 +377,5 @@ def test_real_records():
     (block,) = compare(records).blocks
     assert block.methods == ("none", "neo", "neo-bn")
     assert block.average["neo"].mean > block.average["none"].mean
-    assert block.mce["neo"].mean < 100
+    assert block.relative_error["neo"].mean < 100
     assert len(block.failures) == 6

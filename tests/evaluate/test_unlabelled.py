@@ -23,7 +23,7 @@ from neotta.evaluate.explanations import explain
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.prediction_files import write_predictions
 from neotta.evaluate.predictions import UNKNOWN, PredictionStats, RunResult
-from neotta.evaluate.unlabelled import Shift, reported_runs, unlabelled_report
+from neotta.evaluate.unlabelled import Shift, predictions_by_seed, reported_runs, unlabelled_report
 
 COUNT = 120
 
@@ -223,11 +223,11 @@ def test_one_sided_predictions_are_warned_of(tmp_path):
 
 def test_csv(foggy, tmp_path):
     _, report = foggy
-    write_predictions(tmp_path / "p.csv", report.predictions, report.names)
+    write_predictions(tmp_path / "p.csv", {2020: report.predictions}, report.names)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
     assert len(rows) == COUNT
     assert list(rows[0]) == [
-        "id", "domain", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence",
+        "id", "domain", "seed", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence",
         "tent.prediction", "tent.confidence",
     ]  # fmt: skip
     changed = sum(row["none.prediction"] != row["neo.prediction"] for row in rows)
@@ -250,19 +250,33 @@ def test_labels_names_and_gaps(tmp_path):
         "none": result("ab", [[0.0, 1.0], [2.0, 0.0]], [1, None]),
         "neo": result("b", [[0.0, 0.0]]),
     }
-    write_predictions(tmp_path / "p.csv", both, ["cat", 'dog, "big"'])
+    write_predictions(tmp_path / "p.csv", {7: both}, ["cat", 'dog, "big"'])
     rows = list(csv.reader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
     assert rows == [
-        ["id", "domain", "label", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence"],
-        ["a", "d", 'dog, "big"', 'dog, "big"', "0.731059", "", ""],
-        ["b", "d", "", "cat", "0.880797", "cat", "0.500000"],
+        ["id", "domain", "seed", "label", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence"],
+        ["a", "d", "7", 'dog, "big"', 'dog, "big"', "0.731059", "", ""],
+        ["b", "d", "7", "", "cat", "0.880797", "cat", "0.500000"],
     ]
+
+
+def test_every_seed_has_its_lines(tmp_path):
+    workbench = bench(write_images(tmp_path / "images", count=20), seeds=2, samples=[16], batch_sizes=[4])
+    runs = reported_runs(workbench.runs(), every_seed=True)
+    every = predictions_by_seed(workbench, runs)
+    assert {seed: list(methods) for seed, methods in every.items()} == {2020: ["none", "neo"], 1234: ["none", "neo"]}
+    write_predictions(tmp_path / "p.csv", every)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
+    for seed, methods in every.items():
+        mine = [row for row in rows if row["seed"] == str(seed)]
+        assert [row["id"] for row in mine] == methods["none"].ids
+        assert [int(row["neo.prediction"]) for row in mine] == methods["neo"].stats.predicted.tolist()
+    assert every[2020]["none"].ids != every[1234]["none"].ids
 
 
 def test_parquet(foggy, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     _, report = foggy
-    write_predictions(tmp_path / "p.parquet", report.predictions)
+    write_predictions(tmp_path / "p.parquet", {2020: report.predictions})
     table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
     assert table["id"] == report.predictions["none"].ids
     assert table["neo.prediction"] == report.predictions["neo"].stats.predicted.tolist()
@@ -271,8 +285,8 @@ def test_parquet(foggy, tmp_path):
 
 def test_files_that_cannot_be_written(foggy, tmp_path, monkeypatch):
     with pytest.raises(OptionError, match=r"\.csv or \.parquet"):
-        write_predictions(tmp_path / "p.xlsx", foggy[1].predictions)
+        write_predictions(tmp_path / "p.xlsx", {1: foggy[1].predictions})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"neotta\[lab\]"):
-        write_predictions(tmp_path / "p.parquet", foggy[1].predictions)
+        write_predictions(tmp_path / "p.parquet", {1: foggy[1].predictions})
     assert list(tmp_path.iterdir()) == []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import io
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,40 +20,39 @@ if TYPE_CHECKING:
 
     from neotta.evaluate.comparison import Comparison
     from neotta.evaluate.records import Record
+    from neotta.report.comparison_files import Writers
     from neotta.report.grids import Grid
 
 _STYLES = {"best": "bold", "second": "underline", "failed": "red", "helps": "green", "hurts": "red", "": ""}
 _WIDE = 10_000
 
 
-class Format(str, enum.Enum):
-    """How to print a comparison."""
-
-    table = "table"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-
-
 def compare(
     results: Annotated[list[Path], typer.Argument(help="One or more files that 'neotta run' wrote.")],
     metric: Annotated[str, typer.Option(help="top1, top5, ece, nll, entropy or confidence.")] = "top1",
     baseline: Annotated[str, typer.Option(help="The method that differences refer to.")] = "none",
-    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
+    format: Annotated[
+        str,
+        typer.Option(
+            help="table, md, latex, csv or parquet; or several, such as md,latex,csv: each goes to a file of the name "
+            "given with --output, with a suffix of its own."
+        ),
+    ] = "table",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
     over_time: Annotated[bool, typer.Option("--over-time", help="Show accuracy batch by batch.")] = False,
     figure: Annotated[Path | None, typer.Option(help="With --over-time: also draw it, to a .png or .svg file.")] = None,
 ) -> None:
     """Put the methods in RESULTS side by side: means over seeds, and differences on the same samples."""
-    from neotta._files import atomic
     from neotta.cli.console import Console
     from neotta.evaluate.calibration import calibration_lines
     from neotta.evaluate.comparison import compare as compare_records
     from neotta.evaluate.left_out import left_out_lines
     from neotta.evaluate.provenance import about_older, current, older
     from neotta.evaluate.tuning import tuning_lines
-    from neotta.report import formats
+    from neotta.report.comparison_files import chosen_formats, targets, write_files
 
+    chosen = chosen_formats(format)
+    files = targets(chosen, output)
     records = current(_read(results))
     found = compare_records(records, metric, baseline=baseline)
     if line := about_older(older(records), sum("metrics" in record for record in records)):
@@ -61,28 +60,44 @@ def compare(
         found.remarks = (f"{line[0].upper()}{line[1:]}.",)
     found.remarks += (*left_out_lines(records), *calibration_lines(records), *tuning_lines(records))
     _check_over_time(found, over_time, figure)
-    shown = OverTimeView(found) if over_time else render(found)
     if figure is not None:
         _draw(found, figure)
-    if format is Format.table and output is None:
-        Console(highlight=False).print(shown)
-        return
-    if format is Format.table:
-        page = io.StringIO()
-        Console(file=page, width=_WIDE, highlight=False, color_system=None).print(shown)
-        text = "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
-    elif over_time:
-        from neotta.report import over_time as batches
-
-        text = batches.text(found, format.value)
+    if files:
+        write_files(files, _writers(found, over_time))
+    elif chosen == ["table"]:
+        Console(highlight=False).print(OverTimeView(found) if over_time else render(found))
     else:
-        writers = {"markdown": formats.markdown, "latex": formats.latex, "csv": formats.comma_separated}
-        text = writers[format.value](found)
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    with atomic(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        typer.echo(_writers(found, over_time)[chosen[0]](), nl=False)
+
+
+def _writers(found: Comparison, over_time: bool) -> Writers:
+    """Makes the comparison, or its accuracies over time, in every format."""
+    from neotta.report import formats
+    from neotta.report import over_time as batches
+    from neotta.report.comparison_files import parquet_bytes
+
+    columns: tuple[str, ...]
+    if over_time:
+        rows, columns = batches.comparison_rows(found), batches.COLUMNS
+        texts = {name: partial(batches.text, found, name) for name in ("markdown", "latex")}
+    else:
+        rows, columns = formats.comparison_rows(found), formats.COLUMNS
+        texts = {"markdown": partial(formats.markdown, found), "latex": partial(formats.latex, found)}
+    return {
+        "table": lambda: _wide(OverTimeView(found) if over_time else render(found)),
+        "csv": lambda: formats.comma_separated(rows, columns),
+        "parquet": lambda: parquet_bytes(rows),
+        **texts,
+    }
+
+
+def _wide(shown: ComparisonView | OverTimeView) -> str:
+    """What is printed, as wide as it takes."""
+    from rich.console import Console
+
+    page = io.StringIO()
+    Console(file=page, width=_WIDE, highlight=False, color_system=None).print(shown)
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
 
 
 def _check_over_time(found: Comparison, over_time: bool, figure: Path | None) -> None:

@@ -23,13 +23,13 @@ SHOWN = 10
 
 
 def reported(bench: Workbench, plan: Plan, *, always: bool) -> dict[str, Run]:
-    """The runs, by key, whose predictions are reported: always, or if the data has no labels."""
+    """The runs, by key, whose predictions are reported: always, with every seed, or if the data has no labels."""
     runs = bench.runs(plan)
     try:
         if always or bench.data.dataset(bench.orders(runs[0])[-1].domains[0]).labels is None:
             from neotta.evaluate.unlabelled import reported_runs
 
-            return {bench.key(run): run for run in reported_runs(runs)}
+            return {bench.key(run): run for run in reported_runs(runs, every_seed=always)}
     except NeottaError:  # raised again, or recorded, when the runs are carried out
         pass
     return {}
@@ -55,13 +55,15 @@ def show(
     if records and runs and (predictions or not labelled):
         from neotta.cli.unlabelled import render_unlabelled
         from neotta.evaluate.prediction_files import write_predictions
-        from neotta.evaluate.unlabelled import unlabelled_report
+        from neotta.evaluate.unlabelled import predictions_by_seed, unlabelled_report
 
-        report = unlabelled_report(bench, list(runs), summary.results, summary.failed)
+        first = next(iter(runs)).seed
+        report = unlabelled_report(bench, [run for run in runs if run.seed == first], summary.results, summary.failed)
         if not labelled:
             console.print(render_unlabelled(report))
         if predictions:
-            write_predictions(predictions, report.predictions, report.names)
+            every = predictions_by_seed(bench, list(runs), summary.results, summary.failed)
+            write_predictions(predictions, every, report.names)
             say(console, f"predictions: {predictions}")
 
 

@@ -114,8 +114,7 @@ def run(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Also write what each method predicts for each image, with the first seed, to this .csv or .parquet "
-            "file.",
+            help="Also write what each method predicts for each image, with every seed, to this .csv or .parquet file.",
             rich_help_panel=HOW,
         ),
     ] = None,

@@ -59,10 +59,10 @@ class Block:
         differences: By domain and label, to the baseline's run on the same samples. Verdicts are corrected for the
             number of domains, intervals are not.
         average_differences: By label: mean over domains, then over seeds.
-        mce: By label: for each corruption the errors summed over severities, divided by the baseline's, then the mean
-            over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline instead of
-            AlexNet); then the mean over seeds. Only from top-1, for domains named `corruption/severity`, and not
-            where the baseline makes no error.
+        relative_error: By label: for each corruption the errors summed over severities, divided by the baseline's, then
+            the mean over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline
+            instead of AlexNet); then the mean over seeds. Only from top-1, for domains named `corruption/severity`, and
+            not where the baseline makes no error.
         failures: Runs that failed and were not made up for later.
         replaced: Number of values that were replaced by a later one of the same seed on other samples.
     """
@@ -77,7 +77,7 @@ class Block:
     average: dict[str, Interval] = field(default_factory=dict)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
     average_differences: dict[str, Difference] = field(default_factory=dict)
-    mce: dict[str, Interval] = field(default_factory=dict)
+    relative_error: dict[str, Interval] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     replaced: int = 0
 
@@ -162,7 +162,7 @@ def _collect(
 
 
 def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], Value]) -> None:
-    """Fill in what a block says of one method: means, differences, averages and mCE."""
+    """Fill in what a block says of one method: means, differences, averages and relative errors."""
     cells = {domain: block.cells.get((domain, label), Cell()).values for domain in block.domains}
     for domain, values in cells.items():
         if values:
@@ -175,8 +175,8 @@ def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any
         }
         for domain, values in cells.items()
     }
-    if metric.name == "top1" and (relative := _mce(pairs)) is not None:
-        block.mce[label] = relative
+    if metric.name == "top1" and (relative := _relative_error(pairs)) is not None:
+        block.relative_error[label] = relative
     several = block.averaged if len(block.averaged) > 1 else ()
     if runs := [[cells[domain][seed] for domain in several] for seed in _complete(cells, several)]:
         block.average[label] = mean_of(runs, metric)
@@ -189,7 +189,7 @@ def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any
         block.average_differences[label] = gap_of(both, metric)
 
 
-def _mce(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> Interval | None:
+def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> Interval | None:
     """Mean corruption error from accuracies and those of the baseline, by domain and seed."""
     kinds: dict[str, list[str]] = {}
     for domain in pairs:

@@ -12,7 +12,7 @@ from neotta.evaluate.blocks import Block, Cell, make_block
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, differing, labels
 from neotta.evaluate.records import Record
-from neotta.evaluate.verdicts import METRICS, Difference, Metric, Value
+from neotta.evaluate.verdicts import METRICS, RELATIVE_ERROR, Difference, Metric, Value
 
 __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "compare"]
 
@@ -36,10 +36,11 @@ class Comparison:
     def notes(self) -> list[str]:
         """What a reader has to know besides the numbers."""
         found = [*self.remarks, *self._about_seeds(), *self._about_gaps()]
-        if any(block.mce for block in self.blocks):
+        if any(block.relative_error for block in self.blocks):
             found.append(
-                "mCE: errors of each corruption summed over severities, relative to the baseline's, averaged over "
-                "corruptions; below 100 is better than the baseline."
+                f"{RELATIVE_ERROR.name}: errors of each corruption summed over severities, in % of the baseline's, "
+                "averaged over corruptions; below 100 is better than the baseline. The mean corruption error (mCE) of "
+                "the literature is relative to AlexNet's, and does not compare with it."
             )
         if any(CLEAN in block.domains and block.average for block in self.blocks):
             found.append("The average leaves the clean domain out.")

@@ -26,16 +26,18 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
 
 
 def write_predictions(
-    path: str | os.PathLike[str], predictions: Mapping[str, RunResult], names: Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    predictions: Mapping[int, Mapping[str, RunResult]],
+    names: Sequence[str] | None = None,
 ) -> None:
-    """Write one line per sample: `id`, `domain`, `label` if any is known, and for each method what it predicts.
+    """Write one line per seed and sample: `id`, `domain`, `seed`, `label` if any is known, and what methods predict.
 
     The columns of a method are `METHOD.prediction` and `METHOD.confidence`. They are empty for a sample that the
     method did not predict.
 
     Args:
         path: Ends in `.csv` or `.parquet`; the file appears only when it is complete.
-        predictions: By method; the first gives the order of the samples.
+        predictions: By seed and method; the first method gives the order of the samples.
         names: Class names; without them, class numbers are written.
 
     Raises:
@@ -56,23 +58,28 @@ def write_predictions(
         frame.to_parquet(temporary, index=False)
 
 
-def _columns(predictions: Mapping[str, RunResult], names: Sequence[str] | None) -> dict[str, list[Any]]:
+def _columns(predictions: Mapping[int, Mapping[str, RunResult]], names: Sequence[str] | None) -> dict[str, list[Any]]:
     def named(index: int | None) -> str | int | None:
         return index if index is None or names is None else names[index]
 
-    samples: dict[tuple[str, str], int | None] = {}
-    for each in predictions.values():
-        for place, label in zip(each.rows(), each.labels, strict=True):
-            samples.setdefault(place, label)
+    samples: dict[tuple[int, str, str], int | None] = {}
+    answers: dict[str, dict[tuple[int, str, str], tuple[int, float]]] = {}
+    for seed, methods in predictions.items():
+        for method, each in methods.items():
+            places = [(seed, domain, name) for domain, name in each.rows()]
+            for place, label in zip(places, each.labels, strict=True):
+                samples.setdefault(place, label)
+            found = zip(each.stats.predicted.tolist(), each.stats.confidence.tolist(), strict=True)
+            answers.setdefault(method, {}).update(zip(places, found, strict=True))
     columns: dict[str, list[Any]] = {
-        "id": [name for _, name in samples],
-        "domain": [domain for domain, _ in samples],
+        "id": [name for _, _, name in samples],
+        "domain": [domain for _, domain, _ in samples],
+        "seed": [seed for seed, _, _ in samples],
     }
     if any(label is not None for label in samples.values()):
         columns["label"] = [named(label) for label in samples.values()]
-    for method, each in predictions.items():
-        rows, classes, confidence = each.rows(), each.stats.predicted.tolist(), each.stats.confidence.tolist()
-        found = [rows.get(place) for place in samples]
-        columns[f"{method}.prediction"] = [None if row is None else named(classes[row]) for row in found]
-        columns[f"{method}.confidence"] = [None if row is None else confidence[row] for row in found]
+    for method, given in answers.items():
+        both = [given.get(place, (None, None)) for place in samples]
+        columns[f"{method}.prediction"] = [named(predicted) for predicted, _ in both]
+        columns[f"{method}.confidence"] = [confidence for _, confidence in both]
     return columns

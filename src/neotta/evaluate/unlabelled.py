@@ -67,7 +67,7 @@ class UnlabelledReport:
         shifts: By domain.
         unreadable: Ids of samples that could not be read, by domain.
         changes: One per method and domain.
-        predictions: By method, `none` first; `write_predictions` takes them.
+        predictions: By method, `none` first.
         failed: Methods that failed, and why.
     """
 
@@ -85,10 +85,14 @@ class UnlabelledReport:
         return any(change.fixed is not None for change in self.changes)
 
 
-def reported_runs(runs: Sequence[Run]) -> list[Run]:
+def reported_runs(runs: Sequence[Run], *, every_seed: bool = False) -> list[Run]:
     """The runs that a report is about: those of one setting, and `none` if it is missing.
 
     The setting is the seed and batch size of the first run and the largest number of samples.
+
+    Args:
+        runs: All runs.
+        every_seed: Take the runs of this setting with all other seeds, too, after those of the first.
 
     Raises:
         OptionError: There are no runs.
@@ -100,13 +104,15 @@ def reported_runs(runs: Sequence[Run]) -> list[Run]:
     plain = {
         run.domains: run.model_copy(update={"method": BASELINE, "preset": "paper", "options": {}}) for run in chosen
     }
-    return [*plain.values(), *(run for run in chosen if run.method != BASELINE)]
+    found = [*plain.values(), *(run for run in chosen if run.method != BASELINE)]
+    others = list(dict.fromkeys(run.seed for run in runs if run.seed != first.seed)) if every_seed else []
+    return [*found, *(run.model_copy(update={"seed": seed}) for seed in others for run in found)]
 
 
 def unlabelled_report(
     bench: Workbench,
     runs: Sequence[Run],
-    results: Mapping[str, RunResult] | None = None,
+    results: dict[str, RunResult] | None = None,
     failed: Iterable[Record] = (),
 ) -> UnlabelledReport:
     """Report what can be known without labels; with labels also what they tell.
@@ -114,43 +120,79 @@ def unlabelled_report(
     Args:
         bench: The model and the data.
         runs: As `reported_runs` chose them.
-        results: Predictions that are known already, by the key of the run; the others are made.
+        results: Predictions that are known already, by the key of the run; the others are made, and added to it.
         failed: Records of runs that are known to fail.
     """
-    known, errors = results or {}, {record["key"]: record["error"] for record in failed}
-    named = labels(run.entries() for run in runs)
     first = runs[0]
     many = "all samples" if first.samples < 0 else f"{first.samples} samples"
     report = UnlabelledReport(f"{first.protocol}, seed {first.seed}, {many}, batch size {first.batch_size}")
     measured: dict[tuple[str, str], dict[str, Any]] = {}
-    for variant, label in named.items():
-        together = RunResult()
-        try:
-            for run in (run for run in runs if Variant.of(run.entries()) == variant):
-                result = _result(bench, run, known, errors)
-                measured.update({(domain, label): found for domain, found in _metrics(result).items()})
-                together.extend(result)
-        except (NeottaError, RuntimeError, ArithmeticError) as error:
-            if label == BASELINE:
-                raise
-            report.failed[label] = str(error) if isinstance(error, _Failed) else f"{type(error).__name__}: {error}"
+    for label, found in _by_method(bench, runs, {} if results is None else results, failed).items():
+        if isinstance(found, str):
+            report.failed[label] = found
             continue
-        report.predictions[label] = together
+        together = report.predictions[label] = RunResult()
+        for result in found:
+            measured.update({(domain, label): metrics for domain, metrics in _metrics(result).items()})
+            together.extend(result)
     report.names = _names(bench, first.domains[0], report.predictions[BASELINE].classes)
     _describe_data(report, bench, [run for run in runs if run.method == BASELINE])
     report.changes = changes(report.predictions, measured)
     return report
 
 
+def predictions_by_seed(
+    bench: Workbench,
+    runs: Sequence[Run],
+    results: dict[str, RunResult] | None = None,
+    failed: Iterable[Record] = (),
+) -> dict[int, dict[str, RunResult]]:
+    """What each method predicts, by seed; `write_predictions` takes it. A method that failed is left out.
+
+    Takes what `unlabelled_report` does, with the runs of several seeds.
+    """
+    failures = list(failed)
+    found: dict[int, dict[str, RunResult]] = {}
+    for seed in dict.fromkeys(run.seed for run in runs):
+        mine = [run for run in runs if run.seed == seed]
+        for label, parts in _by_method(bench, mine, {} if results is None else results, failures).items():
+            if isinstance(parts, str):
+                continue
+            together = found.setdefault(seed, {})[label] = RunResult()
+            for part in parts:
+                together.extend(part)
+    return found
+
+
+def _by_method(
+    bench: Workbench, runs: Sequence[Run], known: dict[str, RunResult], failed: Iterable[Record]
+) -> dict[str, list[RunResult] | str]:
+    """The predictions of each method, run by run; or why it failed."""
+    errors = {record["key"]: record["error"] for record in failed}
+    named = labels(run.entries() for run in runs)
+    found: dict[str, list[RunResult] | str] = {}
+    for variant, label in named.items():
+        mine = [run for run in runs if Variant.of(run.entries()) == variant]
+        try:
+            found[label] = [_result(bench, run, known, errors) for run in mine]
+        except (NeottaError, RuntimeError, ArithmeticError) as error:
+            if label == BASELINE:
+                raise
+            found[label] = str(error) if isinstance(error, _Failed) else f"{type(error).__name__}: {error}"
+    return found
+
+
 class _Failed(RuntimeError):
     """A run is known to fail."""
 
 
-def _result(bench: Workbench, run: Run, known: Mapping[str, RunResult], errors: Mapping[str, str]) -> RunResult:
+def _result(bench: Workbench, run: Run, known: dict[str, RunResult], errors: Mapping[str, str]) -> RunResult:
     key = bench.key(run)
     if key in errors:
         raise _Failed(errors[key])
-    return known[key] if key in known else bench.predict(run)
+    if key not in known:
+        known[key] = bench.predict(run)
+    return known[key]
 
 
 def _setting(run: Run) -> tuple[Any, ...]:

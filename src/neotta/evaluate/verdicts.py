@@ -51,7 +51,7 @@ METRICS = {
         Metric("confidence", "confidence", None, 3),
     )
 }
-MCE = Metric("mce", "mean corruption error in %", "lower", 1)
+RELATIVE_ERROR = Metric("relative error", "error relative to the baseline's in %", "lower", 1)
 
 
 class Value(NamedTuple):

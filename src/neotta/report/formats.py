@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from neotta.evaluate.comparison import Comparison, Difference
 from neotta.evaluate.metrics import Interval
-from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
+from neotta.report.grids import AVERAGE, RELATIVE, Grid, differences, failures, summary, values
 
 
 def markdown(comparison: Comparison) -> str:
@@ -79,37 +81,44 @@ COLUMNS = ("conditions", "domain", "method", "mean", "half_width", "seeds", "fai
            "difference", "difference_low", "difference_high", "pvalue", "verdict")  # fmt: skip
 
 
-def comma_separated(comparison: Comparison) -> str:
-    """One line per domain and method, with all digits; empty where there is no number."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """One row per domain and method, with all digits; None where there is no number."""
+    found: list[tuple[Any, ...]] = []
     for block in comparison.blocks:
         where = ", ".join(filter(None, (comparison.shared, block.title)))
         for domain in block.domains:
             for label in block.methods:
                 cell = block.cells.get((domain, label))
                 if cell is not None:
-                    found = block.differences.get((domain, label))
-                    writer.writerow([where, domain, label, *_plain(cell.interval), len(cell.failed), *_gap(found)])
+                    gap = block.differences.get((domain, label))
+                    found.append((where, domain, label, *_plain(cell.interval), len(cell.failed), *_gap(gap)))
         for label, mean in block.average.items():
-            found = block.average_differences.get(label)
-            writer.writerow([where, AVERAGE, label, *_plain(mean), 0, *_gap(found)])
-        for label, mean in block.mce.items():
-            writer.writerow([where, "mCE", label, *_plain(mean), 0, *_gap(None)])
-    return text.getvalue()
+            gap = block.average_differences.get(label)
+            found.append((where, AVERAGE, label, *_plain(mean), 0, *_gap(gap)))
+        for label, mean in block.relative_error.items():
+            found.append((where, RELATIVE, label, *_plain(mean), 0, *_gap(None)))
+    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
 
 
-def _plain(found: Interval) -> tuple[float | str, float | str, int]:
+def comma_separated(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+    """Rows as CSV; empty where there is no number."""
+    page = io.StringIO()
+    writer = csv.DictWriter(page, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return page.getvalue()
+
+
+def _plain(found: Interval) -> tuple[float | None, float | None, int]:
     return _known(found.mean), _known(found.half_width), found.runs
 
 
-def _gap(difference: Difference | None) -> tuple[float | str, ...]:
+def _gap(difference: Difference | None) -> tuple[float | str | None, ...]:
     if difference is None:
-        return ("",) * 5
+        return (None,) * 5
     numbers = (difference.interval.mean, *difference.interval.ends, difference.pvalue)
     return (*map(_known, numbers), difference.verdict)
 
 
-def _known(value: float) -> float | str:
-    return "" if math.isnan(value) else value
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from neotta.evaluate.blocks import Block, Cell, Failure
 from neotta.evaluate.metrics import Interval
-from neotta.evaluate.verdicts import MCE, Difference, Metric
+from neotta.evaluate.verdicts import RELATIVE_ERROR, Difference, Metric
 
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]
 AVERAGE = "average"
+RELATIVE = RELATIVE_ERROR.name
 UNTESTED = "not tested"
 
 
@@ -75,7 +76,10 @@ def values(block: Block, metric: Metric) -> Grid:
         marks = _ranks([cell.interval.mean for cell in cells], [cell.samples for cell in cells], metric)
         rows.append((domain, tuple(_entry(cell, metric, mark) for cell, mark in zip(cells, marks, strict=True))))
     nothing = Interval(math.nan, math.nan, 0)
-    for name, means, kind in ((AVERAGE, block.average, metric), ("mCE", block.mce, MCE)):
+    for name, means, kind in (
+        (AVERAGE, block.average, metric),
+        (RELATIVE, block.relative_error, RELATIVE_ERROR),
+    ):
         if means:
             found = [means.get(label, nothing) for label in block.methods]
             marks = _ranks([each.mean for each in found], [block.samples(label) for label in block.methods], kind)

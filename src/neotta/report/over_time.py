@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +17,7 @@ CAPTION = (
     "Accuracy while adapting, over the batches of a run; all shifted domains and seeds together. Band: 95 % interval "
     "over images and seeds."
 )
+COLUMNS = ("conditions", "method", "first_batch", "last_batch", "mean", "half_width", "seeds")
 Steps = Mapping[str, Sequence[Step]]
 
 
@@ -59,11 +58,14 @@ def rows(found: Steps) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """The batches of all blocks as plain numbers."""
+    return [{"conditions": block.title, **row} for block in comparison.blocks for row in rows(over_time(block))]
+
+
 def text(comparison: Comparison, format: str) -> str:
-    """The tables of all blocks in Markdown, LaTeX or CSV."""
+    """The tables of all blocks in Markdown or LaTeX."""
     every = [(block.title, found) for block in comparison.blocks if (found := over_time(block))]
-    if format == "csv":
-        return _comma_separated([{"conditions": title, **row} for title, found in every for row in rows(found)])
     if format == "latex":
         where = [", ".join(filter(None, (comparison.shared, title))) for title, _ in every]
         tables = [batches_table(found) for _, found in every]
@@ -77,11 +79,3 @@ def text(comparison: Comparison, format: str) -> str:
 
 def _entry(found: Any) -> Entry:
     return Entry() if found is None else Entry(number(found, METRICS["top1"]))
-
-
-def _comma_separated(lines: list[dict[str, Any]]) -> str:
-    page = io.StringIO()
-    writer = csv.DictWriter(page, list(lines[0]) if lines else ["conditions"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return page.getvalue()

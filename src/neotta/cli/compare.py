@@ -93,7 +93,7 @@ def _writers(found: Comparison, over_time: bool) -> Writers:
 
 def _wide(shown: ComparisonView | OverTimeView) -> str:
     """What is printed, as wide as it takes."""
-    from rich.console import Console
+    from neotta.cli.console import Console
 
     page = io.StringIO()
     Console(file=page, width=_WIDE, highlight=False, color_system=None).print(shown)

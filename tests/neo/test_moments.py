@@ -125,7 +125,7 @@ class OfLogits:
 
     def __init__(self, rule):
         shrinkage = {"shrinkage": "james-stein-logits"} if "shrinkage" in rule else {}
-        self.logits = LogitRecenter(**{**rule, **shrinkage})
+        self.logits = LogitRecenter(rule="neo", **{**rule, **shrinkage})
 
     def update(self, batch):
         self.logits.partial_fit(batch.numpy())

@@ -36,7 +36,7 @@ def bias_of(bias: Any, classes: int) -> Array:
     """Convert the bias to an array, (C,); zeros if there is none."""
     if bias is None:
         return np.zeros(classes)
-    numbers = _numbers("bias", bias)
+    numbers = np.atleast_1d(_numbers("bias", bias))  # that of a binary decision function may be one number
     if numbers.shape != (classes,) or not np.isfinite(numbers).all():
         raise OptionError(f"bias must be {classes} finite numbers, one per class, got shape {numbers.shape}")
     return numbers
@@ -69,10 +69,11 @@ def _numbers(name: str, values: Any) -> Array:
         raise OptionError(f"{name} must be numbers: {error}") from error
 
 
-def matrix(values: Any, name: str, columns: int | None = None) -> Array:
-    """Validate a table of numbers, (B, C), where C must be `columns` if given. Floating dtypes are kept.
+def matrix(values: Any, name: str, columns: int | None = None) -> tuple[Array, bool]:
+    """Validate logits, (B, C), where C must be `columns` if given. Floating dtypes are kept.
 
-    The error messages follow scikit-learn, whose estimator checks match them.
+    A binary decision function, (B,), becomes one column; the second result says that it was one. The error messages
+    follow scikit-learn, whose estimator checks match them.
     """
     if hasattr(values, "toarray"):
         raise InputError(f"{name} takes a dense array, got a sparse {type(values).__name__}: call its toarray()")
@@ -84,6 +85,9 @@ def matrix(values: Any, name: str, columns: int | None = None) -> Array:
             table = table.astype(np.float64)
         except ValueError as error:  # other types raise a TypeError
             raise InputError(f"{name} takes numbers: {error}") from error
+    flat = table.ndim == 1 and columns in (None, 1)
+    if flat:
+        table = table[:, None]
     if table.ndim != 2:
         raise InputError(
             f"Expected 2D array, got {table.ndim}D array instead: {name} takes (samples, classes). "
@@ -93,4 +97,18 @@ def matrix(values: Any, name: str, columns: int | None = None) -> Array:
         raise InputError(f"0 feature(s) (shape={table.shape}) while a minimum of 1 is required by {name}.")
     if columns is not None and table.shape[1] != columns:
         raise InputError(f"X has {table.shape[1]} features, but {name} is expecting {columns} features as input")
-    return table
+    _refuse_probabilities(table, name)
+    return table, flat
+
+
+def _refuse_probabilities(table: Array, name: str) -> None:
+    """Refuse rows, (B, C), that all are distributions."""
+    if table.shape[1] < 2 or len(table) == 0 or not np.isfinite(table).any():
+        return
+    rows = table[np.isfinite(table).all(1)].astype(np.float64)
+    close = max(1e-5, 10 * table.shape[1] * float(np.finfo(table.dtype).eps))
+    if len(rows) and ((rows >= 0) & (rows <= 1)).all() and (abs(rows.sum(1) - 1) <= close).all():
+        raise InputError(
+            f"{name} takes logits, got probabilities: all numbers are between 0 and 1, and every row sums to 1. Pass "
+            "the model's logits, or np.log(probabilities + 1e-12)"
+        )

@@ -1,38 +1,59 @@
-"""NEO on logits, in NumPy, for any runtime that returns logits.
+"""Re-centering of logits, in NumPy, for any runtime that returns logits.
 
-W (h - c) + b = (W h + b) - W c, and W c is the mean of the bias-free logits W h. So the state is the running mean of
-C numbers; the model and its embeddings are not needed.
+W (h - c) + b = (W h + b) - W c, and W c is the mean of the bias-free logits W h. So the state is a few vectors of C
+numbers; the model and its embeddings are not needed.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
+from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from neotta.deploy._logit_input import Estimator, bias_of, inverse_of, matrix
+from neotta.deploy._logit_memory import LogitMeanRule, LogitMemory
+from neotta.deploy._stream_states import ids_of, weights_of
 from neotta.errors import InputError, OptionError, StateError, StateMismatchError
-from neotta.neo import moments
-from neotta.neo.moments import Moments
-from neotta.neo.rules import MeanRule, Weighting
-from neotta.neo.state_checks import check_fields, completed
+from neotta.neo.rules import Rule, Weighting
 from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.stream_rule import StreamRule
 
+LogitRule = Literal["neo-stream", "neo"]
 LogitShrinkage = Literal["james-stein", "james-stein-logits"]
+StreamIds = StreamId | Iterable[StreamId]
+
+_OPTIONS = {  # of each rule
+    "neo-stream": ("gate", "stay", "window", "prior"),
+    "neo": ("weighting", "alpha", "debias", "uniform_bias", "shrinkage"),
+}
 
 
 class LogitRecenter(Estimator):
-    """Re-center logits by their running mean, as `NEOHead` does with embeddings.
+    """Re-center logits as an adapted model does, behind any runtime that returns logits.
 
-    `recenter(logits)` adapts and re-centers, as the layer does; `partial_fit` and `transform` are its two steps, named
-    as in scikit-learn. The results equal those of the layer up to rounding, except as described below. Everything is
-    computed in float64.
+    `recenter(logits)` adapts and re-centers, as the layer does. Everything is computed in float64, and the results
+    equal those of the layer up to rounding, except as described below.
 
-    *Bias.* The mean is that of the bias-free logits, so the head's bias must be known; `from_onnx` reads it from the
-    file. With `bias=None`, the bias is part of the mean and is subtracted too: the result is W (h - c). That is exact
-    for a head without bias and for `uniform_bias`; a classifier trained on unbalanced classes loses their priors.
+    *Rules.* `"neo-stream"`, the default here and of `neotta.adapt`, is made for real streams: few classes at a time,
+    long runs of one class, a first sample. Each row's answer depends on those before it, so call `recenter` with
+    samples in order of arrival. `"neo"` subtracts the running mean, as in the paper, and assumes balanced classes;
+    `alpha` makes it NEO-Continual, `uniform_bias` NEO-MSE.
+
+    *Scikit-learn.* `partial_fit` adapts to a batch. `transform` answers with the stored state and changes nothing: with
+    neo-stream it is what `recenter(logits, adapt=False)` returns, which differs from the answer given on arrival.
+
+    *Input.* Logits, (B, C), or the decision function of a binary classifier, (B,): the answer then is (B,), too.
+    Probabilities are refused; their logarithms are logits. With neo-stream, fewer than three classes get the plain
+    answer: shift and label prior are then one number.
+
+    *Bias.* The head's bias must be known; `from_onnx` reads it from the file. With `bias=None`, the bias is part of the
+    mean and is subtracted too: the result is W (h - c). That is exact for a head without bias and for `uniform_bias`; a
+    classifier trained on unbalanced classes loses their priors.
 
     *Shrinkage.* The layer's factor, max(0, 1 - s² / (n |c|²)), depends on lengths of embeddings. Logits determine them
     only if W has full column rank (at least as many classes as features): then h = W⁺ (W h). So
@@ -40,30 +61,45 @@ class LogitRecenter(Estimator):
     it is the same estimate from the mean and variance of the logits. It also is 0 for one sample and tends to 1, but it
     is not the layer's factor.
 
-    Rows with NaN or Inf stay NaN or Inf and are excluded from the mean, with a warning; `rejected_` counts them. An
-    object is not thread-safe: use one per thread and `merge` them.
+    Rows with NaN or Inf stay NaN or Inf and are excluded, with a warning; `rejected_` counts them. An object is not
+    thread-safe: use one per thread and `merge` them.
 
     Args:
         bias: Bias of the head, (C,).
-        weighting: "sample" counts every sample equally, "batch" every batch.
-        alpha: Weight of a new batch in a moving average, in [0, 1] (NEO-Continual).
-        debias: Correct the bias of the moving average towards its zero start.
-        uniform_bias: Use 1/C instead of the bias (NEO-MSE).
-        shrinkage: None, "james-stein" or "james-stein-logits".
+        rule: "neo-stream" or "neo".
+        gate: Of neo-stream: minimum skewness of the logits at which shift and labels can be told apart.
+        stay: Of neo-stream: probability that a sticky stream repeats its last label.
+        window: Of neo-stream: the short time scale, in label draws; None for all time.
+        prior: Of neo-stream: use the order of the samples; set it to False if the order means nothing.
+        weighting: Of neo: "sample" counts every sample equally, "batch" every batch.
+        alpha: Of neo: weight of a new batch in a moving average, in [0, 1] (NEO-Continual).
+        debias: Of neo: correct the bias of the moving average towards its zero start.
+        uniform_bias: Of neo: use 1/C instead of the bias (NEO-MSE).
+        shrinkage: Of neo: None, "james-stein" or "james-stein-logits".
         weight: Weight of the head, (C, d), for "james-stein".
 
     Attributes:
-        mean_: Running mean of the bias-free logits, (C,) float64.
-        count_: Number of samples seen.
+        mean_: Mean of the bias-free logits of the samples seen without a stream, (C,) float64; with neo-stream, centred
+            and weighted.
+        count_: Number of samples seen, in all streams.
         batches_: Number of batches seen.
         rejected_: Number of rows excluded.
         n_features_in_: Number of classes C.
     """
 
+    n_features_in_: int
+    _memory: LogitMemory
+    _asked: list[Any]
+
     def __init__(
         self,
         bias: Any = None,
         *,
+        rule: LogitRule = "neo-stream",
+        gate: float = 0.6,
+        stay: float = 0.98,
+        window: float | None = 32.0,
+        prior: bool = True,
         weighting: Weighting = "sample",
         alpha: float | None = None,
         debias: bool = False,
@@ -72,6 +108,11 @@ class LogitRecenter(Estimator):
         weight: Any = None,
     ) -> None:
         self.bias = bias
+        self.rule = rule
+        self.gate = gate
+        self.stay = stay
+        self.window = window
+        self.prior = prior
         self.weighting = weighting
         self.alpha = alpha
         self.debias = debias
@@ -101,104 +142,136 @@ class LogitRecenter(Estimator):
 
     # ---- adapting and re-centering
 
-    def recenter(self, logits: Any, adapt: bool = True) -> Array:
-        """Adapt to a batch of logits, unless `adapt=False`, and re-center it; (B, C) to (B, C), B may be 0."""
-        if adapt:
-            self.partial_fit(logits)
-        elif not self.__sklearn_is_fitted__():
-            return self._answer(matrix(logits, type(self).__name__), 0.0)
-        return self.transform(logits)
+    def recenter(
+        self,
+        logits: Any,
+        adapt: bool = True,
+        *,
+        stream: StreamIds | None = None,
+        weights: Iterable[float] | Array | None = None,
+    ) -> Array:
+        """Adapt to a batch of logits, unless `adapt=False`, and re-center it.
+
+        Args:
+            logits: (B, C), B may be 0; or a binary decision function, (B,).
+            adapt: Whether to adapt; if not, the state does not change.
+            stream: Whose samples these are: one id (a string or an integer), or one per row. Each stream has a state of
+                its own.
+            weights: How much each row counts, (B,), at least 0. Rows of weight 0 are answered but not learnt from.
+
+        Returns:
+            Re-centered logits of the same shape and dtype.
+        """
+        rows, flat = matrix(logits, type(self).__name__, getattr(self, "n_features_in_", None))
+        ids, weights = ids_of(stream, len(rows)), weights_of(weights, len(rows))
+        if not adapt and not self.__sklearn_is_fitted__():
+            answer = self._answer(rows, 0.0)
+        elif len(rows) == 0:
+            self._begin(rows.shape[1])
+            answer = rows
+        else:
+            memory = self._begin(rows.shape[1])
+            subtract, rejected = memory.step(rows, ids, adapt=adapt, weights=weights)
+            if rejected:
+                warnings.warn(
+                    f"{rejected} of {len(rows)} rows of logits contain NaN or Inf, or are too large: excluded",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            answer = self._answer(rows, subtract)
+        return answer[:, 0] if flat else answer
 
     def fit(self, X: Any, y: Any = None) -> LogitRecenter:
         """Reset, then add one batch, (B, C)."""
-        if matrix(X, type(self).__name__).shape[0] == 0:
+        if len(matrix(X, type(self).__name__)[0]) == 0:
             raise InputError(f"Found array with 0 sample(s): a minimum of 1 is required by {type(self).__name__}.fit")
         self.reset()
         return self.partial_fit(X)
 
-    def partial_fit(self, X: Any, y: Any = None) -> LogitRecenter:
-        """Add a batch, (B, C); B may be 0."""
-        rows = self._rows(X)
-        rule = self._begin(rows.shape[1])
-        if len(rows) == 0:
-            return self
-        wide = rows.astype(np.float64)
-        finite = moments.usable(wide, moments.limit(wide.dtype))
-        free = np.where(finite[:, None], wide, 0.0) - bias_of(self.bias, rows.shape[1])
-        new = moments.summarise(free, finite=finite, variance=rule.variance, squares=self._squares)
-        if new.rejected:
-            warnings.warn(
-                f"{new.rejected} of {len(rows)} rows of logits contain NaN or Inf, or are too large: excluded",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        moments.combine(self._moments, new, rule.share(self._moments, new), self._squares)
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        stream: StreamIds | None = None,
+        weights: Iterable[float] | Array | None = None,
+    ) -> LogitRecenter:
+        """Add a batch, (B, C); B may be 0. See `recenter`."""
+        self.recenter(X, stream=stream, weights=weights)
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Re-center logits, (B, C), with the current mean; the dtype is kept."""
-        return self._answer(self._rows(X), self.centre())
+    def transform(self, X: Any, *, stream: StreamIds | None = None) -> Array:
+        """Re-center logits, (B, C), with the stored state, which does not change; the dtype is kept."""
+        self._need_state()
+        return self.recenter(X, adapt=False, stream=stream)
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Call `fit`, then `transform`."""
         return self.fit(X).transform(X)
 
-    def centre(self) -> Array:
-        """The vector that is subtracted from the bias-free logits, (C,): W c."""
-        self._need_state()
-        centre: Array = self._rule(self.n_features_in_).centre(self._moments, self._squares)
-        return np.array(centre)
+    def centre(self, stream: StreamId | None = None) -> Array:
+        """The vector that is subtracted from the logits, (C,): W c.
 
-    def _answer(self, rows: Array, centre: Array | float) -> Array:
-        answer = rows.astype(np.float64) - centre
+        The label prior of neo-stream is not part of it.
+        """
+        self._need_state()
+        self._memory.states.known(stream)
+        return self._begin(self.n_features_in_).centre(stream)
+
+    def _answer(self, rows: Array, subtract: Array | float) -> Array:
+        answer = rows.astype(np.float64) - subtract
         if self.uniform_bias:
             answer += 1.0 / rows.shape[1] - bias_of(self.bias, rows.shape[1])
         return answer.astype(rows.dtype)
 
-    def _rows(self, X: Any) -> Array:
-        return matrix(X, type(self).__name__, getattr(self, "n_features_in_", None))
-
-    def _squares(self, free: Array) -> Array:
-        """Squared lengths of bias-free logits (..., C), or of their embeddings (..., d)."""
-        return moments.squares(free @ self._inverse.T if self.shrinkage == "james-stein" else free)  # type: ignore[no-any-return]
-
     # ---- the state
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_moments")
+        return hasattr(self, "_memory")
 
     @property
     def mean_(self) -> Array:
-        """Running mean of the bias-free logits, (C,) float64."""
-        return np.array(self._state("mean"))
+        """Mean of the bias-free logits, (C,) float64."""
+        mean = self._fitted("mean_").states.get(None)["mean"]
+        return np.array(mean if mean.ndim == 1 else mean[0])
 
     @property
     def count_(self) -> int:
-        """Number of samples seen."""
-        return int(self._state("count"))
+        """Number of samples seen, in all streams."""
+        return self._fitted("count_").total("count")
 
     @property
     def batches_(self) -> int:
-        """Number of batches seen."""
-        return int(self._state("batches"))
+        """Number of batches seen; a batch counts once for each of its streams."""
+        return self._fitted("batches_").total("batches")
 
     @property
     def rejected_(self) -> int:
         """Number of rows excluded because of NaN or Inf."""
-        return int(self._state("rejected"))
+        return self._fitted("rejected_").total("rejected")
 
-    def _state(self, name: str) -> Any:
+    def _fitted(self, name: str) -> LogitMemory:
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"this {type(self).__name__} is not fitted yet: it has no {name}_")
-        return getattr(self._moments, name)
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet: it has no {name}")
+        return self._memory
 
-    def reset(self) -> None:
-        """Forget everything."""
-        for name in ("_moments", "n_features_in_", "_inverse", "_shrinkage"):
+    def streams(self) -> list[StreamId]:
+        """The streams that were seen."""
+        return self._memory.states.ids if self.__sklearn_is_fitted__() else []
+
+    def reset(self, stream: StreamId | None = None) -> None:
+        """Forget one stream, or everything."""
+        if stream is not None:
+            self._need_state()
+            self._memory.states.forget(stream)
+            return
+        for name in ("_memory", "_asked", "n_features_in_"):
             self.__dict__.pop(name, None)
 
     def merge(self, other: LogitRecenter) -> None:
-        """Add the samples of another object, exactly as if they had been seen here.
+        """Add the samples of another object, exactly as if they had been seen here, stream by stream.
+
+        With neo-stream, the moments over all time add up; the window, the label prior and the last sample start anew.
 
         Raises:
             OptionError: One of them is a moving average, which depends on the order of its batches.
@@ -213,13 +286,26 @@ class LogitRecenter(Estimator):
         classes = other.n_features_in_
         if getattr(self, "n_features_in_", classes) != classes or self._kind(classes) != other._kind(classes):
             raise StateMismatchError("states with different options, bias or number of classes cannot be merged")
-        rule = self._begin(classes)
-        rule.merge(self._moments, other._moments, self._squares)
+        memory = self._begin(classes)
+        theirs = other._memory.states
+        for stream in (None, *theirs.ids):
+            state = theirs.get(stream)
+            if state["count"] or state["rejected"]:
+                memory.merge(stream, state)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state to a safetensors file, atomically."""
+    def save(self, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
+        """Save the state to a safetensors file, atomically.
+
+        Args:
+            path: The file.
+            stream: Save only this stream, as the state of an object that saw nothing else; by default all of them.
+        """
         self._need_state()
-        write_arrays(path, self._moments._asdict(), self._kind(self.n_features_in_))
+        states, kind = self._memory.states, self._kind(self.n_features_in_)
+        if stream is None and states.ids:
+            write_arrays(path, states.everything(), {**kind, "streams": True})
+        else:
+            write_arrays(path, states.known(stream), kind)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Load a file written by `save`; if it does not fit, raise an error and change nothing."""
@@ -227,56 +313,70 @@ class LogitRecenter(Estimator):
         if about.get("kind") != "logits":
             raise StateMismatchError(f"{os.fspath(path)!r} does not contain the state of a {type(self).__name__}")
         classes = about.get("classes")
-        if isinstance(classes, int):
-            arrays = completed(MeanRule().fields(classes), arrays)
-        if not isinstance(classes, int) or {name: array.shape for name, array in arrays.items()} != _shapes(classes):
+        if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
             raise StateMismatchError(f"{os.fspath(path)!r} does not contain the moments of logits")
+        about.setdefault("rule", "neo")  # files of earlier versions
         wrong = [name for name, value in self._kind(classes).items() if about.get(name) != value]
         if wrong:
             raise StateMismatchError(f"{os.fspath(path)!r} was saved with another {' and '.join(wrong)}")
-        fields = MeanRule().fields(classes)
-        check_fields(fields, arrays, _empty(classes)._asdict())
+        memory, many = self._new(classes), bool(about.get("streams"))
+        try:
+            state = memory.check(arrays, many)
+        except StateMismatchError as error:
+            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the moments of logits: {error}") from error
+        if many:
+            memory.states.replace(state)
+        else:
+            memory.states.put({None: state})
         self.reset()
         self._begin(classes)
-        self._moments = Moments(**{name: np.array(array) for name, array in arrays.items()})
+        self._memory = memory
 
     def _kind(self, classes: int) -> dict[str, Any]:
         """What two states must have in common."""
-        names = ("weighting", "alpha", "debias", "uniform_bias", "shrinkage")
-        options = {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in _OPTIONS[self.rule]}
         head = fingerprint({"bias": bias_of(self.bias, classes)})
-        return {"kind": "logits", "classes": classes, "options": options, "bias": head}
+        return {"kind": "logits", "classes": classes, "rule": self.rule, "options": options, "bias": head}
 
-    def _begin(self, classes: int) -> MeanRule:
+    def _begin(self, classes: int) -> LogitMemory:
         """Validate the options, and create an empty state if there is none."""
-        rule = self._rule(classes)
+        asked = [getattr(self, name) for name in ("bias", "rule", "weight", *_OPTIONS["neo"], *_OPTIONS["neo-stream"])]
+        if self.__sklearn_is_fitted__() and all(a is b for a, b in zip(asked, self._asked, strict=True)):
+            return self._memory
+        new = self._new(classes)
         if not self.__sklearn_is_fitted__():
-            self.n_features_in_ = classes
-            self._shrinkage = self.shrinkage
-            self._moments = _empty(classes)
-        return rule
+            self.n_features_in_, self._memory = classes, new
+        elif self._memory.fields != new.fields or _shrinkage(self._memory) != _shrinkage(new):
+            raise OptionError("the state does not contain what this rule or shrinkage needs: call reset() to change it")
+        self._memory.rule, self._memory.bias, self._asked = new.rule, new.bias, asked
+        return self._memory
 
-    def _rule(self, classes: int) -> MeanRule:
-        """The rule of these options, validated only on use, as scikit-learn requires."""
+    def _new(self, classes: int) -> LogitMemory:
+        """An empty state for these options, which are validated only on use, as scikit-learn requires."""
+        return LogitMemory(self._checked_rule(classes), bias_of(self.bias, classes))
+
+    def _checked_rule(self, classes: int) -> Rule:
+        if self.rule not in _OPTIONS:
+            more = " (NEO-Continual is rule='neo' with alpha=0.1, NEO-MSE with uniform_bias=True)"
+            raise OptionError(f"rule is {self.rule!r}: expected 'neo-stream' or 'neo'{more}")
+        defaults = inspect.signature(type(self).__init__).parameters
+        for rule, names in _OPTIONS.items():
+            given = [name for name in names if getattr(self, name) != defaults[name].default]
+            if rule != self.rule and given:
+                raise OptionError(f"{given[0]} is an option of rule={rule!r}, but the rule is {self.rule!r}")
+        if self.rule == "neo-stream":
+            return StreamRule(self.gate, self.stay, self.window, self.prior)
         if self.shrinkage not in (None, *get_args(LogitShrinkage)):
             raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None, 'james-stein' or 'james-stein-logits'")
-        rule = MeanRule(self.weighting, self.alpha, self.debias, "james-stein" if self.shrinkage else None)
-        bias_of(self.bias, classes)
-        if self.__sklearn_is_fitted__() and self.shrinkage != self._shrinkage:
-            raise OptionError("shrinkage needs the variance of all samples: call reset() before changing it")
-        if self.shrinkage == "james-stein" and not hasattr(self, "_inverse"):
-            self._inverse = inverse_of(self.weight, classes)
-        return rule
+        inverse = inverse_of(self.weight, classes) if self.shrinkage == "james-stein" else None
+        shrinkage: Any = "james-stein" if self.shrinkage else None
+        return LogitMeanRule(self.weighting, self.alpha, self.debias, shrinkage, inverse=inverse)
 
     def _need_state(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise StateError(f"this {type(self).__name__} is not fitted yet: call partial_fit or recenter first")
 
 
-def _empty(classes: int) -> Moments:
-    zero = np.array(0.0)
-    return Moments(np.array(0), np.array(0), np.array(0), mean=np.zeros(classes), scatter=zero, discount=zero.copy())
-
-
-def _shapes(classes: int) -> dict[str, tuple[int, ...]]:
-    return {name: field.shape for name, field in MeanRule().fields(classes).items()}
+def _shrinkage(memory: LogitMemory) -> tuple[Any, bool]:
+    """Which squares the scatter of a state is made of."""
+    return getattr(memory.rule, "shrinkage", None), getattr(memory.rule, "inverse", None) is not None

@@ -175,3 +175,13 @@ def _index(numbers: Any, like: Any) -> Any:
     """Convert integers to an index for arrays like `like`."""
     xp = namespace(like)
     return numbers if xp is np else xp.from_numpy(numbers).to(like.device)
+
+
+def grouped(ids: Sequence[Any], repeat: int = 1) -> tuple[Sequence[Any], Any]:
+    """Return the distinct ids of a batch, and the grouping of its rows (`repeat` consecutive rows per id)."""
+    places = {item: place for place, item in enumerate(dict.fromkeys(ids))}
+    if len(places) == 1:
+        return ids[:1], SoleStream(len(ids) * repeat)
+    if len(places) == len(ids) and repeat == 1:
+        return ids, EachItsOwn()
+    return list(places), ManyStreams(np.repeat([places[item] for item in ids], repeat), len(places))

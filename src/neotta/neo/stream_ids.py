@@ -6,13 +6,15 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from neotta.errors import InputError, StateError
 from neotta.neo.handout import Handout, Taker
+
+if TYPE_CHECKING:  # ids work without torch
+    from torch import Tensor
 
 StreamId: TypeAlias = int | str
 
@@ -86,7 +88,9 @@ def one(item: object) -> StreamId:
 
 def pack(ids: Sequence[StreamId]) -> Tensor:
     """Encode ids as a tensor of bytes, for a file."""
-    return torch.frombuffer(bytearray(json.dumps(list(ids)).encode()), dtype=torch.uint8)
+    import torch
+
+    return torch.from_numpy(pack_array(ids))
 
 
 def unpack(packed: Tensor) -> list[StreamId]:
@@ -95,10 +99,20 @@ def unpack(packed: Tensor) -> list[StreamId]:
     Raises:
         StateError: They are not what `pack` writes.
     """
+    return unpack_array(packed.cpu().numpy())
+
+
+def pack_array(ids: Sequence[StreamId]) -> np.ndarray[Any, Any]:
+    """Same as `pack`, without torch."""
+    return np.frombuffer(bytearray(json.dumps(list(ids)).encode()), np.uint8)
+
+
+def unpack_array(packed: np.ndarray[Any, Any]) -> list[StreamId]:
+    """Same as `unpack`, without torch."""
     try:
-        if packed.dtype != torch.uint8 or packed.dim() != 1:
-            raise ValueError(f"{packed.dtype} of shape {tuple(packed.shape)}")
-        ids: list[StreamId] = json.loads(bytes(packed.cpu().numpy()))
+        if packed.dtype != np.uint8 or packed.ndim != 1:
+            raise ValueError(f"{packed.dtype} of shape {packed.shape}")
+        ids: list[StreamId] = json.loads(packed.tobytes())
     except (ValueError, RecursionError) as error:
         raise StateError(f"the stream ids of this state cannot be read: {error}") from error
     return ids

@@ -13,7 +13,7 @@ from torch import Tensor
 from neotta._warning import warn
 from neotta.errors import InputError, ModelError, StateMismatchError
 from neotta.neo import moments
-from neotta.neo.groups import EachItsOwn, ManyStreams
+from neotta.neo.groups import grouped
 from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
 from neotta.neo.row_weights import per_row
@@ -91,7 +91,7 @@ class StreamMemory(Memory):
         if not ids:
             return rows.to(wide)
         with self._lock:
-            distinct, groups = _grouped(ids, len(rows) // len(ids))
+            distinct, groups = grouped(ids, len(rows) // len(ids))
             new = _counted(ids, weights) if adapt else ()
             places = torch.from_numpy(np.array(self.cache.admit(distinct, new))).to(rows.device)
             state = self.rule.State(*self.cache.rows(places))
@@ -219,15 +219,6 @@ class StreamMemory(Memory):
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:  # the table and the list of its rows, from one moment
             return {**super().__getstate__(), "_modules": {"cache": copy.deepcopy(self.cache)}}
-
-
-def _grouped(ids: Sequence[StreamId], repeat: int) -> tuple[Sequence[StreamId], Groups]:
-    """Return the distinct ids of a batch, and the grouping of its rows (`repeat` consecutive rows per id)."""
-    distinct = ids if len(set(ids)) == len(ids) else list(dict.fromkeys(ids))
-    if distinct is ids and repeat == 1:
-        return ids, EachItsOwn()
-    places = {item: place for place, item in enumerate(distinct)}
-    return distinct, ManyStreams(np.repeat([places[item] for item in ids], repeat), len(distinct))
 
 
 def _counted(ids: Sequence[StreamId], weights: Tensor | None) -> Collection[StreamId]:

@@ -1,0 +1,241 @@
+"""Logits re-centered with neo-stream, the default: streams, weights, files, and input that is none."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neotta
+from neotta.deploy import LogitRecenter
+from neotta.errors import InputError, OptionError, StateError, StateMismatchError
+from neotta.neo.statefile import read_arrays, write_arrays
+
+CLASSES = 5
+
+
+def batches(sizes, seed=0, classes=CLASSES):
+    """Logits of a shifted domain, some with long runs of a class."""
+    rng = np.random.default_rng(seed)
+    shift = rng.normal(size=classes)
+    labels = rng.integers(0, classes, sum(sizes))
+    if seed % 2:
+        labels.sort()
+    rows = 6 * np.eye(classes)[labels] + 0.5 * rng.normal(size=(len(labels), classes)) + shift
+    return np.split(rows, np.cumsum(sizes)[:-1])
+
+
+BIAS = np.linspace(-1, 1, CLASSES)
+
+
+def test_it_replays_the_recorded_vectors(shared):
+    for name, case in json.loads((shared / "safe" / "vectors.json").read_text()).items():
+        ours, logits = LogitRecenter(case["bias"], **case["options"]), np.array(case["logits"])
+        answers = [ours.recenter(logits[at : at + case["batch"]]) for at in range(0, len(logits), case["batch"])]
+        np.testing.assert_allclose(np.concatenate(answers), case["outputs"], atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(ours.centre(), case["shift"], atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": False}, {"window": None, "gate": 0.3}], ids=str)
+@settings(deadline=None, max_examples=20)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 100))
+def test_it_equals_the_adapted_model(options, sizes, seed):
+    model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(CLASSES, CLASSES, dtype=torch.float64))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.eye(CLASSES))
+        model[1].bias.copy_(torch.tensor(BIAS))
+    neotta.adapt(model, "neo-stream", head="1", **options)
+    ours = LogitRecenter(BIAS, **options)
+    with torch.no_grad():
+        for batch in batches(sizes, seed):
+            np.testing.assert_allclose(ours.recenter(batch + BIAS), model(torch.tensor(batch)), atol=1e-9)
+        assert ours.count_ == neotta.head(model).count == sum(sizes)
+        neotta.head(model).freeze()
+        before = ours.centre()
+        wanted = model(torch.tensor(batch)).numpy()
+    for answer in (ours.recenter(batch + BIAS, adapt=False), ours.transform(batch + BIAS)):
+        np.testing.assert_allclose(answer, wanted, atol=1e-9)
+    np.testing.assert_array_equal(ours.centre(), before)
+
+
+@pytest.mark.parametrize("options", [{}, {"rule": "neo"}, {"rule": "neo", "shrinkage": "james-stein-logits"}], ids=str)
+@settings(deadline=None, max_examples=20)
+@given(
+    ids=st.lists(st.lists(st.sampled_from(["gate", "yard", 7]), min_size=1, max_size=6), min_size=1, max_size=5),
+    seed=st.integers(0, 100),
+)
+def test_each_stream_is_answered_as_if_it_were_alone(options, ids, seed):
+    alone = {}
+    many = LogitRecenter(BIAS, **options)
+    for batch, streams in zip(batches([len(part) for part in ids], seed), ids, strict=True):
+        answer = many.recenter(batch, stream=streams)
+        for stream in set(streams):
+            mine = [row for row, other in enumerate(streams) if other == stream]
+            one = alone.setdefault(stream, LogitRecenter(BIAS, **options))
+            np.testing.assert_allclose(answer[mine], one.recenter(batch[mine]), atol=1e-9)
+    assert set(many.streams()) == set(alone)
+    assert many.count_ == sum(one.count_ for one in alone.values())
+    for stream, one in alone.items():
+        np.testing.assert_allclose(many.centre(stream), one.centre(), atol=1e-9)
+        np.testing.assert_allclose(many.transform(batch, stream=stream), one.transform(batch), atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["neo-stream", "neo"])
+def test_rows_without_weight_are_answered_but_not_learnt_from(rule):
+    first, second = batches([12, 4], seed=1)
+    ours, wanted = LogitRecenter(BIAS, rule=rule), LogitRecenter(BIAS, rule=rule)
+    weights = np.array([1, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1])
+    answer = ours.recenter(first, weights=weights)
+    np.testing.assert_allclose(answer[weights > 0], wanted.recenter(first[weights > 0]), atol=1e-9)
+    assert ours.count_ == 9
+    np.testing.assert_allclose(ours.recenter(second), wanted.recenter(second), atol=1e-9)
+    before = ours.centre()
+    ours.recenter(first, weights=np.zeros(12))
+    ours.recenter(first, weights=np.zeros(12), stream="bad")
+    np.testing.assert_array_equal(ours.centre(), before)
+    assert ours.streams() == []
+    half, double = LogitRecenter(BIAS, rule="neo"), LogitRecenter(BIAS, rule="neo")
+    half.partial_fit(first[:3], weights=[1, 0.5, 0.5])
+    double.partial_fit(first[[0, 0, 1, 2]])
+    np.testing.assert_allclose(half.centre(), double.centre(), atol=1e-9)
+    for bad in ([1.0] * 3, [-1.0] + [1.0] * 3, [np.nan] * 4, "abcd", [[1.0] * 4]):
+        with pytest.raises(InputError, match="weight"):
+            ours.recenter(second, weights=bad)
+    np.testing.assert_array_equal(ours.centre(), before)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_saving_and_going_on_to_the_bit(tmp_path, many):
+    first, second = batches([9, 5], seed=3)
+    ids = {"stream": ["a", "b", 3, "a", "b", "a", "a", "b", 3]} if many else {}
+    then = {"stream": ["b", "a", 3, "c", "b"]} if many else {}
+    ours, other = LogitRecenter(BIAS), LogitRecenter(BIAS)
+    ours.recenter(first, **ids)
+    ours.save(tmp_path / "state")
+    other.load(tmp_path / "state")
+    np.testing.assert_array_equal(other.recenter(second, **then), ours.recenter(second, **then))
+    assert other.streams() == ours.streams()
+    for wrong in (LogitRecenter(BIAS, gate=0.5), LogitRecenter(), LogitRecenter(BIAS, rule="neo")):
+        with pytest.raises(StateMismatchError, match="another"):
+            wrong.load(tmp_path / "state")
+    if many:
+        ours.save(tmp_path / "one", stream="a")
+        alone = LogitRecenter(BIAS)
+        alone.load(tmp_path / "one")
+        np.testing.assert_array_equal(alone.transform(second), ours.transform(second, stream="a"))
+
+
+def test_a_state_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
+    ours = LogitRecenter(BIAS)
+    ours.recenter(batches([6])[0], stream=["a", "b"] * 3)
+    ours.save(tmp_path / "state")
+    arrays, about = read_arrays(tmp_path / "state")
+    before = ours.centre("a")
+    wrong = {
+        "NaN": {**arrays, "mean": arrays["mean"] * np.nan},
+        "out of range": {**arrays, "count": arrays["count"] - 100},
+        "not the state": {name: array for name, array in arrays.items() if name != "mean"},
+        "2 stream ids": {**arrays, "count": np.concatenate([arrays["count"]] * 2)},
+    }
+    for message, entries in wrong.items():
+        write_arrays(tmp_path / "bad", entries, about)
+        with pytest.raises(StateError, match=message):
+            ours.load(tmp_path / "bad")
+    np.testing.assert_array_equal(ours.centre("a"), before)
+
+
+def test_states_of_earlier_versions_are_states_of_the_mean(tmp_path):
+    old = LogitRecenter(BIAS, rule="neo").fit(batches([6])[0])
+    old.save(tmp_path / "state")
+    arrays, about = read_arrays(tmp_path / "state")
+    about.pop("rule")
+    write_arrays(tmp_path / "old", {name: a for name, a in arrays.items() if name != "discount"}, about)
+    new = LogitRecenter(BIAS, rule="neo")
+    new.load(tmp_path / "old")
+    np.testing.assert_array_equal(new.centre(), old.centre())
+    with pytest.raises(StateMismatchError, match="another rule"):
+        LogitRecenter(BIAS).load(tmp_path / "old")
+
+
+def test_merging_adds_what_was_seen_over_all_time():
+    parts = batches([20, 30, 10], seed=4)
+    one, two, both = (LogitRecenter(BIAS, prior=False, window=None) for _ in range(3))
+    one.partial_fit(parts[0])
+    two.partial_fit(parts[1]).partial_fit(parts[2], stream="gate")
+    both.merge(two)
+    both.merge(one)
+    assert (both.count_, both.streams()) == (60, ["gate"])
+    wanted = LogitRecenter(BIAS, prior=False, window=None)
+    wanted.merge(one)
+    wanted.merge(two)
+    np.testing.assert_allclose(both.centre(), wanted.centre(), atol=1e-9)
+    alone = LogitRecenter(BIAS, prior=False, window=None).partial_fit(parts[2])
+    np.testing.assert_allclose(both.centre("gate"), alone.centre(), atol=1e-9)
+
+
+def test_probabilities_are_refused():
+    logits = batches([8])[0]
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    for rule in ("neo-stream", "neo"):
+        for given_ in (chances, chances[:1], chances.astype(np.float32).astype(float), np.eye(5)):
+            with pytest.raises(InputError, match=r"got probabilities.*np\.log"):
+                LogitRecenter(rule=rule).recenter(given_)
+    with pytest.raises(InputError, match="probabilities"):
+        LogitRecenter().fit(logits).transform(chances)
+    for fine in (np.log(chances), chances * 2, np.concatenate([chances, logits])):
+        LogitRecenter().recenter(fine)
+
+
+def test_a_binary_decision_function_is_one_number_per_sample():
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    X[y == 1] += 2
+    classifier = LogisticRegression().fit(X, y)
+    decision = classifier.decision_function(X)
+    ours = LogitRecenter(classifier.intercept_)
+    np.testing.assert_array_equal(ours.recenter(decision), decision)  # shift and prior are one number
+    np.testing.assert_array_equal(ours.transform(decision), decision)
+    assert ours.count_ == 200
+    mean = LogitRecenter(float(classifier.intercept_[0]), rule="neo")
+    np.testing.assert_allclose(mean.recenter(decision + 3), decision - decision.mean() + classifier.intercept_[0])
+    assert mean.recenter(decision[:, None], adapt=False).shape == (200, 1)
+    two = np.stack([-decision, decision], 1)
+    np.testing.assert_array_equal(LogitRecenter().recenter(two), two)
+    with pytest.raises(InputError, match="Expected 2D array"):
+        LogitRecenter().fit(np.ones((2, 3)) * 2).transform(np.ones(3))
+
+
+def test_what_is_wrong_is_said():
+    rows = np.full((2, 3), 2.0)
+    wrong = {
+        "alpha is an option of rule='neo'": {"alpha": 0.1},
+        "gate is an option of rule='neo-stream'": {"rule": "neo", "gate": 0.5},
+        "rule is 'neo-continual': expected 'neo-stream' or 'neo'": {"rule": "neo-continual"},
+        "gate is -1": {"gate": -1},
+        "stay is 1": {"stay": 1},
+        "window is 0": {"window": 0},
+        "prior is 3": {"prior": 3},
+    }
+    for message, options in wrong.items():
+        with pytest.raises(OptionError, match=message):
+            LogitRecenter(**options).fit(rows)
+    ours = LogitRecenter().fit(rows)
+    with pytest.raises(InputError, match="3 stream ids for a batch of 2"):
+        ours.recenter(rows, stream=["a", "b", "c"])
+    with pytest.raises(InputError, match="string or an integer"):
+        ours.recenter(rows, stream=[1.5, 2])
+    with pytest.raises(InputError, match="no stream 'yard'"):
+        ours.centre("yard")
+    with pytest.raises(OptionError, match="reset"):
+        ours.set_params(rule="neo").partial_fit(rows)
+    ours.set_params(rule="neo-stream", gate=0.4).recenter(rows, stream="yard")
+    with pytest.raises(InputError, match="some without"):
+        LogitRecenter.save(ours, "nowhere")
+    ours.reset("yard")
+    assert ours.streams() == []

@@ -30,6 +30,7 @@ from neotta.errors import (
     StateMismatchError,
 )
 from neotta.neo.head import NEOHead
+from neotta.neo.head_views import layer_of
 from neotta.neo.per_call import has_weights, is_paused, rows
 from neotta.neo.row_weights import checked_weights
 from neotta.neo.split import evaluating, split
@@ -78,7 +79,7 @@ class Adapter(ABC, Generic[O]):
         self.options = options
         self.model = model
         self.encoder, self.head = split(model, head=head, example=example)
-        self.head_name = next(name for name, module in model.named_modules() if module is self.head)
+        self.head_name = next(name for name, module in model.named_modules() if module is layer_of(self.head))
         self.classes = class_indices(classes, self.head.out_features)
         self.skipped = 0
         self._modules = list(model.modules())
@@ -254,11 +255,12 @@ class Adapter(ABC, Generic[O]):
             for name, value in self.options.given().items()
             if not callable(value) and not isinstance(value, Tensor)
         }
+        head = {"weight": self.head.weight, "bias": self.head.bias}
         return {
             "kind": "adapter",
             "method": self.name,
             "options": {name: str(value) for name, value in options.items()},
-            "head": fingerprint(dict(self.head.named_parameters(recurse=False))),
+            "head": fingerprint({name: value for name, value in head.items() if value is not None}),
         }
 
     def _weighted(self, call: Callable[[], Tensor], samples: int, weights: Any) -> Tensor:
@@ -290,7 +292,7 @@ class Adapter(ABC, Generic[O]):
         """Check that the model still has the head that this adapter was made for."""
         self._check_attached()
         try:
-            what = "" if self.model.get_submodule(self.head_name) is self.head else "exchanged"
+            what = "" if self.model.get_submodule(self.head_name) is layer_of(self.head) else "exchanged"
         except AttributeError:
             what = "removed"
         if what:

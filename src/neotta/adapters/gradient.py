@@ -16,6 +16,7 @@ from neotta.adapters._optimizers import limit, rate, start_state, stays_in_range
 from neotta.adapters._safety import GuardedAdapter
 from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
+from neotta.neo.head_views import embeddings_of, layer_of
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import adaptive_norm, norm_layers
 from neotta.options import Options
@@ -179,12 +180,12 @@ def forward_with_embeddings(
         Embeddings, (B, d), and logits, (B, C).
     """
     seen: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    hook = layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     try:
         output = functional_call(model, dict(params or {}), (images,))
     finally:
         hook.remove()
-    return seen[-1], logits_of(output)
+    return embeddings_of(head, seen[-1]), logits_of(output)
 
 
 def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:

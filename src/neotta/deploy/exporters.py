@@ -14,7 +14,6 @@ from neotta._registry import Registry
 from neotta.errors import OptionError
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
-from neotta.neo.find_head import check_example
 from neotta.neo.fold import alone
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap
@@ -131,7 +130,10 @@ def export(
         preprocess, labels, name = preprocess or model.preprocess, labels or model.labels, name or model.name
         model = model.model
     check_module(model)
-    check_example(example)
+    if example is not None and not isinstance(example, Tensor):
+        inside = list(example) if isinstance(example, dict) else []
+        hint = f": pass example=batch[{inside[0]!r}]" if inside else ""
+        raise InputError(f"example must be a tensor, a batch of images, got {type(example).__name__}{hint}")
     job = ExportJob(model, Path(path), preprocess, labels, name or type(model).__name__, example, opset, verify)
     if job.adapted or stream is not None:
         need_stream(model, stream, "neotta.deploy.export(model, path, stream='gate')")

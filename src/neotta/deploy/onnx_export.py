@@ -52,6 +52,10 @@ def write_adaptive(job: ExportJob) -> None:
         raise UnsupportedModelError("neo-stream has no adaptive form yet: export it folded, or adapt with 'neo'")
     if any(neo.reference is not None for neo in found.values()):
         raise UnsupportedModelError("a model with a reference has no adaptive form yet: export it folded")
+    if any(type(neo) is not NEOHead for neo in found.values()):
+        raise UnsupportedModelError(
+            "only linear heads have an adaptive form: export the model folded, or plain with a LogitRecenter behind it"
+        )
     card = _card(job, "adaptive", found)
     _refuse_norms(job.model)
     with torch.no_grad(), evaluating(list(job.model.modules())):

@@ -1,4 +1,4 @@
-"""Run a model once to see which linear layers produce its output."""
+"""Run a model once to see which layers produce its output."""
 
 from __future__ import annotations
 
@@ -11,57 +11,81 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError
+from neotta.neo.model_inputs import Inputs, batch_size, call, each, tensors
+
+
+class Call(NamedTuple):
+    """A call of a layer: its first argument, if that is a tensor, and what it returned."""
+
+    input: Tensor | None
+    output: Tensor
 
 
 class Trace(NamedTuple):
     """Result of a run.
 
     Attributes:
-        returned: Layers whose output is returned unchanged.
-        joined: Layers that the logits are computed from, with no other linear layer in between.
-        bypassed: Whether the logits also depend on the images by a path through none of these layers.
+        samples: Number of samples in the batch.
+        answers: The tensors that may be the logits: the field of that name, or else everything returned.
+        returned: Layers whose output is returned, perhaps changed in place.
+        joined: Layers that the logits are computed from, with no other such layer in between.
+        bypassed: Whether the logits also depend on the input by a path through none of these layers.
+        calls: The calls of each layer.
     """
 
+    samples: int
+    answers: list[Tensor]
     returned: list[nn.Module]
     joined: list[nn.Module]
     bypassed: bool
+    calls: dict[nn.Module, list[Call]]
 
 
-def trace(model: nn.Module, layers: Iterable[nn.Module], images: Tensor) -> Trace:
+def trace(model: nn.Module, layers: Iterable[nn.Module], inputs: Inputs) -> Trace:
     """Run a model in evaluation mode and trace its output; the model is not changed.
 
     Raises:
-        Exception: Whatever the model raises if it does not accept such images.
+        Exception: Whatever the model raises if it does not accept such an input.
     """
     layers = list(layers)
     try:
-        return _trace(model, layers, images, grad=True)
+        return _trace(model, layers, inputs, grad=True)
     except Exception:  # gradients are not available, for example for weights created in inference mode
-        return _trace(model, layers, images, grad=False)
+        return _trace(model, layers, inputs, grad=False)
 
 
-def _trace(model: nn.Module, layers: list[nn.Module], images: Tensor, grad: bool) -> Trace:
-    made: list[tuple[nn.Module, Tensor, Tensor]] = []
-
+def _trace(model: nn.Module, layers: list[nn.Module], inputs: Inputs, grad: bool) -> Trace:
+    made: list[tuple[nn.Module, Tensor | None, Tensor, Tensor]] = []
     thread = threading.get_ident()
 
-    def cut(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        if threading.get_ident() != thread:
-            return output  # another thread uses the model, which is none of our business
+    def cut(module: nn.Module, args: Any, output: Any) -> Any:
+        if threading.get_ident() != thread or not isinstance(output, Tensor):
+            return output  # another thread uses the model at the same time
         # Replace the output by a new leaf, so that the graph ends here. The copy may be changed in place.
-        leaf = output.detach().requires_grad_(grad)
-        made.append((module, leaf, leaf.clone()))
-        return made[-1][2]
+        leaf = output.detach().requires_grad_(grad and output.is_floating_point())
+        first = args[0].detach() if args and isinstance(args[0], Tensor) else None
+        made.append((module, first, leaf, leaf.clone()))
+        return made[-1][3]
+
+    def leaf_of(tensor: Tensor) -> Tensor:
+        return tensor.detach().clone().requires_grad_(grad and tensor.is_floating_point())
 
     with _hooked(layers, cut), _evaluating(model), torch.inference_mode(False), torch.set_grad_enabled(grad):
-        start = images.detach().clone().requires_grad_(grad)
-        output = model(start.clone())
+        start = each(inputs, leaf_of)
+        output = call(model, each(start, torch.clone))
         reached = _leaves(_logits(output))
-    answers = {id(tensor) for tensor in _answers(output)}
+    answers = _answers(output)
+    ids = {id(tensor) for tensor in answers}
+    calls: dict[nn.Module, list[Call]] = {}
+    for module, first, leaf, _ in made:
+        calls.setdefault(module, []).append(Call(first, leaf.detach()))
     return Trace(
-        returned=list(dict.fromkeys(module for module, _, copy in made if id(copy) in answers)),
-        joined=list(dict.fromkeys(module for module, leaf, _ in made if id(leaf) in reached)),
-        bypassed=id(start) in reached,
+        samples=batch_size(inputs),
+        answers=[answer.detach() for answer in answers],
+        returned=list(dict.fromkeys(module for module, _, _, copy in made if id(copy) in ids)),
+        joined=list(dict.fromkeys(module for module, _, leaf, _ in made if id(leaf) in reached)),
+        bypassed=any(id(tensor) in reached for tensor in tensors(start)),
+        calls=calls,
     )
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, UnsupportedModelError
+from neotta.neo.conv_head import neo_head
 from neotta.neo.find_head import find_heads
 from neotta.neo.fold import undo_adapt
-from neotta.neo.head import NEOHead
+from neotta.neo.head_views import CosineView, linear_view
 from neotta.neo.memory import Memory
+from neotta.neo.model_inputs import Inputs
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
+from neotta.neo.output_head import NAME as OUTPUT
+from neotta.neo.output_head import OutputHead, attach, count_classes, known_bias
 from neotta.neo.outputs import check_outputs
 from neotta.neo.reference import Reference, as_reference
+from neotta.neo.shift_memory import one_stream
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_cache import record_type
@@ -29,6 +35,7 @@ from neotta.neo.surgery import (
     adaptation,
     check_module,
     heads,
+    mark,
     one_at_a_time,
     put_in,
     stand_ins,
@@ -44,7 +51,9 @@ def adapt(
     method: str = "neo",
     *,
     head: str | Sequence[str] | None = None,
-    example: Tensor | None = None,
+    example: Inputs | None = None,
+    at: Literal["head", "logits"] | None = None,
+    sample_axes: Sequence[int] | None = None,
     streams: bool = False,
     capacity: int | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -61,7 +70,11 @@ def adapt(
         model: A classifier of timm, Hugging Face or torchvision, or any module that ends in a linear layer.
         method: `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
         head: Name of the linear layer (or several names), if it cannot be found.
-        example: A batch of images to find the head with, if a blank image does not work.
+        example: A batch that the model takes, a tensor or a dict of tensors; needed if the model does not take noise.
+        at: `"logits"` re-centers the output of the model, whatever its head is. By default that is done for cosine
+            classifiers, and other models are re-centered at their linear head.
+        sample_axes: The axes of the output that count samples, for answers of more than two dimensions, such as (0, 1)
+            for one answer per token; needs `at="logits"`. Positions outside the `attention_mask` are left out.
         streams: Keep one centroid per stream; call the model inside `with neotta.streams(ids):`.
         capacity: Maximum number of streams in memory; the least recently used ones move to `folder`.
         folder: Folder of the SQLite database for the other streams. Existing streams are resumed.
@@ -83,7 +96,10 @@ def adapt(
             str(method), VARIANTS, hint=f"create other methods with neotta.create({method!r}, model)"
         )
     checked = VARIANTS[method].make(method, options)
-    asked = Adaptation(method, checked, _streams(method, streams, capacity, folder), _reference(method, reference))
+    axes = _axes(at, head, sample_axes)
+    asked = Adaptation(
+        method, checked, _streams(method, streams, capacity, folder), _reference(method, reference), axes
+    )
     present = stand_ins(model)
     if not present:
         _put_in(model, head, example, asked)
@@ -91,27 +107,73 @@ def adapt(
         raise AlreadyAdaptedError(
             f"the model is already adapted at {', '.join(heads(model))}, not at {head}: neotta.restore(model) first"
         )
-    elif (now := adaptation(model)) != asked:
+    elif (now := adaptation(model)) != (asked if at is not None else asked._replace(output=now.output)):
         raise AlreadyAdaptedError(f"the model is already adapted with {now}: neotta.restore(model) first")
     if sync:
         _synchronize(model, undo=not present)
     return model
 
 
-def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Tensor | None, asked: Adaptation) -> None:
+def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs | None, asked: Adaptation) -> None:
     norms = _norm_pairs(model, asked.options) if asked.method == "neo-bn" else {}
+    followers = [Unregistered(norm) for norm in norms.values()]
+    found = {} if asked.output is not None else find_heads(model, head, example)
+    if any(isinstance(layer, CosineView) for layer in found.values()):
+        asked = asked._replace(output=(0,))
     pairs: dict[nn.Module, nn.Module] = {**norms}
-    found = find_heads(model, head, example)
-    per_output = asked.reference is not None and rule_of(asked.options).space == "embeddings"
-    check_outputs(model, found.values(), per_output=per_output)
-    if asked.reference is not None:
-        asked.reference.check(found)
-    for name, linear in found.items():
-        known = None if asked.reference is None else asked.reference.heads[name]
-        neo = NEOHead.variant(linear, asked.method, asked.options, _memory(name, linear, asked), known)
-        neo.followers = [Unregistered(norm) for norm in norms.values()]
-        pairs[linear] = neo
+    if asked.output is not None:
+        output = _output_head(model, example, asked)
+        output.followers = followers
+        mark(output, asked)
+    else:
+        per_output = asked.reference is not None and rule_of(asked.options).space == "embeddings"
+        check_outputs(model, map(linear_view, found.values()), per_output=per_output)
+        if asked.reference is not None:
+            asked.reference.check(found)
+        for name, layer in found.items():
+            known = None if asked.reference is None else asked.reference.heads[name]
+            memory = _memory(name, linear_view(layer), asked)
+            neo = neo_head(layer, asked.method, asked.options, memory, known)
+            neo.followers = followers
+            pairs[layer] = neo
     put_in(model, pairs, asked)
+    if asked.output is not None:
+        attach(model, output)
+
+
+def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) -> OutputHead:
+    """A head for the output of a model."""
+    axes = asked.output or (0,)
+    if asked.reference is not None:
+        raise OptionError("a reference is measured at a linear head: it does not apply at the logits")
+    like = nn.Linear(1, count_classes(model, axes, example), device=_device(model))
+    like.in_features = like.out_features  # the moments of all rules are those of logits
+    check_outputs(model, [like])
+    memory = _memory(OUTPUT, like, asked)
+    memory = memory or one_stream(like.in_features, like.out_features, rule_of(asked.options), like.weight.device)
+    return OutputHead(like.out_features, memory, axes, known_bias(model, example), asked.method == "neo-mse")
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def _axes(
+    at: str | None, head: str | Sequence[str] | None, sample_axes: Sequence[int] | None
+) -> tuple[int, ...] | None:
+    """The axes of samples of the output, if that is re-centered."""
+    if at not in (None, "head", "logits"):
+        raise OptionError(f"at is {at!r}: expected 'head' or 'logits'")
+    if at != "logits":
+        if sample_axes is not None:
+            raise OptionError("sample_axes needs at='logits'")
+        return None
+    if head is not None:
+        raise OptionError("at='logits' re-centers the output of the model: omit head")
+    axes = (0,) if sample_axes is None else tuple(sample_axes)
+    if not axes or len(set(axes)) != len(axes) or not all(type(axis) is int for axis in axes):
+        raise OptionError(f"sample_axes is {sample_axes!r}: expected different whole numbers, such as (0, 1)")
+    return axes
 
 
 def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:

@@ -10,6 +10,7 @@ from torch import nn
 from neotta.errors import UnsupportedModelError
 from neotta.neo.module_swap import ModuleSwap, give_back
 from neotta.neo.norms import AdaptiveNorm
+from neotta.neo.output_head import detach
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import (
     Model,
@@ -98,6 +99,7 @@ def restore(model: Model) -> Model:
     if not pairs:
         heads(model)
     ModuleSwap(model, pairs).do()
+    detach(model)
     return model
 
 
@@ -107,6 +109,7 @@ def undo_adapt(model: nn.Module) -> None:
     for new, old in pairs.items():
         give_back(old, new)
     ModuleSwap(model, pairs).do()
+    detach(model)
 
 
 def is_folded(model: nn.Module) -> bool:

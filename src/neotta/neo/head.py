@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 Head = TypeVar("Head", bound="NEOHead")
+Plain = TypeVar("Plain", nn.Linear, nn.Conv2d)
 
 
 class NEOHead(nn.Linear):
@@ -103,7 +104,7 @@ class NEOHead(nn.Linear):
         head.weight = linear.weight
         head.register_parameter("bias", linear.bias)
         head.training = linear.training
-        _share_hooks(linear, head)
+        share_hooks(linear, head)
         if memory is None:
             memory = Centroid(linear.in_features, MeanRule.of(rule), device=linear.weight.device)
         head._install(memory, uniform_bias, reference)
@@ -179,16 +180,16 @@ class NEOHead(nn.Linear):
         if modules["memory"].rule.space == "logits":
             logits = self.classify(flat)
             bias = self._parameters["bias"] if self._buffers["origin"] is None else self._buffers["origin"]
-            subtract = modules["memory"].step(logits, samples, bias=bias, adapt=adapt, weights=weights)
-            return _subtract(logits, subtract).reshape(*input.shape[:-1], self.out_features)
+            shift = modules["memory"].step(logits, samples, bias=bias, adapt=adapt, weights=weights)
+            return subtract(logits, shift).reshape(*input.shape[:-1], self.out_features)
         origin = self._buffers["origin"]
         rows = flat if origin is None else flat.to(origin.dtype) - origin
-        centred = _subtract(flat, modules["memory"].step(rows, samples, adapt=adapt, weights=weights))
+        centred = subtract(flat, modules["memory"].step(rows, samples, adapt=adapt, weights=weights))
         return self.classify(centred if flat is input else centred.reshape(input.shape))
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
-        return _subtract(embeddings, self.centroid.value(torch.promote_types(embeddings.dtype, torch.float32)))
+        return subtract(embeddings, self.centroid.value(torch.promote_types(embeddings.dtype, torch.float32)))
 
     def centre(self, dtype: torch.dtype | None = None, *, stream: StreamId | None = None) -> Tensor:
         """Return a copy of the vector that is subtracted, (d,).
@@ -283,16 +284,20 @@ class NEOHead(nn.Linear):
     @torch.inference_mode(False)
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
         """Return a plain layer with the bias b - W c: it predicts as this head does now (for one stream)."""
+        plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
+        return self._fold_into(plain, stream)
+
+    def _fold_into(self, plain: Plain, stream: StreamId | None) -> Plain:
+        """Give the weight and the folded bias to a plain layer."""
         centre = self.centre(stream=stream)
         bias = self.bias.double() if self.bias is not None else self.weight.new_zeros(self.out_features).double()
         if self.uniform_bias:
             bias = torch.full_like(bias, 1.0 / self.out_features)
         in_logits = self.memory.rule.space == "logits"
-        bias = bias - (centre.double() if in_logits else self.weight.double() @ centre.double())
-        plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
+        bias = bias - (centre.double() if in_logits else self.weight.flatten(1).double() @ centre.double())
         plain.weight = self.weight
         plain.bias = nn.Parameter(bias.to(self.weight.dtype), requires_grad=self.weight.requires_grad)
-        _share_hooks(self, plain)
+        share_hooks(self, plain)
         return plain.train(self.training)
 
     def extra_repr(self) -> str:
@@ -307,13 +312,14 @@ class NEOHead(nn.Linear):
         return ", ".join(parts)
 
 
-def _subtract(embeddings: Tensor, centre: Tensor) -> Tensor:
+def subtract(embeddings: Tensor, centre: Tensor) -> Tensor:
+    """Subtract in the precision of the centre; the result has the dtype of the embeddings."""
     if embeddings.dtype == centre.dtype:
         return embeddings - centre
     return (embeddings.to(centre.dtype) - centre).to(embeddings.dtype)
 
 
-def _share_hooks(old: nn.Module, new: nn.Module) -> None:
+def share_hooks(old: nn.Module, new: nn.Module) -> None:
     """Let two layers share the same hooks, including those added or removed later."""
     for name, value in vars(old).items():
         if "_hook" in name:

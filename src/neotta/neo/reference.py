@@ -16,6 +16,8 @@ from neotta.errors import InputError, OptionError, StateFileError, StateMismatch
 from neotta.neo.class_means import Array, ClassMeans, ClassSums
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
+from neotta.neo.head_views import Head, HeadView, embeddings_of, linear_view
+from neotta.neo.model_inputs import Inputs
 from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint, read_arrays, write_arrays
 from neotta.neo.surgery import check_module, stand_ins
@@ -116,11 +118,11 @@ class Reference:
         """A hash of everything measured."""
         return fingerprint(self.arrays())
 
-    def belongs_to(self, heads: Mapping[str, nn.Linear]) -> None:
+    def belongs_to(self, heads: Mapping[str, nn.Module]) -> None:
         """Declare that these heads are the ones it was measured with, whatever their weights."""
         self.fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in heads.items()}
 
-    def check(self, heads: Mapping[str, nn.Linear]) -> None:
+    def check(self, heads: Mapping[str, nn.Module]) -> None:
         """Check that this was measured with the same heads.
 
         Raises:
@@ -154,7 +156,7 @@ def reference(
     images: Tensor | Iterable[Any] | str | os.PathLike[str],
     *,
     head: str | None = None,
-    example: Tensor | None = None,
+    example: Inputs | None = None,
 ) -> Reference:
     """Measure where clean data lies, so that rules re-center towards it instead of the origin.
 
@@ -214,17 +216,17 @@ def as_reference(given: Reference | str | os.PathLike[str]) -> Reference:
 class _HeadSums:
     """Sums over what one head gets and returns; a hook of the head."""
 
-    def __init__(self, linear: nn.Linear) -> None:
-        self._linear = linear
-        self._embeddings = np.zeros(linear.in_features)
-        self._classes = ClassSums(linear.out_features)
+    def __init__(self, head: Head) -> None:
+        self._head, self._linear = head, linear_view(head)
+        self._embeddings = np.zeros(self._linear.in_features)
+        self._classes = ClassSums(self._linear.out_features)
         self._rejected = 0
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        rows = args[0].reshape(-1, self._linear.in_features)
-        rows = rows[rows.isfinite().all(1)]
+        every = embeddings_of(self._head, args[0]).reshape(-1, self._linear.in_features)
+        rows = every[every.isfinite().all(1)]
         logits = nn.functional.linear(rows, self._linear.weight, self._linear.bias)
-        self._rejected += args[0].numel() // self._linear.in_features - len(rows)
+        self._rejected += len(every) - len(rows)
         self._embeddings += rows.double().sum(0).cpu().numpy()
         self._classes.add(logits.double().cpu().numpy())
 
@@ -239,13 +241,14 @@ class _HeadSums:
         return HeadReference(count, self._embeddings / count, self._classes.origin, self._classes.means())
 
 
-def _heads(model: nn.Module, head: str | None, example: Tensor | None) -> dict[str, nn.Linear]:
+def _heads(model: nn.Module, head: str | None, example: Inputs | None) -> dict[str, Head]:
     """The heads by name; of an adapted model, those that adapt."""
     if not stand_ins(model):
-        return find_heads(model, head, example)
-    found: dict[str, nn.Linear] = {
-        name: module for name, module in model.named_modules() if isinstance(module, NEOHead)
-    }
+        found = find_heads(model, head, example)
+        if any(isinstance(layer, HeadView) for layer in found.values()):
+            raise InputError("a reference is measured at a linear head, and this model has a cosine classifier")
+        return found
+    found = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
     if any(neo.followers for neo in found.values() if isinstance(neo, NEOHead)):
         raise InputError("this model is adapted with neo-bn, which changes its embeddings: neotta.restore(model) first")
     return found

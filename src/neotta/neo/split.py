@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from neotta.errors import ModelError, UnsupportedModelError
 from neotta.neo.find_head import find_heads, joined_heads
+from neotta.neo.head_views import embeddings_of, layer_of, linear_view
+from neotta.neo.model_inputs import Inputs, call
 
 
 class Encoder(nn.Module):
@@ -23,35 +25,42 @@ class Encoder(nn.Module):
         self.model = model
         self.head = head
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Encode images, (B, 3, H, W), to embeddings, (B, d)."""
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Encode a batch, such as images (B, 3, H, W), to embeddings, (B, d)."""
         caught: list[Tensor] = []
-        hook = self.head.register_forward_pre_hook(lambda module, args: caught.append(args[0]))
+        hook = layer_of(self.head).register_forward_pre_hook(lambda module, args: caught.append(args[0]))
         try:
-            self.model(images)
+            call(self.model, inputs)
         finally:
             hook.remove()
         if len(caught) != 1:
             raise ModelError(f"the head ran {len(caught)} times in one forward pass: expected once")
-        if caught[0].dim() != 2:
-            raise ModelError(f"the input of the head has shape {tuple(caught[0].shape)}: expected (batch, features)")
-        return caught[0]
+        embeddings = embeddings_of(self.head, caught[0])
+        if embeddings.dim() != 2:
+            raise ModelError(
+                f"the input of the head has shape {tuple(embeddings.shape)}: expected (batch, features). Methods that "
+                "work on embeddings need one per sample; neotta.adapt(model, at='logits') needs the logits alone"
+            )
+        return embeddings
 
 
 class Split(NamedTuple):
-    """The two parts of a classifier: `head(encoder(images))` gives the logits."""
+    """The two parts of a classifier: `head(encoder(images))` gives the logits.
+
+    For a 1x1 convolution or a cosine classifier, `head` is a view of it as a linear layer.
+    """
 
     encoder: Encoder
     head: nn.Linear
 
 
-def split(model: nn.Module, *, head: str | None = None, example: Tensor | None = None) -> Split:
+def split(model: nn.Module, *, head: str | None = None, example: Inputs | None = None) -> Split:
     """Split a classifier into its encoder and its linear head; both refer to the model itself.
 
     Args:
         model: A classifier.
         head: Name of the linear layer, if it cannot be found.
-        example: A batch of images to find the head with, if a blank image does not work.
+        example: A batch that the model takes, a tensor or a dict of tensors, if noise does not work.
 
     Raises:
         HeadNotFoundError: There is no linear head.
@@ -65,7 +74,7 @@ def split(model: nn.Module, *, head: str | None = None, example: Tensor | None =
             f"{type(model).__name__} has {len(joined)} heads ({', '.join(joined)}), each with its own embedding: "
             "methods that work on one embedding do not support it, but neotta.adapt re-centers all of them"
         )
-    linear = next(iter(found.values()))
+    linear = linear_view(next(iter(found.values())))
     return Split(Encoder(model, linear), linear)
 
 

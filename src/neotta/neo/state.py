@@ -15,6 +15,7 @@ from neotta.neo.find_head import find_heads
 from neotta.neo.fold import is_folded, undo_adapt
 from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
+from neotta.neo.output_head import OutputHead
 from neotta.neo.reference import Reference
 from neotta.neo.state_checks import check_number
 from neotta.neo.statefile import State, fingerprint, read_state
@@ -98,7 +99,7 @@ def load(
 @one_at_a_time
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
-    method, options, streams, known = adaptation(model)
+    method, options, streams, known, output = adaptation(model)
     about = {
         "kind": "model",
         "method": method,
@@ -106,6 +107,8 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         "heads": _fingerprints(model),
         "streams": streams is not None and stream is None,
     }
+    if output is not None:
+        about["sample_axes"] = list(output)
     tensors: dict[str, Tensor] = {}
     if known is not None:
         about["reference"] = known.digest
@@ -150,7 +153,9 @@ def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Refe
     limits: dict[str, Any] = {"streams": True} if many else {}
     present = adaptation(model).streams if many and stand_ins(model) else None
     limits.update({} if present is None else present._asdict())
-    adapt(model, about["method"], head=list(about["heads"]), reference=known, **limits, **about["options"])
+    axes = about.get("sample_axes")
+    where: dict[str, Any] = {"head": list(about["heads"])} if axes is None else {"at": "logits", "sample_axes": axes}
+    adapt(model, about["method"], reference=known, **where, **limits, **about["options"])
 
 
 def _check(
@@ -216,5 +221,9 @@ def _moving(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _fingerprints(model: nn.Module) -> dict[str, str]:
-    """Hash of the weights of every head."""
-    return {name: fingerprint(dict(neo.named_parameters())) for name, neo in heads(model).items()}
+    """Hash of the weights of every head; of the model's last ones, if its output is re-centered."""
+    last = dict([*model.named_parameters()][-2:])
+    return {
+        name: fingerprint(last if isinstance(neo, OutputHead) else dict(neo.named_parameters()))
+        for name, neo in heads(model).items()
+    }

@@ -61,11 +61,14 @@ class Adaptation(NamedTuple):
     options: Options
     streams: Streams | None = None
     reference: Reference | None = None
+    output: tuple[int, ...] | None = None
+    """The axes of samples, if the output of the model is re-centered."""
 
     def __str__(self) -> str:
+        where = "" if self.output is None else " at the logits"
         streams = "" if self.streams is None else "; one centroid per stream"
         reference = "" if self.reference is None else f"; reference {self.reference.digest[:8]}"
-        return f"{self.method} ({self.options}{streams}{reference})"
+        return f"{self.method}{where} ({self.options}{streams}{reference})"
 
 
 def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], asked: Adaptation) -> None:

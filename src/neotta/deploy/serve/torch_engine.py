@@ -16,6 +16,7 @@ from neotta.models.load import LoadedModel
 from neotta.neo.adapt import adapt
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
+from neotta.neo.head_views import HeadView
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.statefile import Array, fingerprint
 from neotta.neo.stream_ids import streams
@@ -53,15 +54,20 @@ class TorchEngine(Engine):
         self.rule, self.options = rule, dict(options)
         self._caught: dict[nn.Module, Tensor] = {}
         if rule == "none":
-            plain = list(find_heads(self.model).values())
+            found: list[nn.Module | None] = [*find_heads(self.model).values()]
             self.heads: dict[str, NEOHead] = {}
         else:
             place: dict[str, Any] = {} if folder is None else {"folder": folder, "capacity": capacity}
             adapt(self.model, rule, streams=True, **place, **options)
             self.heads = heads(self.model)
             pairs = {neo: original(neo) for neo in self.heads.values()}
-            plain = [module for module in pairs.values() if isinstance(module, nn.Linear)]
+            found = list(pairs.values())
             ModuleSwap(self.model, pairs).do()  # type: ignore[arg-type]
+        plain = [module for module in found if isinstance(module, nn.Linear) and not isinstance(module, HeadView)]
+        if len(plain) < len(found):
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} has no plain linear head, which a server needs: serve an ONNX file of it"
+            )
         self.memories = {name: neo.streams for name, neo in self.heads.items()}
         self._plain = plain
         for module in plain:

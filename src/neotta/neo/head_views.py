@@ -1,0 +1,138 @@
+"""Heads of other kinds as the linear layers that they amount to: 1x1 convolutions and cosine classifiers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from neotta.neo.module_swap import Unregistered
+
+
+class HeadView(nn.Linear):
+    """A layer seen as a linear one: `view(view.embed(input))` are the logits. It refers to the layer, without a copy.
+
+    Args:
+        layer: The layer of the model.
+        in_features: Length d of an embedding.
+        out_features: Number of classes C.
+    """
+
+    def __init__(self, layer: nn.Module, in_features: int, out_features: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features = in_features
+        self.out_features = out_features
+        self.training = layer.training
+        self._layer = Unregistered(layer)
+
+    @property
+    def layer(self) -> nn.Module:
+        """The layer of the model."""
+        return self._layer.module
+
+    def embed(self, input: Tensor) -> Tensor:
+        """The embeddings, (B, d), in the input of the layer."""
+        raise NotImplementedError
+
+
+class ConvolutionView(HeadView):
+    """A 1x1 convolution whose output, (B, C, H, W), is averaged: the same as averaging its input first."""
+
+    def __init__(self, layer: nn.Conv2d) -> None:
+        super().__init__(layer, layer.in_channels, layer.out_channels)
+
+    @property
+    def weight(self) -> nn.Parameter:  # type: ignore[override]
+        """(C, d), in the memory of the convolution's."""
+        own: Tensor = self.layer.weight  # type: ignore[assignment]
+        return nn.Parameter(own.detach().flatten(1), requires_grad=False)
+
+    @property
+    def bias(self) -> Tensor | None:  # type: ignore[override]
+        """(C,), or None."""
+        return self.layer.bias  # type: ignore[return-value]
+
+    def embed(self, input: Tensor) -> Tensor:
+        """Average over all positions, (B, d, H, W) to (B, d)."""
+        return input.flatten(2).mean(dim=2)
+
+
+class CosineView(HeadView):
+    """A layer that returns `scale` times the cosine between its input and the rows of its weight.
+
+    The embeddings are the normalised ones, on which it is linear.
+    """
+
+    bias = None  # type: ignore[assignment]
+
+    def __init__(self, layer: nn.Module, parameter: str, transposed: bool, scale: float) -> None:
+        shape = layer.get_parameter(parameter).shape
+        super().__init__(layer, shape[0 if transposed else 1], shape[1 if transposed else 0])
+        self.parameter, self.transposed, self.scale = parameter, transposed, scale
+
+    @property
+    def weight(self) -> nn.Parameter:  # type: ignore[override]
+        """The rows, (C, d), all of length `scale`."""
+        own = self.layer.get_parameter(self.parameter).detach()
+        return nn.Parameter(self.scale * F.normalize(own.T if self.transposed else own, dim=1), requires_grad=False)
+
+    def embed(self, input: Tensor) -> Tensor:
+        """Normalise, (B, d) to (B, d)."""
+        return F.normalize(input, dim=1)
+
+
+Head: TypeAlias = nn.Linear | nn.Conv2d
+"""What `find_heads` finds: a linear layer, a 1x1 convolution, or a `CosineView`."""
+
+
+def linear_view(head: Head) -> nn.Linear:
+    """A head as a linear layer."""
+    return ConvolutionView(head) if isinstance(head, nn.Conv2d) else head
+
+
+def layer_of(head: nn.Module) -> nn.Module:
+    """The layer of the model that a head is, or is a view of."""
+    return head.layer if isinstance(head, HeadView) else head
+
+
+def embeddings_of(head: nn.Module, input: Tensor) -> Tensor:
+    """The embeddings, (B, d), in the input of the layer of a head."""
+    if isinstance(head, HeadView):
+        return head.embed(input)
+    return input.mean(dim=(2, 3)) if isinstance(head, nn.Conv2d) else input
+
+
+def is_pointwise(module: nn.Module) -> bool:
+    """Whether this is a convolution that is a linear layer at every position."""
+    if type(module).forward is not nn.Conv2d.forward:
+        return False
+    plain = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "groups": 1}
+    return all(getattr(module, name) == value for name, value in plain.items())
+
+
+@torch.no_grad()
+def cosine_view(layer: nn.Module, input: Tensor | None, output: Tensor) -> CosineView | None:
+    """The layer as a cosine classifier, if that is how it computed this output from this input, (B, d)."""
+    if input is None or input.dim() != 2 or output.dim() != 2:
+        return None
+    for name, parameter in layer.named_parameters(recurse=False):
+        for transposed in (False, True):
+            weight = parameter.T if transposed and parameter.dim() == 2 else parameter
+            if weight.shape != (output.shape[1], input.shape[1]):
+                continue
+            cosines = (F.normalize(input, dim=1) @ F.normalize(weight, dim=1).T).double()
+            scale = float((output.double() * cosines).sum() / cosines.square().sum())
+            if scale > 0 and close(scale * cosines, output):
+                return CosineView(layer, name, transposed, scale)
+    return None
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal but for rounding, relative to the largest number."""
+    one, coarse = one.to(torch.float64), torch.finfo(other.dtype).eps ** 0.5 / 3
+    other = other.to(torch.float64)
+    finite = other[other.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=coarse * largest, equal_nan=True)

@@ -1,0 +1,177 @@
+"""Re-center the output of a model: for heads that are not linear layers, and answers for tokens, pixels or objects."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neotta.errors import HeadNotFoundError, InputError, ModelError, UnsupportedModelError
+from neotta.neo._trace import logits_of, trace
+from neotta.neo.find_head import find_heads
+from neotta.neo.head import NEOHead, subtract
+from neotta.neo.memory import Memory
+from neotta.neo.model_inputs import Inputs, examples
+from neotta.neo.per_call import settings
+from neotta.neo.row_weights import per_row
+from neotta.neo.stream_ids import StreamId
+
+NAME = "neotta_output"
+"""Name of the child that `adapt(model, at="logits")` adds to a model."""
+
+
+class OutputHead(NEOHead):
+    """A NEO head without weights of its own, at the output of a model; a forward hook applies it.
+
+    W (h - c) + b = (W h + b) - W c, and W c is the mean of the logits without their bias: the logits are all it needs.
+
+    Args:
+        classes: Number of classes C.
+        memory: Where the moments of the logits are kept.
+        axes: The axes of the output that count samples; the one that is left holds the classes.
+        bias: The bias of the head, (C,), where it is known; otherwise the logits count as free of it.
+        uniform_bias: See `NEOHead`.
+    """
+
+    def __init__(
+        self, classes: int, memory: Memory, axes: tuple[int, ...], bias: nn.Parameter | None, uniform_bias: bool
+    ) -> None:
+        nn.Module.__init__(self)
+        self.in_features = self.out_features = classes
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", bias)  # the model's own, so not in the state dict
+        self.axes = axes
+        self._install(memory, uniform_bias)
+
+    def after(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        """The forward hook of the model: the same output with other logits."""
+        logits = logits_of(output)
+        if logits.dim() != len(self.axes) + 1:
+            raise InputError(
+                f"the model returns logits of shape {tuple(logits.shape)}, expected {len(self.axes)} axes of samples "
+                "and one of classes: neotta.adapt(model, at='logits', sample_axes=...) says which axes are which"
+            )
+        (of_classes,) = set(range(logits.dim())) - {axis % logits.dim() for axis in self.axes}
+        last = logits.movedim(of_classes, -1)
+        centred: Tensor = self(last.reshape(-1, last.shape[-1]), len(last), _mask(kwargs, last.shape[:-1]))
+        return replaced(output, centred.reshape(last.shape).movedim(-1, of_classes))
+
+    def forward(self, input: Tensor, samples: int | None = None, mask: Tensor | None = None) -> Tensor:
+        """Re-center logits, (N, C).
+
+        Args:
+            input: The logits, N / samples consecutive rows for each sample.
+            samples: Number of samples; by default every row is one.
+            mask: Which rows count, (N,); the others are padding.
+        """
+        samples = len(input) if samples is None else samples
+        adapt, weights = settings(self, input, samples)
+        if mask is not None:
+            weights = mask.double() if weights is None else mask * per_row(weights, input, samples)
+        bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)
+        if self.memory.rule.space == "logits":
+            return subtract(input, self.memory.step(input, samples, bias=self.bias, adapt=adapt, weights=weights))
+        free = input - bias
+        centred = subtract(free, self.memory.step(free, samples, adapt=adapt, weights=weights))
+        return centred + (1.0 / self.out_features if self.uniform_bias else bias)
+
+    def folded(self, stream: StreamId | None = None) -> nn.Linear:
+        """Refused: there is no layer to fold into."""
+        raise UnsupportedModelError(
+            "a model that is re-centered at its logits has no bias to fold into: neotta.head(model).freeze() stops it "
+            "from adapting; if its head is a linear layer, adapt it there, without at='logits'"
+        )
+
+    def alone(self, stream: StreamId) -> NEOHead:
+        """Return a head whose only centroid is a copy of one stream's."""
+        memory = self.streams.centroid(stream)
+        return OutputHead(self.out_features, memory, self.axes, self.bias, self.uniform_bias)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        pass
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        pass
+
+
+def attach(model: nn.Module, head: OutputHead) -> None:
+    """Let a model pass its output through a head; its state dict and its class stay as they are."""
+    model.add_module(NAME, head)
+    model.register_forward_hook(head.after, with_kwargs=True)
+
+
+def detach(model: nn.Module) -> None:
+    """Undo `attach`, if it was done."""
+    head = model._modules.get(NAME)
+    if not isinstance(head, OutputHead):
+        return
+    for key, hook in list(model._forward_hooks.items()):
+        if getattr(hook, "__self__", None) is head:
+            del model._forward_hooks[key]
+            model._forward_hooks_with_kwargs.pop(key, None)
+    del model._modules[NAME]
+
+
+def known_bias(model: nn.Module, example: Inputs | None) -> nn.Parameter | None:
+    """The bias of the head, if the model ends in a single linear one."""
+    try:
+        found = list(find_heads(model, None, example).values())
+    except ModelError:
+        return None
+    bias = found[0].bias if len(found) == 1 else None
+    return bias if isinstance(bias, nn.Parameter) else None
+
+
+def count_classes(model: nn.Module, axes: tuple[int, ...], example: Inputs | None) -> int:
+    """Run a model once and return the number of classes in its output.
+
+    Raises:
+        HeadNotFoundError: It could not be run, or its output has no such axes.
+    """
+    kind, output = type(model).__name__, None
+    for inputs in examples(model) if example is None else [example]:
+        try:
+            seen = trace(model, [], inputs)
+        except Exception as error:  # whatever the model raises for such an input
+            if example is not None:
+                raise HeadNotFoundError(f"{kind} could not be run on the example: {error}") from error
+            continue
+        output = seen.answers[0] if seen.answers else None
+        break
+    else:
+        raise HeadNotFoundError(f"{kind} could not be run on noise: pass a batch that it takes as example=...")
+    if output is None or output.dim() != len(axes) + 1 or not output.is_floating_point():
+        found = "no tensor" if output is None else f"a tensor of {tuple(output.shape)}"
+        raise HeadNotFoundError(
+            f"{kind} returns {found}, expected {len(axes)} axes of samples and one of classes. Models for tokens, "
+            "pixels or objects need sample_axes=, for example (0, 1) for answers of (batch, tokens, classes)"
+        )
+    (classes,) = set(range(output.dim())) - {axis % output.dim() for axis in axes}
+    return output.shape[classes]
+
+
+def replaced(output: Any, logits: Tensor) -> Any:
+    """The same output with other logits."""
+    if isinstance(output, Tensor):
+        return logits
+    if isinstance(output, Mapping) or hasattr(output, "logits"):
+        changed = copy.copy(output)
+        if isinstance(output, Mapping):
+            changed["logits"] = logits
+        else:
+            changed.logits = logits
+        return changed
+    if hasattr(output, "_fields"):
+        return output._replace(**{output._fields[0]: logits})
+    return type(output)((logits, *output[1:]))
+
+
+def _mask(kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
+    """Which positions are no padding, (N,), if the attention mask of the call says so."""
+    mask = kwargs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.shape != shape or len(shape) < 2:
+        return None
+    return mask.bool().flatten()

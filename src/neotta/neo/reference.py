@@ -249,6 +249,8 @@ def _heads(model: nn.Module, head: str | None, example: Inputs | None) -> dict[s
             raise InputError("a reference is measured at a linear head, and this model has a cosine classifier")
         return found
     found = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
+    if any(type(neo) is not NEOHead for neo in found.values()):
+        raise InputError("this model is not adapted at a linear layer: neotta.restore(model) first")
     if any(neo.followers for neo in found.values() if isinstance(neo, NEOHead)):
         raise InputError("this model is adapted with neo-bn, which changes its embeddings: neotta.restore(model) first")
     return found

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from neotta._registry import Registry
-from neotta.errors import OptionError
+from neotta.errors import InputError, OptionError
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
 from neotta.neo.fold import alone

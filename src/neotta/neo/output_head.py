@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from neotta.errors import HeadNotFoundError, InputError, ModelError, UnsupportedModelError
 from neotta.neo._trace import logits_of, trace
+from neotta.neo._transforms import refuse_transforms
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead, subtract
 from neotta.neo.memory import Memory
@@ -67,6 +69,8 @@ class OutputHead(NEOHead):
             samples: Number of samples; by default every row is one.
             mask: Which rows count, (N,); the others are padding.
         """
+        if self.adapting and not is_compiling():
+            refuse_transforms()
         samples = len(input) if samples is None else samples
         adapt, weights = settings(self, input, samples)
         if mask is not None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neotta.data import orders
-from neotta.data.real_streams import KINDS, order
-from neotta.errors import UnknownNameError
+from neotta.data.bad_frames import BadFrames
+from neotta.data.real_streams import CHANGES, KINDS, STARTS, order
+from neotta.errors import DataError, UnknownNameError
 
 LABELS = np.repeat(np.arange(12), 50)
 EVERY = pytest.mark.parametrize("kind", KINDS)
@@ -57,3 +58,40 @@ def test_an_order_of_a_kind_can_be_saved_and_is_refused_if_unknown(tmp_path):
     assert orders.Order.load(tmp_path / "o.json").hash() == made.hash()
     with pytest.raises(UnknownNameError, match="did you mean 'bursts-5'"):
         orders.real({"fog/5": LABELS}, kind="burst-5")
+
+
+def test_new_cameras_come_one_after_the_other_in_batches_of_one():
+    for kind, number in STARTS.items():
+        made = orders.real({"fog/5": LABELS}, kind=kind, samples=128, seed=1)
+        assert made.batch_size == 1
+        assert np.bincount(made.camera).tolist() == [number] * (128 // number)
+        assert np.array_equal(made.index, orders.real({"fog/5": LABELS}, kind="iid", samples=128, seed=1).index)
+
+
+def test_domains_change_every_so_many_samples_and_come_back():
+    data = {"fog/5": LABELS, "snow/5": LABELS, "frost/5": LABELS}
+    for kind, change in CHANGES.items():
+        made = orders.real(data, kind=kind, samples=600, seed=1)
+        assert len(made) == 1800 * change.rounds
+        borders = np.flatnonzero(np.diff(made.domain)) + 1
+        assert borders[0] == change.every
+        assert max(np.diff(borders)) == change.every
+        first = made.index[made.domain == 0]
+        assert len(np.unique(first)) == 600
+        repeats = (LABELS[first][1:] == LABELS[first][:-1]).mean()
+        assert bool(repeats > 0.2) is (change.delta is not None)
+    assert len(np.flatnonzero(np.diff(orders.real(data, kind="changes-64", samples=128).domain))) == 5
+
+
+def test_bad_frames_are_strewn_in_and_have_no_labels():
+    frames = BadFrames(8, 6)
+    made = orders.real({"fog/5": LABELS}, kind="outliers", seed=1, batch_size=16, bad_frames=frames)
+    bad = made.domain == made.domains.index(frames.domain)
+    assert 3 < bad.sum() < 30
+    assert np.array_equal(made.index[~bad], orders.real({"fog/5": LABELS}, kind="iid", seed=1).index)
+    assert frames.labels is None
+    pictures = [frames.read(index) for index in range(len(frames))]
+    assert {picture.shape for picture in pictures} == {(8, 6, 3)}
+    assert {0.0, 255.0} < {float(picture.mean()) for picture in pictures}
+    with pytest.raises(DataError, match="bad frames"):
+        orders.real({"fog/5": LABELS}, kind="outliers")

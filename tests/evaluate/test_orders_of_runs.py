@@ -145,6 +145,50 @@ def test_wrong_orders_are_refused(plan, message):
         Plan.make({**PLAN, **plan})
 
 
+def test_a_new_camera_begins_anew():
+    bench, runs = opened(order="real", order_options={"kind": "first-4"}, corruptions=["fog"], methods="neo")
+    (order,) = bench.orders(runs[0])
+    found = bench.predict(runs[0]).stats.predicted.tolist()
+    embeddings, _ = bench.embeddings.get(bench.data.dataset("fog/5"), order.index)
+    expected = []
+    for camera in embeddings.split(4):
+        adapter = neotta.create("neo", bench.model)
+        expected += [int(adapter.predict_embeddings(row[None]).argmax()) for row in camera]
+    assert found == expected
+
+
+def test_bad_frames_are_met_but_not_scored():
+    options = {"kind": "outliers"}
+    bench, runs = opened(order="real", order_options=options, corruptions=["fog"], samples=[256])
+    records = [bench.execute(run)[0] for run in runs]
+    assert all(record["status"] == "ok" for record in records)
+    (order,) = bench.orders(runs[0])
+    assert len(order) > 256
+    assert sum(records[0]["per_class"]["samples"]) == 256
+    (block,) = compare(records).blocks
+    assert block.domains == ("fog/5",)
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol", "message"),
+    [
+        ({}, "online", "needs the option 'kind'"),
+        ({"kind": "burst-5"}, "online", "did you mean 'bursts-5'"),
+        ({"kind": "changes-64"}, "online", "goes with the protocol 'continual'"),
+        ({"kind": "sorted"}, "continual", "goes with the protocol 'online'"),
+    ],
+)
+def test_wrong_kinds_of_real_streams_are_refused(options, protocol, message):
+    with pytest.raises(OptionError, match=message):
+        Plan.make({**PLAN, "order": "real", "order_options": options, "protocol": protocol})
+
+
+def test_streams_through_domains_imply_the_protocol():
+    bench, runs = opened(order="real", order_options={"kind": "changes-64"}, samples=[128])
+    assert runs[0].protocol == "continual"
+    assert len(visited(bench.orders(runs[0])[0])) == 4
+
+
 def test_every_option_is_explained():
     assert {name for options in ORDER_OPTIONS.values() for name in options} == set(ABOUT)
     assert all(name in order_help() for name in ABOUT)

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neotta.data import drawing, real_streams
+from neotta.data import drawing
 from neotta.data.blended import Blend
 from neotta.data.changing import changing
 from neotta.data.domain_samples import Data, DomainSamples, Source, domains, only
 from neotta.data.drawing import Indices, Skew, split
 from neotta.data.order import Order, assemble, reorder, replay
+from neotta.data.real_orders import real
 from neotta.data.visits import EVEN, SEED, gradual, recurring, sequence
 from neotta.errors import DataError
 
@@ -79,13 +80,6 @@ def correlated(
 ) -> Order:
     """Order one domain so that labels come in bursts, the more so the smaller `delta` (see `Skew`)."""
     return _one_domain("correlated", data, Skew(ratio, delta, slots), samples, seed, batch_size)
-
-
-def real(data: Data, *, kind: str, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Order:
-    """Order one domain as a real camera may see it, see `neotta.data.real_streams.KINDS`."""
-    domain = only(data)
-    part = real_streams.order(kind, domain.known_labels(), seed, domain.name, samples)
-    return assemble("real", [domain], [part], seed, batch_size, {"samples": samples, "kind": kind})
 
 
 def continual(

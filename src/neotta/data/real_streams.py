@@ -1,12 +1,14 @@
-"""Streams as real cameras see them: few classes, bursts, a dominant class, repeated and frozen frames.
+"""Streams as real cameras see them: few classes, bursts, a dominant class, repeated and frozen frames, bad frames.
 
-Each kind orders the samples of one domain by their labels. A sample may come more than once, as a scene does in front
-of a camera. All randomness comes from (seed, domain), see `neotta.data.drawing`.
+Most kinds (`KINDS`) order the samples of one domain by their labels. A sample may come more than once, as a scene does
+in front of a camera. `STARTS` are the first samples of many new cameras, and `CHANGES` go from domain to domain and
+come back. All randomness comes from (seed, domain), see `neotta.data.drawing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ Labels = NDArray[np.int64]
 Draw = Callable[[Labels, np.random.RandomState, int], Indices]
 
 MIXED = 256  # mixed samples before a stream becomes one-sided
+BAD_FRAMES = 0.02  # the share of black, white and noisy frames among others
 FROZEN = 100  # times a frozen frame is shown
 TAIL = 100.0  # how much more frequent the first class of a long tail is than the last
 
@@ -138,3 +141,55 @@ KINDS: dict[str, Draw | Skew] = {
     "frozen-start": _frozen_start,
 }
 """Kinds of real streams by name."""
+
+OUTLIERS = "outliers"
+"""The kind in which now and then a frame is black, white or noise; these frames are not scored."""
+
+STARTS = {f"first-{number}": number for number in (1, 4, 16, 64)}
+"""Kinds that show every new camera's first samples, one by one: number of samples of each camera."""
+
+
+class Change(NamedTuple):
+    """A stream that goes from domain to domain, over and over.
+
+    Attributes:
+        every: Number of samples after which the domain changes.
+        delta: Correlation of the labels within each domain (see `Skew`); None: independent.
+        rounds: How often the samples of each domain come.
+    """
+
+    every: int
+    delta: float | None = None
+    rounds: int = 1
+
+
+CHANGES = {
+    "changes-64": Change(64),
+    "changes-512": Change(512),
+    "changes-64-correlated": Change(64, delta=0.1),
+    "changes-512-correlated": Change(512, delta=0.1),
+    "recurring": Change(256, rounds=2),
+}
+"""Kinds that go through all domains of a run."""
+
+EVERY_KIND = (*KINDS, OUTLIERS, *STARTS, *CHANGES)
+
+
+def visits(change: Change, sizes: Sequence[int]) -> list[tuple[int, slice]]:
+    """Which part of which domain comes when, for domains with so many samples each: taking turns."""
+    turns = [
+        [slice(start, min(start + change.every, size)) for start in range(0, size, change.every)] for size in sizes
+    ]
+    once = [
+        (domain, parts[turn])
+        for turn in range(max(map(len, turns)))
+        for domain, parts in enumerate(turns)
+        if turn < len(parts)
+    ]
+    return once * change.rounds
+
+
+def bad_frames(total: int, seed: int, domain: str) -> Indices:
+    """Positions among `total` frames before which a bad frame comes, increasing."""
+    random = generator(seed, domain, "bad frames")
+    return np.flatnonzero(random.random_sample(total) < BAD_FRAMES).astype(np.int64)

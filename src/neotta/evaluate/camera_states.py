@@ -24,6 +24,15 @@ class CameraStates:
     def __init__(self, adapter: AnyAdapter) -> None:
         self._adapter, self._start = adapter, adapter.state_dict()
         self._states: dict[int, dict[str, Tensor]] = {}
+        self._current: int | None = None
+
+    def _switch(self, camera: int) -> None:
+        if camera == self._current:
+            return
+        if self._current is not None:
+            self._states[self._current] = self._adapter.state_dict()
+        self._adapter.load_state_dict(self._states.get(camera, self._start))
+        self._current = camera
 
     def predict(self, inputs: Tensor, cameras: Indices, step: Callable[[Tensor], Tensor]) -> Tensor:
         """Predict a batch.
@@ -39,9 +48,8 @@ class CameraStates:
         rows, parts = [], []
         for camera in np.unique(cameras).tolist():
             here = np.flatnonzero(cameras == camera)
-            self._adapter.load_state_dict(self._states.get(camera, self._start))
+            self._switch(camera)
             parts.append(step(inputs[torch.from_numpy(here)]))
-            self._states[camera] = self._adapter.state_dict()
             rows.append(here)
         place = np.argsort(np.concatenate(rows))
         return torch.cat(parts)[torch.from_numpy(place)]

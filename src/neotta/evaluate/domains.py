@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from neotta.data.aligned import align, class_outputs, shared_names
+from neotta.data.bad_frames import DOMAIN as BAD_FRAMES
+from neotta.data.bad_frames import BadFrames
 from neotta.data.base import ImageDataset
 from neotta.data.blended import Blend, BlendedDataset
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
@@ -91,9 +93,17 @@ class Domains:
 
     def dataset(self, name: str) -> ImageDataset:
         """Open a domain."""
+        if name not in self._open and name.startswith(BAD_FRAMES):
+            self._open[name] = self.bad_frames
         if name not in self._open:
             self._open[name] = self._aligned(self._corrupted(name) if self.corrupted else self.source.dataset(name))
         return self._open[name]
+
+    @functools.cached_property
+    def bad_frames(self) -> ImageDataset:
+        """Frames that show nothing, of the size of the images."""
+        height, width = first_image(self.dataset(CLEAN if self.corrupted else self.source.domains[0])).shape[:2]
+        return BadFrames(height, width)
 
     def digest(self, order: Order) -> str:
         """A hash of the images and labels of an order: other data under the same names has another."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from neotta.data.real_streams import CHANGES, EVERY_KIND
 from neotta.errors import OptionError, suggestion
 
 Protocol = Literal["online", "hold-out", "continual", "cross-domain"]
@@ -34,6 +35,7 @@ ORDER_OPTIONS: dict[tuple[str, str], set[str]] = {
     ("continual", "iid"): _SEQUENCE,
     ("continual", "imbalanced"): _SEQUENCE | _TAIL,
     ("continual", "correlated"): _SEQUENCE | _BURSTS,
+    ("continual", "real"): {"kind"},
     ("continual", "mixed"): _BURSTS,
     ("continual", "cameras"): {"per_domain", "in_turn", "separate"} | _BURSTS,
     ("continual", "recurring"): {"rounds", "redraw"} | _SEQUENCE | _BURSTS,
@@ -52,7 +54,7 @@ ABOUT = {
     "delta": "how labels come in bursts: 0.1 strong, 10 hardly (correlated: 0.1)",
     "disjoint": "keep the classes adapted to out of the scored samples (false)",
     "in_turn": "cameras take strict turns (false)",
-    "kind": "which real stream",
+    "kind": f"which real stream: {', '.join(EVERY_KIND)}",
     "per_domain": "number of cameras in each domain (1)",
     "ratio": "how much more frequent the first class of a long tail is than the last (imbalanced: 10)",
     "redraw": "draw other samples in every round (false)",
@@ -84,10 +86,21 @@ def check_order(protocol: str, order: str, options: Mapping[str, Any]) -> None:
             raise OptionError(f"{what}: {suggestion(name, known)}" if known else f"{what}, nor any other")
         if name in _SWITCHES and not isinstance(value, bool):
             raise OptionError(f"the option {name!r} of the order {order!r} is true or false, got {value!r}")
-    if order == "real" and "kind" not in options:
-        raise OptionError("the order 'real' needs the option 'kind', such as kind=1-class (see docs/evaluating.md)")
+    if order == "real":
+        _check_kind(protocol, options.get("kind"))
     if order == "few-classes" and "classes" not in options:
         raise OptionError("the order 'few-classes' needs the option 'classes': the number of classes to adapt to")
+
+
+def _check_kind(protocol: str, kind: Any) -> None:
+    """Check that a kind of real stream is there and goes with a protocol."""
+    if kind is None:
+        raise OptionError(f"the order 'real' needs the option 'kind', such as kind=1-class: {', '.join(EVERY_KIND)}")
+    if kind not in EVERY_KIND:
+        raise OptionError(f"the order 'real' has no kind {kind!r}: {suggestion(str(kind), EVERY_KIND)}")
+    needed = "continual" if kind in CHANGES else "online"
+    if protocol != needed:
+        raise OptionError(f"the kind {kind!r} of the order 'real' goes with the protocol {needed!r}, not {protocol!r}")
 
 
 def order_help() -> str:

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from neotta.data.real_streams import CHANGES
 from neotta.errors import OptionError, suggestion
 from neotta.evaluate.order_options import THROUGH_DOMAINS, Kind, Protocol, check_order
 
@@ -171,7 +172,9 @@ class Plan(BaseModel):
     def _implied(cls, given: Any) -> Any:
         """Some orders need a protocol or severities: what is not given follows."""
         order = given.get("order", given.get("stream")) if isinstance(given, Mapping) else None
-        implied: dict[str, Any] = {"protocol": "continual"} if order in THROUGH_DOMAINS else {}
+        options = given.get("order_options", given.get("stream_options")) if order == "real" else None
+        through = order in THROUGH_DOMAINS or (isinstance(options, Mapping) and options.get("kind") in CHANGES)
+        implied: dict[str, Any] = {"protocol": "continual"} if through else {}
         if order == "gradual" and given.get("corruptions"):
             implied["severities"] = [1, 2, 3, 4, 5]
         return {**implied, **given} if implied else given

@@ -12,6 +12,7 @@ from neotta.data._numbers import whole
 from neotta.data.base import ImageDataset
 from neotta.data.changing import held_out
 from neotta.data.order import Order, reorder
+from neotta.data.real_streams import OUTLIERS, STARTS
 from neotta.evaluate.calibration import ACCURACY, IMAGES, Calibration, Path, Progress
 from neotta.evaluate.domains import CLEAN, Domains
 from neotta.evaluate.order_options import LABEL_OPTIONS, check_order
@@ -81,7 +82,8 @@ class ProtocolOrders:
             return (_through_domains(run, targets),)
         target = {run.domains[0]: targets[run.domains[0]]}
         if run.protocol == "online":
-            return (_online(run, target),)
+            strewn = {"bad_frames": data.bad_frames} if run.order_options.get("kind") == OUTLIERS else {}
+            return (_online(run, target, strewn),)
         common: dict[str, Any] = {"seed": run.seed, "batch_size": run.batch_size}
         if run.protocol == "cross-domain":
             source = str(run.source_domain)
@@ -121,6 +123,8 @@ def order_key(run: Run) -> str:
 
 def separate_states(run: Run) -> bool:
     """Whether each camera of a run has a state of its own."""
+    if run.order == "real":
+        return run.order_options.get("kind") in STARTS
     return run.order == "cameras" and bool(run.order_options.get("separate", False))
 
 
@@ -133,6 +137,9 @@ def _skew(run: Run) -> tuple[orders.Skew, dict[str, Any]]:
 def _through_domains(run: Run, data: dict[str, ImageDataset]) -> Order:
     skew, given = _skew(run)
     common: dict[str, Any] = {"samples": run.samples, "skew": skew, "seed": run.seed, "batch_size": run.batch_size}
+    if run.order == "real":
+        del common["skew"]
+        return orders.real(data, **given, **common)
     if run.order == "mixed":
         return orders.mixed(data, **common)
     if run.order == "cameras":
@@ -144,12 +151,12 @@ def _through_domains(run: Run, data: dict[str, ImageDataset]) -> Order:
     return make(data, **given, **common)
 
 
-def _online(run: Run, data: dict[str, ImageDataset]) -> Order:
+def _online(run: Run, data: dict[str, ImageDataset], strewn: dict[str, Any]) -> Order:
     common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
     if run.order == "iid":
         return orders.iid(data, **common)
     if run.order == "real":
-        return orders.real(data, **run.order_options, **common)
+        return orders.real(data, **run.order_options, **strewn, **common)
     make = orders.imbalanced if run.order == "imbalanced" else orders.correlated
     return make(data, **{**_DEFAULTS[run.order], **run.order_options}, **common)
 

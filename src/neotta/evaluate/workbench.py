@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neotta.adapters.registry import AnyAdapter, create, find
+from neotta.data.bad_frames import DOMAIN as BAD_FRAMES
 from neotta.data.blended import scored_as
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
@@ -225,9 +226,7 @@ class Workbench:
             result = self.predict(run, resumable=resumable)
             answers = pack(result, self.orders(run)[-1], run.samples, self.data.dataset)
             took = "seconds_without_encoder" if self._uses_cache(run) else "seconds"
-            scores = {**score(pairs := _by_pair(result)), **answers, took: round(result.seconds, 4)}
-            if len(run.domains) > 1 and pairs.domains:
-                scores.setdefault("per_domain", {pairs.domains[0]: scores["metrics"]})  # of a path that is cut short
+            scores = {**_scored(run, result), **answers, took: round(result.seconds, 4)}
             return {**self._about(run), "status": "ok", **scores, **surroundings()}, result
         except StorageError:
             raise
@@ -292,10 +291,15 @@ class Workbench:
         }
 
 
-def _by_pair(result: RunResult) -> RunResult:
-    """The result with blends of the same two corruptions as one domain."""
+def _scored(run: Run, result: RunResult) -> Record:
+    """What a result is worth: blends of the same two corruptions are one domain, and bad frames are none."""
     names = {name: scored_as(name) for name in dict.fromkeys(result.domains)}
-    return dataclasses.replace(result, domains=[names[name] for name in result.domains])
+    scores = score(dataclasses.replace(result, domains=[names[name] for name in result.domains]))
+    shown = [name for name in dict.fromkeys(names.values()) if not name.startswith(BAD_FRAMES)]
+    per_domain = scores.pop("per_domain", dict.fromkeys(shown, scores["metrics"]))
+    if len(run.domains) > 1:  # also if a path was cut short in its first part
+        scores["per_domain"] = {name: per_domain[name] for name in shown}
+    return scores
 
 
 def _selection(plan: Plan) -> dict[str, Any]:

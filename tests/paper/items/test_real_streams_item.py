@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from neotta.data.real_streams import KINDS
+from neotta.data.real_streams import CHANGES, EVERY_KIND
 from neotta.paper.items import real_streams
-from neotta.paper.items.real_streams import Summary, gains
+from neotta.paper.items.real_streams import Summary, embedding_methods, gains, plain
 
 
 def record(method, domain, seed, top1, **options):
@@ -34,10 +34,41 @@ def test_a_summary_counts_the_cells_that_lose_more_than_a_point():
     assert found == (pytest.approx(-1.0), -6.0, 50.0, 4)
 
 
-def test_every_kind_of_stream_is_planned():
+def test_cells_of_a_stream_through_domains_are_its_domains():
+    both = record("none", "2 domains", 1, 55.0), record("neo", "2 domains", 1, 60.0, weighting="sample")
+    both[0]["per_domain"] = {"fog/5": {"top1": 40.0}, "clean": {"top1": 70.0}}
+    both[1]["per_domain"] = {"fog/5": {"top1": 52.0}, "clean": {"top1": 68.0}}
+    found = gains({"changes-64": both})
+    assert found["neo"] == {("changes-64", "fog/5"): 12.0, ("changes-64", "clean"): -2.0}
+    assert plain({"changes-64": both}) == {"changes-64": 40.0}
+
+
+class FakeSetting:
+    """What planning asks of a subject."""
+
+    def __init__(self, domains):
+        self.domains, self.study = domains, type("Study", (), {"seeds": [1, 2]})
+
+    def can(self, method):
+        return method != "lame"
+
+    def plan(self, *methods, **given):
+        return methods, given
+
+
+def test_every_kind_of_stream_and_every_embedding_method_is_planned():
     from neotta.paper.catalog import chosen
 
     (item,) = chosen(["real-streams"])
     assert item is real_streams.show
     assert item.claim == ""
-    assert len(KINDS) == 19
+    planned = item.runs(FakeSetting(["fog/5", "snow/5"]))
+    assert [given["order_options"]["kind"] for _, given in planned] == list(EVERY_KIND)
+    assert len(EVERY_KIND) == 29
+    methods = planned[0][0]
+    assert methods[0] == "none"
+    assert {"neo", "neo-continual", "neo-mse", "neo-stream", "t3a"} <= set(methods)
+    assert "lame" in embedding_methods()
+    assert not {"lame", "tent", "bn"} & set(methods)
+    alone = item.runs(FakeSetting(["fog/5"]))
+    assert not {given["order_options"]["kind"] for _, given in alone} & set(CHANGES)

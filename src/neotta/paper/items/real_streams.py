@@ -7,18 +7,19 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from neotta.data.real_streams import KINDS
+from neotta.adapters.registry import methods
+from neotta.data.real_streams import CHANGES, EVERY_KIND
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Variant, labels
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
 from neotta.paper.item import Case, Skip, item
-from neotta.paper.study import Setting
+from neotta.paper.study import Setting, needs_images
 from neotta.paper.tables import Rows
 from neotta.report.diagrams import heat_chart
 from neotta.report.grids import grid
 
-METHODS = ("neo", "neo:shrinkage=james-stein", "neo-continual", "neo-stream", "t3a", "lame")
+VARIANTS = ("neo:shrinkage=james-stein",)
 HURT = 1.0  # points of accuracy that count as harm
 BATCH = 16
 
@@ -49,9 +50,21 @@ class Summary(NamedTuple):
         return cls(statistics.fmean(values), min(values), hurt, len(values))
 
 
+def embedding_methods() -> list[str]:
+    """Every method that runs from embeddings, the plain model first; slow methods would take days."""
+    names = [name for name in methods() if not needs_images(name)]
+    return [*names, *VARIANTS]
+
+
+def _kinds(setting: Setting) -> list[str]:
+    """The kinds of streams that can be shown: domains can only change where there are several."""
+    return [kind for kind in EVERY_KIND if kind not in CHANGES or len(setting.domains) > 1]
+
+
 def _runs(setting: Setting) -> list[Plan]:
     how = {"order": "real", "batch_sizes": [BATCH], "seeds": setting.study.seeds[:1]}  # cells are many already
-    return [setting.plan("none", *METHODS, clean=True, order_options={"kind": kind}, **how) for kind in KINDS]
+    asked = [method for method in embedding_methods() if setting.can(method)]
+    return [setting.plan(*asked, clean=True, order_options={"kind": kind}, **how) for kind in _kinds(setting)]
 
 
 @item(
@@ -64,14 +77,16 @@ def _runs(setting: Setting) -> list[Plan]:
 )
 def show(case: Case) -> None:
     """Show the gain by kind of stream and method, and how often a method does harm."""
-    plans = zip(KINDS, case.plans, strict=True)  # a record may be that of another order with the same samples
-    cells = gains({kind: case.evidence.records(plan) for kind, plan in plans})
+    plans = zip(_kinds(case.setting), case.plans, strict=True)  # other orders may have the same records
+    records = {kind: case.evidence.records(plan) for kind, plan in plans}
+    cells = gains(records)
     if not cells:
         raise Skip
     shifted = {method: {at: gain for at, gain in each.items() if at[1] != CLEAN} for method, each in cells.items()}
     clean = {method: {at: gain for at, gain in each.items() if at[1] == CLEAN} for method, each in cells.items()}
     _draw(case, "shifted", "corrupted images", shifted)
     _draw(case, "clean", "clean images", clean)
+    _by_kind(case, shifted, plain(records))
     _table(case, cells, clean)
     sums = {method: Summary.of(each.values()) for method, each in cells.items()}
     told = [
@@ -85,18 +100,33 @@ def show(case: Case) -> None:
 
 def gains(records: Mapping[str, Sequence[Record]]) -> Cells:
     """What methods gain over the plain model on the same samples, seeds averaged; records by kind of stream."""
-    found: dict[tuple[str, str, int], dict[str, float]] = {}
-    names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
-    for kind, mine in records.items():
-        for record in _scored({kind: mine}):
-            place = (kind, record["domain"], record["seed"])
-            found.setdefault(place, {})[names[Variant.of(record)]] = record["metrics"]["top1"]
     every: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for (kind, domain, _), by_method in found.items():
+    for (kind, domain, _), by_method in _accuracies(records).items():
         for method, value in by_method.items():
             if method != "none" and "none" in by_method:
                 every.setdefault(method, {}).setdefault((kind, domain), []).append(value - by_method["none"])
     return {method: {at: statistics.fmean(values) for at, values in each.items()} for method, each in every.items()}
+
+
+def plain(records: Mapping[str, Sequence[Record]]) -> dict[str, float]:
+    """Accuracy of the plain model by kind of stream, in percent, over the shifted domains."""
+    found: dict[str, list[float]] = {}
+    for (kind, domain, _), by_method in _accuracies(records).items():
+        if domain != CLEAN and "none" in by_method:
+            found.setdefault(kind, []).append(by_method["none"])
+    return {kind: statistics.fmean(values) for kind, values in found.items()}
+
+
+def _accuracies(records: Mapping[str, Sequence[Record]]) -> dict[tuple[str, str, int], dict[str, float]]:
+    """Accuracies by kind of stream, domain and seed, then by method."""
+    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
+    for kind, mine in records.items():
+        for record in _scored({kind: mine}):
+            for domain, measured in (record.get("per_domain") or {record["domain"]: record["metrics"]}).items():
+                place = (kind, domain, record["seed"])
+                found.setdefault(place, {})[names[Variant.of(record)]] = measured["top1"]
+    return found
 
 
 def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
@@ -105,30 +135,51 @@ def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
     return [record for record in every if record.get("status") == "ok" and record["metrics"].get("top1") is not None]
 
 
-def _draw(case: Case, name: str, what: str, cells: Cells) -> None:
-    """Draw methods by kinds of stream, the domains averaged."""
-    kinds = [kind for kind in KINDS if any(at[0] == kind for each in cells.values() for at in each)]
-    if not kinds:
-        return
-    means = {
-        method: {kind: statistics.fmean(gain for at, gain in each.items() if at[0] == kind) for kind in kinds}
-        for method, each in cells.items()
+def _means(cells: Cells) -> dict[str, dict[str, float]]:
+    """Mean gain over domains, by kind of stream, then by method."""
+    kinds = [kind for kind in EVERY_KIND if any(at[0] == kind for each in cells.values() for at in each)]
+    return {
+        kind: {
+            method: statistics.fmean(found)
+            for method, each in cells.items()
+            if (found := [gain for at, gain in each.items() if at[0] == kind])
+        }
+        for kind in kinds
     }
-    data: Rows = [{"method": m, "kind": kind, "gain": gain} for m, by in means.items() for kind, gain in by.items()]
+
+
+def _draw(case: Case, name: str, what: str, cells: Cells) -> None:
+    """Draw kinds of stream by methods, the domains averaged."""
+    means = _means(cells)
+    if not means:
+        return
+    data: Rows = [{"method": m, "kind": kind, "gain": gain} for kind, by in means.items() for m, gain in by.items()]
     case.figure(
         f"real streams {name}",
         f"gain on {what} by kind of stream",
         heat_chart(
-            [[by.get(kind, math.nan) for kind in kinds] for by in means.values()],
+            [[by.get(method, math.nan) for method in cells] for by in means.values()],
             list(means),
             "change in accuracy (points)",
-            columns=kinds,
+            columns=list(cells),
             centre=0.0,
         ),
         data,
-        f"Points over the plain model on the same samples, mean over domains, batches of {BATCH}.",
-        height=1.9 + 0.3 * len(means),
+        f"Points over the plain model on the same samples, mean over domains, batches of {BATCH} (first-N: of one).",
+        height=1.4 + 0.19 * len(means),
     )
+
+
+def _by_kind(case: Case, cells: Cells, without: Mapping[str, float]) -> None:
+    """Add the accuracy of the plain model and the gain of each method, by kind of stream."""
+    means = _means(cells)
+    rows = {
+        kind: [f"{without[kind]:.1f}", *(f"{by[method]:+.1f}" if method in by else "–" for method in cells)]
+        for kind, by in means.items()
+    }
+    data: Rows = [{"kind": kind, "plain": without[kind], **by} for kind, by in means.items()]
+    caption = "Accuracy of the plain model in %, and points over it, mean over shifted domains."
+    case.table("gain by kind of stream", grid("stream", ["plain", *cells], rows), data, caption)
 
 
 def _table(case: Case, cells: Cells, clean: Cells) -> None:
@@ -139,9 +190,11 @@ def _table(case: Case, cells: Cells, clean: Cells) -> None:
         total = Summary.of(each.values())
         apart = Summary.of(clean[method].values()) if clean.get(method) else None
         data.append({"method": method, **total._asdict(), **({"clean_mean": apart.mean} if apart else {})})
-        rows[method] = [f"{total.mean:+.1f}", f"{total.worst:+.1f}", f"{total.hurt:.0f} %", str(total.cells)]
+        where = " on ".join(min((gain, at) for at, gain in each.items())[1])
+        data[-1]["worst_at"] = where
+        rows[method] = [f"{total.mean:+.1f}", f"{total.worst:+.1f}", where, f"{total.hurt:.0f} %", str(total.cells)]
         rows[method] += [f"{apart.mean:+.1f}", f"{apart.worst:+.1f}"] if apart else ["–", "–"]
-    columns = ["mean gain", "worst cell", "cells hurt", "cells", "mean on clean", "worst on clean"]
+    columns = ["mean gain", "worst cell", "which", "cells hurt", "cells", "mean on clean", "worst on clean"]
     caption = (
         "A cell is a domain and a kind of stream. Points over the plain model; hurt: a loss of more "
         f"than {HURT:g} point."

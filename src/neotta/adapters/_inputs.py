@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError
+from neotta.neo.model_inputs import tensors
 
 Classes = Sequence[int] | Sequence[bool] | Tensor
 
@@ -38,6 +40,27 @@ def check_batch(given: Tensor, what: str, shape: tuple[str | int, ...], weight: 
         raise InputError(f"the {what} are on {given.device}, the model is on {weight.device}: move one of them")
     if given.dtype != weight.dtype and not torch.is_autocast_enabled(given.device.type):
         raise InputError(f"the {what} are {given.dtype}, the model is {weight.dtype}: convert one of them")
+
+
+def check_tensors(given: Any, weight: Tensor) -> None:
+    """Check that a batch of any kind is made of tensors on the device, and in the precision, of the model.
+
+    Raises:
+        InputError: It is not.
+    """
+    for tensor in tensors(given, "a batch"):
+        if tensor.device != weight.device:
+            raise InputError(f"the batch is on {tensor.device}, the model is on {weight.device}: move one of them")
+        wrong = tensor.is_floating_point() and tensor.dtype != weight.dtype
+        if wrong and not torch.is_autocast_enabled(tensor.device.type):
+            raise InputError(f"the batch is {tensor.dtype}, the model is {weight.dtype}: convert one of them")
+
+
+def takes_images(model: nn.Module) -> bool:
+    """Whether a model clearly takes images, so that a batch of another shape is a mistake."""
+    named = getattr(model, "main_input_name", "pixel_values")
+    kinds = {nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding} & {type(module) for module in model.modules()}
+    return named == "pixel_values" and kinds == {nn.Conv2d}
 
 
 def class_indices(classes: Classes | None, total: int) -> Tensor | None:

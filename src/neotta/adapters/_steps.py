@@ -78,7 +78,7 @@ def take_steps(
             if wanted is None:
                 break
             grads = adapter.gradients(wanted.loss)
-        if not adapter.step(grads, len(images)):
+        if not adapter.step(grads, len(logits)):
             return logits.detach(), False
         wanted.commit()
     return logits.detach(), True

@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from neotta._warning import warn
-from neotta.adapters._inputs import Classes, check_batch, class_indices
+from neotta.adapters._inputs import Classes, check_batch, check_tensors, class_indices, takes_images
 from neotta.adapters.declaration import Declaration
 from neotta.errors import (
     AlreadyAdaptedError,
@@ -31,6 +31,7 @@ from neotta.errors import (
 )
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import layer_of
+from neotta.neo.model_inputs import Inputs, batch_size, each
 from neotta.neo.per_call import has_weights, is_paused, rows
 from neotta.neo.row_weights import checked_weights
 from neotta.neo.split import evaluating, split
@@ -52,7 +53,7 @@ class Adapter(ABC, Generic[O]):
         options: The method's validated options.
         classes: The classes to keep, as indices or a mask over all; None keeps all.
         head: The name of the linear head, if it cannot be found.
-        example: A batch of images to run the model with, if that is needed to find the head.
+        example: A batch that the model takes, if the model must be run to find the head and does not take noise.
     """
 
     name: ClassVar[str]
@@ -70,7 +71,7 @@ class Adapter(ABC, Generic[O]):
         *,
         classes: Classes | None = None,
         head: str | None = None,
-        example: Tensor | None = None,
+        example: Inputs | None = None,
     ) -> None:
         if any(isinstance(module, NEOHead) for module in model.modules()):
             raise AlreadyAdaptedError(
@@ -112,28 +113,32 @@ class Adapter(ABC, Generic[O]):
 
     # ---- for callers
 
-    def __call__(self, images: Tensor, adapt: bool = True, *, weights: Any = None) -> Tensor:
+    def __call__(self, images: Inputs, adapt: bool = True, *, weights: Any = None) -> Tensor:
         """Predict, and adapt unless told not to, or paused by `neotta.paused(adapter)`.
 
         Args:
-            images: A batch, (B, 3, H, W), preprocessed for the model.
+            images: A batch that the model takes: images, (B, 3, H, W), or another tensor, or a dict of tensors by name,
+                preprocessed for the model. Methods that augment or cut images (`declaration.pixels`) take images alone.
             adapt: Whether the state may change.
             weights: How much each sample counts, (B,), at least 0, if the method supports it; see `neotta.rows`.
 
         Returns:
             Logits, (B, C) for C kept classes, without gradients.
         """
-        if weights is not None:
-            return self._weighted(lambda: self(images, adapt), len(images), weights)
         self._check_model()
-        check_batch(images, "images", ("batch", "channels", "height", "width"), self.head.weight)
+        self._check_inputs(images)
+        samples = batch_size(images)
+        if weights is not None:
+            return self._weighted(lambda: self(images, adapt), samples, weights)
         adapt = self._may_adapt(adapt)
-        if len(images) == 0:
-            return images.new_empty(0, self.num_classes)
+        if samples == 0:
+            return self.head.weight.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
-            if images.is_inference():  # such a tensor cannot take part in a backward pass
-                images = images.clone()
-            return self._adapt(images) if adapt else self._predict(images)
+            # A tensor of inference mode cannot take part in a backward pass.
+            images = each(images, lambda tensor: tensor.clone() if tensor.is_inference() else tensor)
+            # Methods that declare no need of pixels only hand the batch on to the model, whatever it is.
+            given = cast("Tensor", images)
+            return self._adapt(given) if adapt else self._predict(given)
 
     def reset(self) -> None:
         """Go back to the state right after construction, bit for bit."""
@@ -284,6 +289,18 @@ class Adapter(ABC, Generic[O]):
             )
         return adapt and not is_paused(self)
 
+    def _check_inputs(self, images: Inputs) -> None:
+        """Check that the model, and the method, can take a batch."""
+        if self.declaration.pixels and not isinstance(images, Tensor):
+            raise InputError(
+                f"{self.name} changes images, so it takes a tensor (batch, channels, height, width), got "
+                f"{type(images).__name__}"
+            )
+        if isinstance(images, Tensor) and (self.declaration.pixels or takes_images(self.model)):
+            check_batch(images, "images", ("batch", "channels", "height", "width"), self.head.weight)
+        else:
+            check_tensors(images, self.head.weight)
+
     def _check_attached(self) -> None:
         if self._detached:
             raise NeottaError("this adapter is detached: make a new one with neotta.create")
@@ -314,8 +331,8 @@ class EmbeddingAdapter(Adapter[O]):
     def _predict(self, images: Tensor) -> Tensor:
         return self._embeddings(self.encode(images), adapt=False)
 
-    def encode(self, images: Tensor) -> Tensor:
-        """Embeddings of a batch of images, (B, d)."""
+    def encode(self, images: Inputs) -> Tensor:
+        """Embeddings of a batch that the model takes, (B, d)."""
         return self.encoder(images)  # type: ignore[no-any-return]
 
     def predict_embeddings(self, embeddings: Tensor, adapt: bool = True, *, weights: Any = None) -> Tensor:

@@ -19,6 +19,7 @@ from neotta.adapters._norm_statistics import Rule, Statistics, batch_statistics,
 from neotta.adapters._safety import GuardedAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.neo.find_head import logits_of
+from neotta.neo.model_inputs import call
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import norm_layers
 from neotta.options import Options
@@ -148,7 +149,7 @@ class BN(GuardedAdapter[BNOptions]):
 
     def _forward(self, images: Tensor) -> Tensor:
         with self._norms:
-            return self.keep(logits_of(self.model(images)))
+            return self.keep(logits_of(call(self.model, images)))
 
     def _predict(self, images: Tensor) -> Tensor:
         return self._forward(images)

@@ -61,7 +61,13 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
     title = "CoTTA"
     paper = "Continual Test-Time Domain Adaptation, CVPR 2022"
     declaration = Declaration(
-        needs="images", gradients=True, normalisation=True, random=True, forward_passes=34, published_passes=35
+        needs="images",
+        pixels=True,
+        gradients=True,
+        normalisation=True,
+        random=True,
+        forward_passes=34,
+        published_passes=35,
     )
     Options = CoTTAOptions
 

@@ -33,6 +33,8 @@ class Declaration:
 
     Attributes:
         needs: `"embeddings"` if it can run from embeddings alone, else `"images"`.
+        pixels: Whether it takes images, (B, 3, H, W), alone, because it augments or cuts them or puts prompts between
+            their patches; otherwise it takes whatever the model takes.
         gradients: Whether it needs backpropagation.
         batch_norm: Whether it works only on models with BatchNorm layers.
         source_images: Number of clean source images it needs, as the option `source`; 0 if none.
@@ -48,6 +50,7 @@ class Declaration:
     """
 
     needs: Literal["embeddings", "images"]
+    pixels: bool = False
     gradients: bool = False
     batch_norm: bool = False
     source_images: int = 0

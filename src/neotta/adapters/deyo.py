@@ -64,7 +64,7 @@ class DeYO(SeededAdapter[DeYOOptions]):
     name = "deyo"
     title = "DeYO"
     paper = "Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled Factors, ICLR 2024"
-    declaration = Declaration(needs="images", gradients=True, random=True, forward_passes=2)
+    declaration = Declaration(needs="images", pixels=True, gradients=True, random=True, forward_passes=2)
     Options = DeYOOptions
 
     @property

@@ -85,7 +85,14 @@ class FOA(GuardedAdapter[FOAOptions]):
     name = "foa"
     title = "FOA"
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
-    declaration = Declaration(needs="images", source_images=32, random=True, forward_passes=3, published_passes=2)
+    declaration = Declaration(
+        needs="images",
+        pixels=True,
+        source_images=32,
+        random=True,
+        forward_passes=3,
+        published_passes=2,
+    )
     Options = FOAOptions
     fixed = frozenset({"source", "num_prompts", "population", "sigma0", "seed"})
 

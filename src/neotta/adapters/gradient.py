@@ -17,6 +17,7 @@ from neotta.adapters._safety import GuardedAdapter
 from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head_views import embeddings_of, layer_of
+from neotta.neo.model_inputs import Inputs
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import adaptive_norm, norm_layers
 from neotta.options import Options
@@ -72,7 +73,7 @@ class GradientAdapter(GuardedAdapter[O]):
     def forward(self, images: Tensor, params: Mapping[str, Tensor] | None = None) -> Tensor:
         """Logits, (B, C), of the model with other tensors than its own (by default the trained ones)."""
         with self._batch_norm, frozen(self.model):
-            output = functional_call(self.model, dict(self.params if params is None else params), (images,))
+            output = call_with(self.model, self.params if params is None else params, images)
         return self.keep(logits_of(output))
 
     def forward_with_embeddings(
@@ -173,7 +174,7 @@ def forward_with_embeddings(
     Args:
         model: The classifier.
         head: Its linear head, such as `neotta.split(model).head`.
-        images: (B, 3, H, W).
+        images: A batch that the model takes.
         params: Tensors to use instead of the model's own, by name.
 
     Returns:
@@ -182,10 +183,17 @@ def forward_with_embeddings(
     seen: list[Tensor] = []
     hook = layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     try:
-        output = functional_call(model, dict(params or {}), (images,))
+        output = call_with(model, params or {}, images)
     finally:
         hook.remove()
     return embeddings_of(head, seen[-1]), logits_of(output)
+
+
+def call_with(model: nn.Module, params: Mapping[str, Tensor], inputs: Inputs) -> Any:
+    """Call a model with other tensors than its own."""
+    if isinstance(inputs, Tensor):
+        return functional_call(model, dict(params), (inputs,))
+    return functional_call(model, dict(params), (), dict(inputs))
 
 
 def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:

@@ -20,6 +20,7 @@ from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.eta import ETA, ETAOptions
 from neotta.errors import OptionError
+from neotta.neo.model_inputs import batch_size
 from neotta.options import Options
 
 
@@ -67,7 +68,7 @@ class Restarting(Adapter[Any]):
         return {name: value for name, value in options.items() if name in self.kind.Options.model_fields}
 
     def _adapt(self, images: Tensor) -> Tensor:
-        return self._counted(len(images), lambda: self.inner(images))
+        return self._counted(batch_size(images), lambda: self.inner(images))
 
     def _predict(self, images: Tensor) -> Tensor:
         return self.inner(images, adapt=False)

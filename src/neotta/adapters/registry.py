@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from neotta._python_objects import FROM_FILE
 from neotta._source_code import Tree, source_hash
@@ -21,6 +21,7 @@ from neotta.adapters.neo_stream import NEOStream
 from neotta.adapters.rdumb import RDumb, around
 from neotta.adapters.stack import Stack, stack
 from neotta.errors import InputError, OptionError
+from neotta.neo.model_inputs import Inputs
 
 __all__ = ["METHODS", "AnyAdapter", "code_hash", "create", "data_options", "find", "methods", "names", "register"]
 
@@ -121,7 +122,7 @@ def create(
     preset: str | None = None,
     classes: Classes | None = None,
     head: str | None = None,
-    example: Tensor | None = None,
+    example: Inputs | None = None,
     **options: Any,
 ) -> AnyAdapter:
     """Wrap a method round a model.

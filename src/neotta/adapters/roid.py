@@ -73,7 +73,14 @@ class ROID(AugmentingAdapter[ROIDOptions]):
     paper = (
         "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior Correction, WACV 2024"
     )
-    declaration = Declaration(needs="images", gradients=True, normalisation=True, random=True, forward_passes=2)
+    declaration = Declaration(
+        needs="images",
+        pixels=True,
+        gradients=True,
+        normalisation=True,
+        random=True,
+        forward_passes=2,
+    )
     Options = ROIDOptions
     style = Style(blur=False, noise=False, edge="reflect")
 

@@ -93,7 +93,14 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
     name = "rotta"
     title = "RoTTA"
     paper = "Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
-    declaration = Declaration(needs="images", gradients=True, normalisation=True, random=True, forward_passes=3)
+    declaration = Declaration(
+        needs="images",
+        pixels=True,
+        gradients=True,
+        normalisation=True,
+        random=True,
+        forward_passes=3,
+    )
     Options = RoTTAOptions
 
     student: Network

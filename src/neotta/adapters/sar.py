@@ -144,8 +144,8 @@ class SAR(GradientAdapter[SAROptions]):
                 grads, loss = self._sharp_gradients(images, self.options.of(logits))
             if grads is not None:
                 for group in self.optimizer.param_groups:
-                    group["lr"] = self.learning_rate(len(images))
-                if not self.step(grads, len(images)):
+                    group["lr"] = self.learning_rate(len(logits))
+                if not self.step(grads, len(logits)):
                     break
             if loss is not None:
                 self._average(loss)

@@ -60,7 +60,14 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     name = "surgeon"
     title = "Surgeon"
     paper = "SURGEON: Memory-Adaptive Fully Test-Time Adaptation via Dynamic Activation Sparsity, CVPR 2025"
-    declaration = Declaration(needs="images", gradients=True, normalisation=True, random=True, forward_passes=3)
+    declaration = Declaration(
+        needs="images",
+        pixels=True,
+        gradients=True,
+        normalisation=True,
+        random=True,
+        forward_passes=3,
+    )
     Options = SurgeonOptions
 
     layers: list[tuple[str, PrunedLayer]]

@@ -71,7 +71,7 @@ class TENT(GradientAdapter[TENTOptions]):
                 if not self.usable(logits):
                     break
                 grads = self.gradients(self.options.of(logits).mean())
-            if not self.step(grads, len(images)):
+            if not self.step(grads, len(logits)):
                 break
         logits = logits.detach()
         self.watch(logits)

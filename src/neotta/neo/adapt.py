@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from neotta.neo.output_head import NAME as OUTPUT
 from neotta.neo.output_head import OutputHead, attach, count_classes, known_bias
 from neotta.neo.outputs import check_outputs
 from neotta.neo.reference import Reference, as_reference
+from neotta.neo.rules import FleetStart
 from neotta.neo.shift_memory import one_stream
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import fingerprint
@@ -41,7 +42,7 @@ from neotta.neo.surgery import (
     stand_ins,
 )
 from neotta.neo.sync import sync as synchronize
-from neotta.neo.variants import VARIANTS, rule_of
+from neotta.neo.variants import VARIANTS, NEOBNOptions, rule_of
 from neotta.options import Options
 
 
@@ -57,6 +58,7 @@ def adapt(
     streams: bool = False,
     capacity: int | None = None,
     folder: str | os.PathLike[str] | None = None,
+    start: FleetStart | None = None,
     sync: bool = False,
     reference: Reference | str | os.PathLike[str] | None = None,
     **options: Any,
@@ -78,6 +80,8 @@ def adapt(
         streams: Keep one centroid per stream; call the model inside `with neotta.streams(ids):`.
         capacity: Maximum number of streams in memory; the least recently used ones move to `folder`.
         folder: Folder of the SQLite database for the other streams. Existing streams are resumed.
+        start: Where a new stream begins: `"fleet"` (the default of `"neo-stream"`) at the shift of the other streams,
+            `"plain"` without a shift.
         sync: Synchronise with the replicas in the other processes of torch.distributed; see `neotta.sync`.
         reference: Where clean data lies, as `neotta.reference(model, images)` measured it, or the file it was saved to:
             re-center towards it instead of the origin.
@@ -97,9 +101,8 @@ def adapt(
         )
     checked = VARIANTS[method].make(method, options)
     axes = _axes(at, head, sample_axes)
-    asked = Adaptation(
-        method, checked, _streams(method, streams, capacity, folder), _reference(method, reference), axes
-    )
+    places = _streams(checked, streams, capacity, folder, start)
+    asked = Adaptation(method, checked, places, _reference(method, reference), axes)
     present = stand_ins(model)
     if not present:
         _put_in(model, head, example, asked)
@@ -180,7 +183,7 @@ def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
     """Create the memory for streams, if they are used."""
     if asked.streams is None:
         return None
-    capacity, folder = asked.streams
+    capacity, folder, start = asked.streams
     known = asked.reference
     rule, store = rule_of(asked.options, None if known is None else known.heads[name].classes), None
     size = linear.out_features if rule.space == "logits" else linear.in_features
@@ -188,7 +191,7 @@ def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
         owner = f"{fingerprint(dict(linear.named_parameters()))} {asked.method} {asked.options}"
         owner += "" if known is None else f" {known.digest}"
         store = SqliteStore(Path(folder) / name, record_type(rule.fields(size)), owner)
-    return StreamMemory(size, rule, capacity=capacity, store=store, device=linear.weight.device)
+    return StreamMemory(size, rule, capacity=capacity, store=store, device=linear.weight.device, start=start)
 
 
 def _synchronize(model: nn.Module, undo: bool) -> None:
@@ -200,14 +203,25 @@ def _synchronize(model: nn.Module, undo: bool) -> None:
         raise
 
 
-def _streams(method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None) -> Streams | None:
+def _streams(
+    options: Options,
+    streams: bool,
+    capacity: int | None,
+    folder: str | os.PathLike[str] | None,
+    start: FleetStart | None,
+) -> Streams | None:
     if not streams:
-        if capacity is not None or folder is not None:
-            raise OptionError("capacity and folder need streams=True")
+        if capacity is not None or folder is not None or start is not None:
+            raise OptionError("capacity, folder and start need streams=True")
         return None
-    if method == "neo-bn":
+    if isinstance(options, NEOBNOptions):
         raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
-    return Streams(capacity, None if folder is None else os.fspath(folder))
+    if start not in (None, *get_args(FleetStart)):
+        raise OptionError(f"start is {start!r}: expected 'fleet' or 'plain'")
+    pools = rule_of(options).space == "logits"
+    if start == "fleet" and not pools:
+        raise OptionError("start='fleet' needs the method 'neo-stream': the others begin at the first sample itself")
+    return Streams(capacity, None if folder is None else os.fspath(folder), start or ("fleet" if pools else "plain"))
 
 
 def _reference(method: str, given: Reference | str | os.PathLike[str] | None) -> Reference | None:

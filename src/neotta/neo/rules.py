@@ -15,6 +15,7 @@ from neotta.neo.moments import COUNTS, Groups, Moments, Squares
 
 Weighting = Literal["sample", "batch"]
 Shrinkage = Literal["james-stein"]
+FleetStart = Literal["plain", "fleet"]
 
 
 class Field(NamedTuple):
@@ -82,6 +83,10 @@ class Rule(ABC):
     @abstractmethod
     def centre(self, state: Any) -> Any:
         """Return the vector to subtract, (..., d) or (..., C); it may be the state's own array."""
+
+    def start(self, fleet: Any) -> Any:
+        """Return the shift that a new stream begins with, (C,), given the moments of other streams, (S, ...)."""
+        raise NotImplementedError(f"a {type(self).__name__} begins every stream without a shift")
 
 
 @dataclass(frozen=True)

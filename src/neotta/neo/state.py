@@ -106,6 +106,7 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         "options": options.model_dump(mode="json"),
         "heads": _fingerprints(model),
         "streams": streams is not None and stream is None,
+        **({"start": streams.start} if streams is not None and stream is None else {}),
     }
     if output is not None:
         about["sample_axes"] = list(output)
@@ -150,7 +151,7 @@ def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: s
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Reference | None) -> None:
     """Adapt a model as a state requires, keeping the model's own capacity and folder."""
-    limits: dict[str, Any] = {"streams": True} if many else {}
+    limits: dict[str, Any] = {"streams": True, "start": about.get("start")} if many else {}
     present = adaptation(model).streams if many and stand_ins(model) else None
     limits.update({} if present is None else present._asdict())
     axes = about.get("sample_axes")

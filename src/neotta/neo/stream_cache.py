@@ -17,6 +17,7 @@ from neotta.neo.rules import Field
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.stream_store import StreamStore
 
+Start = Callable[[], Mapping[str, Tensor]]
 _FIRST = 64  # rows of a new table
 _EVICT = 256  # maximum number of streams evicted together
 
@@ -72,8 +73,14 @@ class StreamCache(nn.Module):
 
     # ---- streams in memory
 
-    def admit(self, ids: Sequence[StreamId], create: Collection[StreamId]) -> list[int]:
-        """Return the rows of streams, loaded from the store or, if in `create`, new; 0 for unknown streams."""
+    def admit(self, ids: Sequence[StreamId], create: Collection[StreamId], start: Start | None = None) -> list[int]:
+        """Return the rows of streams, loaded from the store or, if in `create`, new; 0 for unknown streams.
+
+        Args:
+            ids: The streams, each once.
+            create: Those of them to create if they do not exist.
+            start: Called if streams are created: the values of some fields, (...) each, that they begin with.
+        """
         if self.capacity is not None:
             if len(ids) > self.capacity:
                 raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
@@ -89,7 +96,9 @@ class StreamCache(nn.Module):
         new = [item for item in missing if item not in stored and item in create] if create else []
         places = self._room(len(found) + len(new), len(ids) - len(missing))
         self._write(places[: len(found)], {name: torch.from_numpy(array.copy()) for name, array in fields.items()})
+        begin = start() if start is not None and new else {}
         self._zero(places[len(found) :])
+        self._write(places[len(found) :], {name: value.expand(len(new), -1) for name, value in begin.items()})
         self._rows.update(zip([*found, *new], places, strict=True))
         return [self._rows.get(item, 0) for item in ids]
 
@@ -164,6 +173,11 @@ class StreamCache(nn.Module):
         for name, tensor in state.items():
             buffer: Tensor = getattr(self, name)
             buffer.index_copy_(0, index, tensor.to(buffer))
+
+    def newest(self, number: int) -> list[Tensor]:
+        """Return a copy of the streams in memory that were created or loaded last, (K, ...) for each field."""
+        latest = list(islice(reversed(self._rows.values()), number))
+        return self.rows(torch.tensor(latest, dtype=torch.int64, device=self.count.device))
 
     def rows(self, places: Tensor) -> list[Tensor]:
         """Return a copy of these rows, (K, ...) for each field."""

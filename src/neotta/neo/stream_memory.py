@@ -17,12 +17,15 @@ from neotta.neo.groups import grouped
 from neotta.neo.memory import Memory, OneStreamMemory
 from neotta.neo.moments import Groups, Moments
 from neotta.neo.row_weights import per_row
-from neotta.neo.rules import Rule
+from neotta.neo.rules import FleetStart, Rule
 from neotta.neo.shift_memory import one_stream, run_rule
 from neotta.neo.state_checks import check_fields, check_ids, completed
 from neotta.neo.stream_cache import StreamCache
 from neotta.neo.stream_ids import StreamId, current, every, one, pack, unpack
 from neotta.neo.stream_store import StreamStore
+
+_FLEET = (32, 256)  # fewest and most streams that are asked where a new one begins
+_FLEET_NUMBERS = 2**16  # that many numbers of each field, at most
 
 
 class StreamMemory(Memory):
@@ -43,6 +46,8 @@ class StreamMemory(Memory):
         capacity: Maximum number of streams in memory.
         store: Holds the other streams.
         device: Device of the table.
+        start: Where a new stream begins: `"plain"` with no shift, `"fleet"` with that of the other streams (for rules
+            that can tell one, see `neotta.neo.fleet_start`). It is fixed when the stream is created.
     """
 
     many = True
@@ -55,8 +60,10 @@ class StreamMemory(Memory):
         capacity: int | None = None,
         store: StreamStore | None = None,
         device: torch.device | str | None = None,
+        start: FleetStart = "plain",
     ) -> None:
         super().__init__(features, rule)
+        self.start = start
         self.cache = StreamCache(rule.fields(features), capacity, store, device)
 
     # ---- one batch
@@ -93,7 +100,8 @@ class StreamMemory(Memory):
         with self._lock:
             distinct, groups = grouped(ids, len(rows) // len(ids))
             new = _counted(ids, weights) if adapt else ()
-            places = torch.from_numpy(np.array(self.cache.admit(distinct, new))).to(rows.device)
+            start = self._fleet_start if self.start == "fleet" else None
+            places = torch.from_numpy(np.array(self.cache.admit(distinct, new, start))).to(rows.device)
             state = self.rule.State(*self.cache.rows(places))
             if self.rule.space == "logits":
                 state, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights)
@@ -116,6 +124,17 @@ class StreamMemory(Memory):
         rows, state = rows.to(wide), state._replace(mean=state.mean.to(wide))
         finite = _finite(rows, weights) if adapt else None
         return self.rule.take(state, rows, groups, finite=finite, bias=None, adapt=adapt, weights=weights)
+
+    def _fleet_start(self) -> dict[str, Tensor]:
+        """Where new streams begin: at the shift of the other streams in memory, with a bound on how many are asked."""
+        asked = min(max(_FLEET_NUMBERS // self.features, _FLEET[0]), _FLEET[1])
+        fleet = self.rule.State(*self.cache.newest(asked))
+        if fleet.mean.device.type == "cpu":  # where NumPy is faster
+            arrays = self.rule.State(*(column.numpy() for column in fleet))
+            shift = torch.from_numpy(np.array(self.rule.start(arrays)))
+        else:
+            shift = self.rule.start(fleet)
+        return {"shift": shift, "start": shift}
 
     # ---- single streams
 

@@ -41,6 +41,7 @@ class StreamMoments(NamedTuple):
         trust: Sum of the weights in `predicted`, (K, 2).
         previous: The last sample, (K, C).
         shift: The vector v that is subtracted, (K, C).
+        start: The vector that v is shrunk towards, (K, C): 0, or where the fleet was when the stream began.
         sticky: See `Labels`, as the three that follow.
         last: (K, C).
         mix: (K, 2, C).
@@ -60,6 +61,7 @@ class StreamMoments(NamedTuple):
     trust: Any
     previous: Any
     shift: Any
+    start: Any
     sticky: Any
     last: Any
     mix: Any
@@ -159,7 +161,9 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
     counts = {name: getattr(one, name) + getattr(other, name) for name in COUNTS}
     fresh = {name: getattr(one, name) * 0.0 for name in ("previous", "mix", "seen")}
     labels = {"sticky": one.sticky * 0.0 + START, "last": one.last * 0.0 + 1.0 / one.last.shape[-1]}
-    state = one._replace(**counts, **parts, **fresh, **labels)
+    share = theirs.weight / xp.where(mine.weight + theirs.weight > 0, mine.weight + theirs.weight, 1.0)
+    start = one.start + share * (other.start - one.start)
+    state = one._replace(**counts, **parts, **fresh, **labels, start=start)
     return state._replace(shift=shift_of(state, use))
 
 
@@ -196,7 +200,7 @@ def field_shapes(classes: int) -> dict[str, tuple[int, ...]]:
     """The shape of each field of one stream."""
     plain = dict.fromkeys(("weight", "squares", "peak", "trust", "seen"), (2,))
     by_class = dict.fromkeys(("mean", "second", "third", "predicted", "mix"), (2, classes))
-    one = dict.fromkeys(("previous", "shift", "last"), (classes,))
+    one = dict.fromkeys(("previous", "shift", "start", "last"), (classes,))
     shapes: dict[str, tuple[int, ...]] = {**plain, **by_class, **one, "sticky": (), **dict.fromkeys(COUNTS, ())}
     return {name: shapes[name] for name in StreamMoments._fields}
 
@@ -263,14 +267,14 @@ def _updated(
 
 
 def shift_of(state: StreamMoments, use: Constants) -> Any:
-    """The vector to subtract, (K, C): all time first, then the window, shrunk towards it."""
-    shift = 0.0 * state.shift
+    """The vector to subtract, (K, C): the start first, then all time and the window, each shrunk towards the last."""
+    shift = 1.0 * state.start
     for scale in (EVER,) if use.window is None else (EVER, LATELY):
-        shift = shift + _shrunk_step(state, scale, shift, use)
+        shift = shift + shrunk_step(state, scale, shift, use)
     return shift
 
 
-def _shrunk_step(state: StreamMoments, scale: int, shift: Any, use: Constants) -> Any:
+def shrunk_step(state: StreamMoments, scale: int, shift: Any, use: Constants) -> Any:
     """The step from `shift` to a scale's own estimate, shrunk by its noise, (K, C); 0 where it cannot be told."""
     xp, classes = namespace(shift), shift.shape[-1]
     weight = state.weight[:, scale]
@@ -282,7 +286,7 @@ def _shrunk_step(state: StreamMoments, scale: int, shift: Any, use: Constants) -
     told = (samples > FEWEST) & (variance >= TINY) & (math.sqrt(classes) * skew >= use.gate * variance**1.5)
     trust = xp.where(state.trust[:, scale] > 0, state.trust[:, scale], 1.0)
     share = state.predicted[:, scale] / trust[:, None]
-    mix, between, uneven = _mix_of_classes(share, state.peak[:, scale] / trust, use.classes)
+    mix, between, uneven = mix_of_classes(share, state.peak[:, scale] / trust, use.classes)
     step = state.mean[:, scale] - mix - shift
     # Classes deviate from the model of what they look like. As expected, that cancels; one-sided, it stays.
     misfit = (variance - between).clip(min=0.0)
@@ -291,7 +295,7 @@ def _shrunk_step(state: StreamMoments, scale: int, shift: Any, use: Constants) -
     return xp.where(told, factor, 0.0)[:, None] * step
 
 
-def _mix_of_classes(share: Any, peak: Any, known: ClassMeans | None) -> tuple[Any, Any, Any]:
+def mix_of_classes(share: Any, peak: Any, known: ClassMeans | None) -> tuple[Any, Any, Any]:
     """What classes of these shares look like without a shift; see `ClassMeans.mix`.
 
     If nothing was measured, each class has a peak of the same height, and all are equally frequent.

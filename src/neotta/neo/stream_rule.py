@@ -10,6 +10,7 @@ from typing import Any
 from neotta.errors import OptionError
 from neotta.neo import stream_moments
 from neotta.neo.class_means import ClassMeans
+from neotta.neo.fleet_start import fleet_start
 from neotta.neo.label_prior import START
 from neotta.neo.moments import COUNTS, namespace
 from neotta.neo.rules import Field, Rule
@@ -66,7 +67,7 @@ class StreamRule(Rule):
     def fields(self, size: int) -> dict[str, Field]:
         """The moments of both time scales, and the state of the label prior."""
         starts = {"sticky": START, "last": 1.0 / size}
-        signed = ("mean", "third", "peak", "previous", "shift")
+        signed = ("mean", "third", "peak", "previous", "shift", "start")
         least = {name: -math.inf if name in signed else 0.0 for name in StreamMoments._fields}
         return {
             name: Field(shape, "count" if name in COUNTS else "real", starts.get(name, 0.0), least[name])
@@ -108,6 +109,10 @@ class StreamRule(Rule):
     def centre(self, state: StreamMoments) -> Any:
         """The shift, (..., C)."""
         return state.shift
+
+    def start(self, fleet: StreamMoments) -> Any:
+        """The shift of other streams, (C,), shrunk by how far they differ."""
+        return fleet_start(fleet, self.constants)
 
 
 def _number(value: Any) -> bool:

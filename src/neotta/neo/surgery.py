@@ -13,6 +13,7 @@ from neotta.errors import InputError, ModelError, NotAdaptedError, UnsupportedMo
 from neotta.neo import fork_locks
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
+from neotta.neo.rules import FleetStart
 from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
 
@@ -48,10 +49,17 @@ def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, 
 
 
 class Streams(NamedTuple):
-    """Settings for one centroid per stream: the maximum number in memory, and the folder of the others."""
+    """Settings for one centroid per stream.
+
+    Attributes:
+        capacity: The maximum number in memory.
+        folder: The folder of the others.
+        start: Where a new stream begins.
+    """
 
     capacity: int | None
     folder: str | None
+    start: FleetStart = "plain"
 
 
 class Adaptation(NamedTuple):

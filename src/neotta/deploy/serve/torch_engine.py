@@ -58,7 +58,8 @@ class TorchEngine(Engine):
             self.heads: dict[str, NEOHead] = {}
         else:
             place: dict[str, Any] = {} if folder is None else {"folder": folder, "capacity": capacity}
-            adapt(self.model, rule, streams=True, **place, **options)
+            # No camera may change the answers to another: a new one begins plain, not where the others are.
+            adapt(self.model, rule, streams=True, **{**place, "start": "plain", **options})
             self.heads = heads(self.model)
             pairs = {neo: original(neo) for neo in self.heads.values()}
             found = list(pairs.values())

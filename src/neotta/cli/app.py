@@ -14,6 +14,7 @@ from neotta._processes import interrupt_code, terminations_raised
 from neotta._version import __version__
 from neotta._words import printable
 from neotta.cli.bench import bench
+from neotta.cli.check import check
 from neotta.cli.compare import compare
 from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
@@ -38,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(check)
 app.add_typer(data_app, name="data")
 app.command()(compare)
 app.command()(corrupt)

@@ -213,6 +213,18 @@ def as_reference(given: Reference | str | os.PathLike[str]) -> Reference:
     )
 
 
+def measured(linear: nn.Linear, embeddings: Tensor, name: str) -> HeadReference:
+    """Measure where clean embeddings, (N, d), lie, as a head of this name sees them.
+
+    Raises:
+        InputError: There are fewer than two.
+    """
+    sums = _HeadSums(linear)
+    with torch.inference_mode():
+        sums(linear, (embeddings,))
+    return sums.result(name)
+
+
 class _HeadSums:
     """Sums over what one head gets and returns; a hook of the head."""
 

@@ -100,7 +100,7 @@ def load(
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
     method, options, streams, known, output = adaptation(model)
-    about = {
+    about: dict[str, Any] = {
         "kind": "model",
         "method": method,
         "options": options.model_dump(mode="json"),

@@ -9,8 +9,9 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from neotta.deploy.serve import classify, infer, openapi, pages
+from neotta.deploy.serve import cameras, classify, events, infer, metrics, openapi, pages
 from neotta.deploy.serve.guard import Guard
+from neotta.deploy.serve.measuring import Measuring
 from neotta.deploy.serve.refusal import on_error
 from neotta.deploy.serve.service import Service
 from neotta.errors import NeottaError
@@ -32,9 +33,21 @@ def application(service: Service, *, loopback: bool = True) -> Starlette:
         finally:
             await service.close()
 
+    measured = metrics.Metrics(service)
     return Starlette(
-        routes=[*infer.routes(service), *classify.routes(service), *openapi.routes(service), *pages.routes()],
-        middleware=[Middleware(Guard, settings=service.settings, loopback=loopback)],
+        routes=[
+            *infer.routes(service),
+            *classify.routes(service),
+            *cameras.routes(service),
+            *events.routes(service),
+            *metrics.routes(measured),
+            *openapi.routes(service),
+            *pages.routes(),
+        ],
+        middleware=[
+            Middleware(Measuring, metrics=measured),
+            Middleware(Guard, settings=service.settings, loopback=loopback),
+        ],
         exception_handlers={HTTPException: on_error, NeottaError: on_error, Exception: on_error},
         lifespan=lifespan,
     )

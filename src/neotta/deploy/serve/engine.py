@@ -122,6 +122,13 @@ class Engine(ABC):
             return {str(camera): count for camera, count in memory.counts().items()}
         return {}
 
+    def counts_of(self, camera: str) -> int:
+        """Number of samples learnt from, of one camera."""
+        for memory in self.memories.values():
+            state = memory.cache.read(camera)
+            return 0 if state is None else int(state["count"][0])
+        return 0
+
     def flush(self, cameras: Iterable[str]) -> None:
         """Write the states of cameras; they are on disk when this returns."""
         chosen = list(cameras)

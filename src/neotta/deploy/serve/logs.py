@@ -12,8 +12,8 @@ _LOGGER = logging.getLogger("neotta.serve")
 
 
 def log(event: str, **values: Any) -> None:
-    """Log an event with its values; "error" and "warning" have their level, others are information."""
-    level = {"error": logging.ERROR, "warning": logging.WARNING}.get(event, logging.INFO)
+    """Log an event with its values; "error" and "warning" have their level, requests are for debugging."""
+    level = {"error": logging.ERROR, "warning": logging.WARNING, "request": logging.DEBUG}.get(event, logging.INFO)
     _LOGGER.log(level, event, extra={"values": values})
 
 

@@ -72,7 +72,6 @@ def description(service: Service) -> dict[str, Any]:
     image = _body("image/jpeg", {"type": "string", "format": "binary"})
     image["content"]["multipart/form-data"] = {"schema": files_of_form}
     refused = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
-    camera = {"parameters": [{"name": "camera", "in": "path", "required": True, "schema": {"type": "string"}}]}
     paths = {
         "/classify": _said(
             "Classify image files", method="post", parameters=[_STREAM, _ADAPT, _TOP], requestBody=image
@@ -83,7 +82,9 @@ def description(service: Service) -> dict[str, Any]:
         base: _said("The inputs and outputs of the model"),
         f"{base}/ready": _said("Whether the model answers"),
         f"{base}/infer": _infer(name),
-        **{path: {**_said(text, method=method), **camera} for path, (method, text) in _CAMERAS.items()},
+        **{path: _said(text, parameters=[_ID]) for path, text in _LOOKING.items()},
+        **{path: _said(text, method="post", requestBody=_ACT) for path, text in _ACTING.items()},
+        "/api/server": _said("The server at a glance"),
         "/api/cameras": _said("All cameras at a glance"),
         "/api/events": _said("What changes, live (server-sent events)"),
         "/metrics": _said("Figures for Prometheus"),
@@ -100,15 +101,20 @@ def description(service: Service) -> dict[str, Any]:
     }
 
 
-_CAMERAS = {
-    "/api/cameras/{camera}": ("get", "One camera with its history, alarms and snapshots"),
-    "/api/cameras/{camera}/state": ("get", "Its state as a safetensors file"),
-    "/api/cameras/{camera}/freeze": ("post", "Stop adapting; the state stays"),
-    "/api/cameras/{camera}/unfreeze": ("post", "Adapt again"),
-    "/api/cameras/{camera}/reset": ("post", "Forget what was learnt"),
-    "/api/cameras/{camera}/rollback": ("post", 'Go back to a snapshot: {"to": SECONDS since 1970}'),
-    "/api/cameras/{camera}/rename": ("post", 'Give it another name to show: {"name": ...}'),
-    "/api/cameras/{camera}/forget": ("post", "Delete everything about it"),
+_ID = {"name": "id", "in": "query", "required": True, "schema": {"type": "string"}, "description": "The camera."}
+_ACT = _body("application/json", {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}})
+_LOOKING = {
+    "/api/camera": "One camera with its history, alarms and snapshots",
+    "/api/camera/state": "Its state as a safetensors file",
+    "/api/camera/image": "One of its last images (number=0 is the newest), if they are kept",
+}
+_ACTING = {
+    "/api/camera/freeze": "Stop adapting; the state stays",
+    "/api/camera/unfreeze": "Adapt again",
+    "/api/camera/reset": "Forget what was learnt",
+    "/api/camera/rollback": 'Go back to the last snapshot up to a time: {"id": ..., "to": SECONDS since 1970}',
+    "/api/camera/rename": 'Show it under another name: {"id": ..., "name": ...}',
+    "/api/camera/forget": "Delete everything about it",
 }
 
 

@@ -11,8 +11,8 @@ from starlette.routing import Route
 from neotta.deploy.serve.refusal import Refusal
 
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-PAGES = {"/docs": "docs.html"}
-STATIC = ("docs.js", "style.css")
+PAGES = {"/": "index.html", "/docs": "docs.html"}
+STATIC = ("api.js", "app.js", "docs.js", "plots.js", "style.css")
 POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 

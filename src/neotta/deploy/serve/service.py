@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from neotta.deploy.serve.batcher import Batcher
-from neotta.deploy.serve.classifier import Answer, Batch, Classifier, Job
+from neotta.deploy.serve.classifier import Answer, Classifier, Job
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.logs import log
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.refusal import Refusal
 from neotta.deploy.serve.settings import Settings
+from neotta.deploy.serve.watch import Watch
+from neotta.deploy.serve.webhook import Webhook
+
+Result = TypeVar("Result")
 
 
 class Service:
@@ -23,16 +29,27 @@ class Service:
         engine: The model.
         settings: How it is served.
         records: What is kept of cameras; in memory by default.
+        threshold: Of the estimate of accuracy, if clean images were given; see `learn_threshold`.
+
+    Attributes:
+        known: The ids of all cameras.
+        watch: Their figures.
+        ending: Set when the server is told to end.
     """
 
-    def __init__(self, engine: Engine, settings: Settings, records: Records | None = None) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, records: Records | None = None, *, threshold: float | None = None
+    ) -> None:
         self.engine, self.settings = engine, settings
         self.records = Records() if records is None else records
-        self.classifier = Classifier(engine, frozen=self.records.frozen, durable=settings.durable, watch=self._watched)
+        self.webhook = None if settings.webhook is None else Webhook(settings.webhook, settings.webhook_key)
+        self.watch = Watch(engine, self.records, settings, self.webhook or (lambda alarm: None), threshold)
+        self.classifier = Classifier(engine, frozen=self.records.frozen, durable=settings.durable, watch=self.watch)
         self.batcher: Batcher | None = None
         self.known = {*engine.counts(), *self.records.cameras()}
         self.started = time.monotonic()
-        self.ending = False  # set when the server is told to end
+        self.ending = False
+        self._ticking: asyncio.Task[None] | None = None
 
     # ---- starting and ending
 
@@ -40,12 +57,19 @@ class Service:
         """Begin to answer."""
         self.batcher = Batcher(self.classifier, self.settings.limits)
         self.batcher.start()
+        self._ticking = asyncio.create_task(self._tick())
         log("started", model=self.settings.name, rule=self.engine.rule, cameras=len(self.known))
 
     async def close(self) -> None:
         """Answer what was accepted, and write what was learnt."""
+        self.ending = True
+        if self._ticking is not None:
+            self._ticking.cancel()
         if self.batcher is not None:
             await self.batcher.close()
+            self.watch.tick()
+        if self.webhook is not None:
+            self.webhook.close()
         self.engine.close()
         self.records.close()
         log("stopped", model=self.settings.name)
@@ -55,13 +79,21 @@ class Service:
         """Whether requests are answered."""
         return self.batcher is not None and not self.batcher.closing
 
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.history)
+            try:
+                await self.call(self.watch.tick)
+            except Exception as error:
+                log("error", error=type(error).__name__, message=str(error))
+
     # ---- answering
 
     async def answer(self, job: Job) -> Answer:
         """Answer a job, together with those of other cameras.
 
         Raises:
-            Refusal: There are too many cameras or requests, or it took too long.
+            Refusal: There are too many cameras or requests, it took too long, or there is no finite answer.
         """
         if self.batcher is None:
             raise Refusal(503, "the server is starting", {"Retry-After": "1"})
@@ -75,8 +107,15 @@ class Service:
             raise Refusal(422, "the model has no finite answer to these images: their values are too large")
         return answer
 
-    def _watched(self, batch: Batch) -> None:
-        """Called with every batch, in the thread that owns the model."""
+    async def call(self, work: Callable[..., Result], *given: Any) -> Result:
+        """Run something in the thread that owns the model.
+
+        Raises:
+            Refusal: The server is starting.
+        """
+        if self.batcher is None:
+            raise Refusal(503, "the server is starting", {"Retry-After": "1"})
+        return await self.batcher.call(work, *given)
 
     def metadata(self) -> dict[str, Any]:
         """The description of the model that the protocol asks for."""
@@ -93,3 +132,31 @@ class Service:
             "outputs": [{"name": name, "datatype": kind, "shape": shape} for name, kind, shape in outputs],
             "parameters": {"rule": self.engine.rule, "shadow": self.settings.shadow},
         }
+
+    # ---- acting on cameras, in the thread that owns the model
+
+    def reset(self, camera: str) -> None:
+        """Forget what was learnt of a camera; a snapshot is kept."""
+        self.watch.snapshot(camera)
+        self.engine.reset(camera)
+        self.classifier.dirty.pop(camera, None)
+        self.watch.renew(camera)
+
+    def roll_back(self, camera: str, to: float) -> float | None:
+        """Go back to the last snapshot up to a time; its own time, or None if there is none."""
+        found = self.records.snapshot(camera, to)
+        if found is None:
+            return None
+        self.watch.snapshot(camera)
+        self.engine.restore(camera, found[1])
+        self.engine.flush([camera])
+        self.watch.renew(camera)
+        return found[0]
+
+    def forget(self, camera: str) -> None:
+        """Delete everything about a camera."""
+        self.engine.reset(camera)
+        self.classifier.dirty.pop(camera, None)
+        self.records.forget(camera)
+        self.watch.drop(camera)
+        self.known.discard(camera)

@@ -58,6 +58,8 @@ class Settings:
         limits: See `Limits`.
         key: Needed for everything but health; None for no key.
         read_key: Enough to look: the dashboard, its figures and the metrics.
+        history: Seconds between two points of a camera's history.
+        snapshots: Seconds between two snapshots of a camera's state.
         images: Number of recent images kept for the dashboard, per camera; 0 keeps none.
         rollback: What happens when the evidence says that adapting hurts: "off", "warn" or "act".
         webhook: Address that alarms are sent to; None for none.
@@ -71,6 +73,8 @@ class Settings:
     limits: Limits = Limits()
     key: str | None = dataclasses.field(default=None, repr=False)
     read_key: str | None = dataclasses.field(default=None, repr=False)
+    history: float = 10.0
+    snapshots: float = 3600.0
     images: int = 0
     rollback: str = "warn"
     webhook: str | None = None

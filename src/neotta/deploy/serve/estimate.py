@@ -1,0 +1,128 @@
+"""How accurate are the answers? Estimates without labels, with an interval that says how far to trust them.
+
+- `agreement`: how often an answer stays the same when some of the embedding is dropped (the idea of AETTA, "Label-Free
+  Accuracy Estimation for Test-Time Adaptation", CVPR 2024). Only the head is repeated, so it costs next to nothing.
+- `confidence`: the mean probability of the answers.
+- `threshold`: the share of answers that are surer than a threshold learnt on clean, labelled images (ATC, "Leveraging
+  Unlabeled Data to Predict Out-of-Distribution Performance", ICLR 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neotta.deploy.serve.engine import Engine, Forward
+from neotta.neo.statefile import Array
+
+RATE = 0.4
+MASKS = 8
+ROWS = 32
+"""At most so many rows of a batch are measured."""
+
+FEWEST = 32
+"""An estimate needs so many samples."""
+
+ERROR = {"agreement": 0.15, "confidence": 0.12, "threshold": 0.10}
+"""How far the estimates are off beyond chance: nine of ten cells of `benchmarks/estimators.py` are within this."""
+
+
+class Estimate(NamedTuple):
+    """An estimate of accuracy, 0 to 1, with its interval and how it was made."""
+
+    accuracy: float
+    low: float
+    high: float
+    by: str
+
+
+class Dropout:
+    """Repeats the head with a part of the embedding dropped.
+
+    Args:
+        engine: The model.
+        seed: Of the masks, which are the same for all batches, so that answers depend on nothing else.
+    """
+
+    def __init__(self, engine: Engine, seed: int = 0) -> None:
+        self._engine = engine
+        self._generator = torch.Generator().manual_seed(seed)
+        self._masks: Tensor | None = None
+
+    def __call__(self, forward: Forward, adapted: Array) -> tuple[Array, Array] | None:
+        """How often each answer stays the same, plain and adapted, (N,) each; NaN for rows that were not measured.
+
+        Args:
+            forward: What the plain model said.
+            adapted: Adapted logits, (N, C).
+
+        Returns:
+            None if the model does not show its embeddings.
+        """
+        if len(forward.embeddings) != 1 or forward.embeddings[0].dim() != 2:
+            return None
+        rows = forward.embeddings[0][:ROWS].clone()
+        if self._masks is None or self._masks.shape[1] != rows.shape[1]:
+            keep = torch.rand(MASKS, rows.shape[1], generator=self._generator) >= RATE
+            self._masks = (keep / (1 - RATE)).to(rows)
+        with torch.inference_mode():
+            logits = self._engine.head_logits(rows * self._masks[:, None].to(rows))  # (MASKS, n, C)
+        if logits is None:
+            return None
+        changed = logits.float().cpu().numpy()
+        plain, moved = forward.logits[: len(rows)], adapted[: len(rows)] - forward.logits[: len(rows)]
+        own = (changed.argmax(2) == plain.argmax(1)).mean(0)
+        agrees = ((changed + moved).argmax(2) == adapted[: len(rows)].argmax(1)).mean(0)
+        rest = np.full(len(adapted) - len(rows), np.nan)
+        return np.concatenate([own, rest]), np.concatenate([agrees, rest])
+
+
+def estimates(rows: Array, classes: int, threshold: float | None = None) -> dict[str, Estimate]:
+    """Estimate the accuracy of adapted answers from the records of `Figures.recent`, in every way that is possible."""
+    found = {}
+    measured = rows["agrees"][np.isfinite(rows["agrees"])]
+    if len(measured) >= FEWEST:
+        found["agreement"] = _interval(_agreement(measured, rows["adapted"], classes), len(measured), "agreement")
+    if len(rows) >= FEWEST:
+        found["confidence"] = _interval(float(rows["sure"].mean()), len(rows), "confidence")
+        if threshold is not None:
+            found["threshold"] = _interval(float((rows["sure"] > threshold).mean()), len(rows), "threshold")
+    return found
+
+
+def best(found: dict[str, Estimate]) -> Estimate | None:
+    """The estimate to show: the one that was off least, of those that are known."""
+    return min(found.values(), key=lambda each: ERROR[each.by], default=None)
+
+
+def _agreement(agrees: Array, predicted: Array, classes: int) -> float:
+    """AETTA's estimate: disagreement under dropout, raised where predictions collapsed to few classes."""
+    shares = np.bincount(predicted, minlength=classes) / len(predicted)
+    some = shares[shares > 0]
+    entropy = -float((some * np.log(some)).sum()) / math.log(max(classes, 2))
+    expected = math.log(min(classes, len(predicted))) / math.log(max(classes, 2))  # what so few samples can reach
+    collapse = min(1.0, max(entropy / expected, 1e-3))
+    error = (1 - float(agrees.mean())) * min(collapse**-3, 10.0) if collapse < 0.3 else 1 - float(agrees.mean())
+    return 1 - min(error, 1.0)
+
+
+def _interval(value: float, samples: int, by: str) -> Estimate:
+    """Sampling noise (90 %) and the estimator's own error together."""
+    chance = 1.645 * math.sqrt(max(value * (1 - value), 0.01) / samples)
+    width = math.hypot(chance, ERROR[by])
+    return Estimate(value, max(0.0, value - width), min(1.0, value + width), by)
+
+
+def learn_threshold(sure: Array, right: Array) -> float:
+    """The threshold above which as many answers are as are right, on clean images.
+
+    Args:
+        sure: Probability of each answer, (n,).
+        right: Whether it is right, (n,) bool.
+    """
+    wrong = float(1 - np.mean(right))
+    return float(np.quantile(sure, wrong)) if len(sure) else 0.0

@@ -1,0 +1,282 @@
+"""Watches every batch: the figures of each camera, alarms, history, snapshots, and going back where adapting hurts."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from neotta.deploy.serve.alarms import BlockDetector, Sketch
+from neotta.deploy.serve.classifier import Batch, Job
+from neotta.deploy.serve.engine import Engine
+from neotta.deploy.serve.estimate import Dropout, best, estimates
+from neotta.deploy.serve.figures import Figures, Rows
+from neotta.deploy.serve.harm import judge
+from neotta.deploy.serve.logs import log
+from neotta.deploy.serve.records import Records
+from neotta.deploy.serve.settings import Settings
+from neotta.errors import NeottaError
+
+VIEWS = 2000
+"""Most cameras with live figures; those not seen for longest are dropped, their history stays."""
+
+RECENT = 600.0
+"""Seconds that an alarm is shown at a glance."""
+
+
+class View:
+    """One camera, live.
+
+    Attributes:
+        figures: Its last samples.
+        detector: Its alarms.
+        learnt: Samples learnt from since the server started.
+        version: Grows with every change, over all cameras.
+        images: The last images as JPEG files, newest last.
+    """
+
+    def __init__(self, classes: int, images: int) -> None:
+        self.figures, self.detector = Figures(classes), BlockDetector()
+        self.images: deque[bytes] = deque(maxlen=max(images, 1))
+        self.learnt = self.alarms = self.version = 0
+        self.last = self.alarmed = -np.inf
+        self.kept = -np.inf  # when a snapshot was taken
+        self.hurts = ""
+        self.fine: float | None = None  # the clock when it was last known not to hurt
+        self.ticked = 0
+
+
+class Watch:
+    """Watches batches, in the thread that owns the model; figures may be read from others.
+
+    Args:
+        engine: The model.
+        records: Where history, alarms and snapshots go.
+        settings: What is kept, and what happens where adapting hurts.
+        tell: Called with every alarm.
+        threshold: Of the estimate of accuracy, if clean images were given.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        records: Records,
+        settings: Settings,
+        tell: Callable[[Mapping[str, Any]], None] = lambda alarm: None,
+        threshold: float | None = None,
+    ) -> None:
+        self._engine, self._records, self._settings, self._tell = engine, records, settings, tell
+        self.threshold = threshold
+        self._dropout, self._sketch = Dropout(engine), Sketch()
+        self._views: OrderedDict[str, View] = OrderedDict()
+        self._lock = threading.RLock()
+        self.version = 0
+
+    # ---- batches
+
+    def __call__(self, batch: Batch) -> None:
+        """Take in a batch after it was answered."""
+        adapted = np.concatenate([answer.adapted for answer in batch.answers])
+        usable = batch.forward.usable() & np.isfinite(adapted).all(1)
+        if not usable.all():
+            adapted = np.where(usable[:, None], adapted, 0.0)
+            batch = batch._replace(
+                forward=batch.forward._replace(logits=np.where(usable[:, None], batch.forward.logits, 0.0))
+            )
+        measured = self._dropout(batch.forward, adapted) or (None, None)
+        rows, sketch = Rows.of(batch.forward.logits, adapted, *measured), self._sketch(batch.forward)
+        end = 0
+        for job, answer in zip(batch.jobs, batch.answers, strict=True):
+            part = np.arange(end, end + len(job.images))
+            end += len(job.images)
+            part = part[usable[part]]
+            view = self._view(job.camera)
+            with self._lock:
+                view.figures.add(rows.part(part))
+                view.learnt += len(part) * answer.learnt
+                self.version += 1
+                view.version, view.last = self.version, time.monotonic()
+            if view.detector.observe(sketch[part]):
+                self._alarm(job.camera, view, "change", "what the camera shows has changed")
+            if self._settings.images:
+                view.images.extend(_pictures(job, self._engine, self._settings.images))
+
+    def _view(self, camera: str) -> View:
+        with self._lock:
+            view = self._views.get(camera)
+            if view is None:
+                view = self._views[camera] = View(self._engine.classes, self._settings.images)
+                while len(self._views) > VIEWS:
+                    self._views.popitem(last=False)
+            self._views.move_to_end(camera)
+            return view
+
+    # ---- now and then
+
+    def tick(self) -> None:
+        """Add points to the histories of cameras that were active, take snapshots, and judge whether adapting hurts."""
+        with self._lock:
+            active = {camera: view for camera, view in self._views.items() if view.figures.seen != view.ticked}
+        for camera, view in active.items():
+            view.ticked = view.figures.seen
+            self._judge(camera, view)
+        self._records.add_points({camera: self._point(camera) for camera in active})
+        for camera, view in active.items():
+            if time.monotonic() - view.kept >= self._settings.snapshots:
+                self.snapshot(camera)
+
+    def _point(self, camera: str) -> dict[str, Any]:
+        figures = self.summary(camera)
+        return {name: figures[name] for name in figures if name not in ("id", "name", "frozen", "version", "status")}
+
+    def snapshot(self, camera: str) -> bool:
+        """Keep a copy of a camera's state; whether there was anything to keep."""
+        state = self._engine.snapshot(camera)
+        if state is None:
+            return False
+        self._records.add_snapshot(camera, state)
+        self._view(camera).kept = time.monotonic()
+        return True
+
+    def _judge(self, camera: str, view: View) -> None:
+        if self._settings.rollback == "off" or not self._engine.adapts:
+            return
+        verdict = judge(view.figures.recent())
+        if not verdict.hurts:
+            view.hurts, view.fine = "", time.time()
+            return
+        if not view.hurts:
+            view.hurts = verdict.reason
+            self._alarm(camera, view, "hurts", verdict.reason)
+            if self._settings.rollback == "act":
+                self._go_back(camera, view)
+
+    def _go_back(self, camera: str, view: View) -> None:
+        """Return to the last snapshot from before it hurt, or to nothing, and stop adapting."""
+        found = None if view.fine is None else self._records.snapshot(camera, view.fine)
+        self.snapshot(camera)  # so that this can be undone
+        if found is None:
+            self._engine.reset(camera)
+        else:
+            self._engine.restore(camera, found[1])
+            self._engine.flush([camera])
+        self._records.describe(camera, frozen=True)
+        self.renew(camera)
+        what = "forgot what it learnt" if found is None else "went back to an earlier state"
+        self._alarm(camera, self._view(camera), "rollback", f"the camera {what} and is frozen")
+
+    def _alarm(self, camera: str, view: View, kind: str, reason: str) -> None:
+        with self._lock:
+            view.alarms += 1
+            self.version += 1
+            view.version, view.alarmed = self.version, time.monotonic()
+        about = {"kind": kind, "reason": reason, "samples": view.figures.seen}
+        log("warning", camera=camera, **about)
+        try:
+            self._records.add_alarm(camera, about)
+        except NeottaError as error:
+            log("error", error=type(error).__name__, message=str(error))
+        self._tell({"camera": camera, "time": time.time(), **about})
+
+    # ---- reading
+
+    def renew(self, camera: str) -> None:
+        """Start the figures of a camera anew, after its state was changed by hand."""
+        view = self._view(camera)
+        with self._lock:
+            view.figures, view.hurts = Figures(self._engine.classes), ""
+            self.version += 1
+            view.version, view.ticked = self.version, 0
+
+    def touch(self, camera: str) -> None:
+        """Let the dashboard show a camera anew."""
+        view = self._view(camera)
+        with self._lock:
+            self.version += 1
+            view.version = self.version
+
+    def drop(self, camera: str) -> None:
+        """Forget a camera's figures."""
+        with self._lock:
+            self._views.pop(camera, None)
+            self.version += 1
+
+    def changed(self, since: int) -> list[str]:
+        """Cameras that changed after a version."""
+        with self._lock:
+            return [camera for camera, view in self._views.items() if view.version > since]
+
+    def images(self, camera: str) -> list[bytes]:
+        """The last images of a camera as JPEG files."""
+        with self._lock:
+            view = self._views.get(camera)
+            return [] if view is None or not self._settings.images else list(view.images)
+
+    def totals(self, camera: str) -> dict[str, int]:
+        """The counters of a camera."""
+        with self._lock:
+            view = self._views.get(camera)
+            return {
+                "seen": 0 if view is None else view.figures.seen,
+                "learnt": 0 if view is None else view.learnt,
+                "alarms": 0 if view is None else view.alarms,
+            }
+
+    def summary(self, camera: str) -> dict[str, Any]:
+        """A camera at a glance."""
+        record = self._records.camera(camera)
+        with self._lock:
+            view = self._views.get(camera)
+            figures = Figures(self._engine.classes) if view is None else view.figures
+            rows = figures.recent().copy()
+            found = estimates(rows, self._engine.classes, self.threshold)
+            chosen = best(found)
+            return {
+                "id": camera,
+                "name": record.name,
+                "frozen": record.frozen,
+                "status": _status(view, record.frozen),
+                "version": 0 if view is None else view.version,
+                **self.totals(camera),
+                "evidence": 0.0 if view is None else view.detector.evidence,
+                "hurts": "" if view is None else view.hurts,
+                **figures.summary(),
+                "accuracy": None if chosen is None else chosen._asdict(),
+                "estimates": {name: each.accuracy for name, each in found.items()},
+            }
+
+
+def _status(view: View | None, frozen: bool) -> str:
+    """One word for the state of a camera."""
+    if view is not None and view.hurts:
+        return "hurts"
+    if frozen:
+        return "frozen"
+    if view is None:
+        return "quiet"
+    return "changed" if time.monotonic() - view.alarmed < RECENT else "calm"
+
+
+def _pictures(job: Job, engine: Engine, most: int) -> list[bytes]:
+    """The last images of a job as small JPEG files."""
+    if job.pixels:
+        pixels = [np.asarray(each) for each in job.pixels[-most:]]
+    else:
+        mean, std = (
+            np.array(each, np.float32).reshape(3, 1, 1) for each in (engine.preprocess.mean, engine.preprocess.std)
+        )
+        scaled = (job.images[-most:] * std + mean).clip(0, 1) * 255
+        pixels = list(scaled.round().astype(np.uint8).transpose(0, 2, 3, 1))
+    found = []
+    for each in pixels:
+        image, buffer = Image.fromarray(each), io.BytesIO()
+        image.thumbnail((224, 224))
+        image.save(buffer, "JPEG", quality=80)
+        found.append(buffer.getvalue())
+    return found

@@ -13,6 +13,7 @@ from neotta.cli.values import model_options, pairs
 from neotta.errors import OptionError
 
 MODEL, STATE, LIMITS, SAFETY = "The model", "State", "Limits", "Who may use it"
+WATCH = "Watching"
 
 
 def serve(
@@ -84,6 +85,34 @@ def serve(
         Path | None,
         typer.Option(help="File with a key that may only look; or set NEOTTA_READ_KEY.", rich_help_panel=SAFETY),
     ] = None,
+    rollback: Annotated[
+        str,
+        typer.Option(
+            help="Where the evidence says that adapting hurts: off, warn, or act (go back and freeze).",
+            rich_help_panel=WATCH,
+        ),
+    ] = "warn",
+    clean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Clean images in folders named after the classes: better estimates of accuracy.",
+            rich_help_panel=WATCH,
+        ),
+    ] = None,
+    images: Annotated[
+        int,
+        typer.Option(help="Recent images kept in memory for the dashboard, per camera.", min=0, rich_help_panel=WATCH),
+    ] = 0,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Where alarms are sent; signed with NEOTTA_WEBHOOK_KEY.", rich_help_panel=WATCH
+        ),
+    ] = None,
+    metric_cameras: Annotated[
+        int, typer.Option(help="Cameras with metrics of their own.", min=0, rich_help_panel=WATCH)
+    ] = 100,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     check: Annotated[
         bool, typer.Option("--check", help="Open everything, answer one blank image, print what is served, and exit.")
@@ -105,11 +134,22 @@ def serve(
         limits=Limits(max_rows, max_wait / 1000, max_queue, round(max_body * 2**20), max_pixels, max_cameras, timeout),
         key=_key("NEOTTA_KEY", key_file),
         read_key=_key("NEOTTA_READ_KEY", read_key_file),
+        images=images,
+        rollback=rollback,
+        webhook=webhook,
+        webhook_key=os.environ.get("NEOTTA_WEBHOOK_KEY") or None,
+        metric_cameras=metric_cameras,
     )
     loading: dict[str, Any] = model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
     if device is not None:
         loading["device"] = device
-    opening = {"rule": rule, "options": pairs("option", option) or {}, "state": state, "labels": _lines(labels)}
+    opening = {
+        "clean": clean,
+        "rule": rule,
+        "options": pairs("option", option) or {},
+        "state": state,
+        "labels": _lines(labels),
+    }
     _run(model, opening, loading, settings, store, host, port, log_level, check)
 
 

@@ -23,7 +23,7 @@ def from_files(files: Sequence[bytes], preprocess: Preprocess, limits: Limits, c
         Refusal: There are none, or too many.
     """
     check_rows(len(files), limits)
-    fit = _resizing(preprocess)
+    fit = resizing(preprocess)
     pixels = [fit.pixels(decode(content, max_pixels=limits.pixels)) for content in files]
     return Job(_normalised(pixels, preprocess), camera, adapt, pixels)
 
@@ -46,7 +46,7 @@ def from_tensor(values: Array, preprocess: Preprocess, limits: Limits, camera: s
             raise Refusal(400, f"UINT8 images must have the shape [N, height, width, 3], not {list(values.shape)}")
         if values.shape[1] * values.shape[2] > limits.pixels:
             raise Refusal(413, f"an image has more than {limits.pixels:,} pixels")
-        pixels = [_resizing(preprocess).pixels(each) for each in values]
+        pixels = [resizing(preprocess).pixels(each) for each in values]
         return Job(_normalised(pixels, preprocess), camera, adapt, pixels)
     if values.dtype.kind != "f" or values.shape[1:] != (3, height, width):
         raise Refusal(
@@ -72,7 +72,7 @@ def check_rows(rows: int, limits: Limits) -> None:
         raise Refusal(413, f"the request holds {rows} images: at most {limits.rows} are taken at once")
 
 
-def _resizing(preprocess: Preprocess) -> Preprocess:
+def resizing(preprocess: Preprocess) -> Preprocess:
     """The preprocessing, for images of any size: cameras do not deliver the size that a model was trained on."""
     return preprocess if preprocess.resize is not None else dataclasses.replace(preprocess, resize=preprocess.size)
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from neotta.deploy.serve.clean import clean_threshold
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.service import Service
@@ -93,14 +94,18 @@ def _is_state(path: str) -> bool:
     return True
 
 
-def open_service(model: str, settings: Settings, *, store: str | None = None, **options: Any) -> Service:
+def open_service(
+    model: str, settings: Settings, *, store: str | None = None, clean: str | None = None, **options: Any
+) -> Service:
     """Open a model, its cameras' states and records.
 
     Args:
         model: See `open_engine`.
         settings: How it is served.
         store: Folder of states and records; None to keep them in memory.
+        clean: Clean, labelled images for the estimate of accuracy, as `neotta.data.open_data` takes them.
         **options: See `open_engine`.
     """
     engine = open_engine(model, folder=store, capacity=max(4096, settings.limits.rows), **options)
-    return Service(engine, settings, Records(store))
+    threshold = None if clean is None else clean_threshold(engine, clean)
+    return Service(engine, settings, Records(store), threshold=threshold)

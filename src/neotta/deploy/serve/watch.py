@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from neotta.deploy.serve.alarms import BlockDetector, Sketch
+from neotta.deploy.serve.alarms import Sketch, VideoDetector
 from neotta.deploy.serve.classifier import Batch, Job
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.estimate import Dropout, best, estimates
@@ -36,15 +36,16 @@ class View:
     Attributes:
         figures: Its last samples.
         detector: Its alarms.
-        learnt: Samples learnt from since the server started.
+        seen: Samples since the server started.
+        learnt: How many of them it learnt from.
         version: Grows with every change, over all cameras.
         images: The last images as JPEG files, newest last.
     """
 
     def __init__(self, classes: int, images: int) -> None:
-        self.figures, self.detector = Figures(classes), BlockDetector()
+        self.figures, self.detector = Figures(classes), VideoDetector()
         self.images: deque[bytes] = deque(maxlen=max(images, 1))
-        self.learnt = self.alarms = self.version = 0
+        self.seen = self.learnt = self.alarms = self.version = 0
         self.last = self.alarmed = -np.inf
         self.kept = -np.inf  # when a snapshot was taken
         self.hurts = ""
@@ -99,6 +100,7 @@ class Watch:
             view = self._view(job.camera)
             with self._lock:
                 view.figures.add(rows.part(part))
+                view.seen += len(part)
                 view.learnt += len(part) * answer.learnt
                 self.version += 1
                 view.version, view.last = self.version, time.monotonic()
@@ -122,14 +124,16 @@ class Watch:
     def tick(self) -> None:
         """Add points to the histories of cameras that were active, take snapshots, and judge whether adapting hurts."""
         with self._lock:
-            active = {camera: view for camera, view in self._views.items() if view.figures.seen != view.ticked}
+            active = {camera: view for camera, view in self._views.items() if view.seen != view.ticked}
         for camera, view in active.items():
-            view.ticked = view.figures.seen
+            view.ticked = view.seen
             self._judge(camera, view)
         self._records.add_points({camera: self._point(camera) for camera in active})
         for camera, view in active.items():
             if time.monotonic() - view.kept >= self._settings.snapshots:
                 self.snapshot(camera)
+            if not view.hurts:
+                view.fine = time.time()
 
     def _point(self, camera: str) -> dict[str, Any]:
         figures = self.summary(camera)
@@ -149,7 +153,7 @@ class Watch:
             return
         verdict = judge(view.figures.recent())
         if not verdict.hurts:
-            view.hurts, view.fine = "", time.time()
+            view.hurts = ""
             return
         if not view.hurts:
             view.hurts = verdict.reason
@@ -176,7 +180,7 @@ class Watch:
             view.alarms += 1
             self.version += 1
             view.version, view.alarmed = self.version, time.monotonic()
-        about = {"kind": kind, "reason": reason, "samples": view.figures.seen}
+        about = {"kind": kind, "reason": reason, "samples": view.seen}
         log("warning", camera=camera, **about)
         try:
             self._records.add_alarm(camera, about)
@@ -192,7 +196,7 @@ class Watch:
         with self._lock:
             view.figures, view.hurts = Figures(self._engine.classes), ""
             self.version += 1
-            view.version, view.ticked = self.version, 0
+            view.version = self.version
 
     def touch(self, camera: str) -> None:
         """Let the dashboard show a camera anew."""
@@ -223,7 +227,7 @@ class Watch:
         with self._lock:
             view = self._views.get(camera)
             return {
-                "seen": 0 if view is None else view.figures.seen,
+                "seen": 0 if view is None else view.seen,
                 "learnt": 0 if view is None else view.learnt,
                 "alarms": 0 if view is None else view.alarms,
             }

@@ -1,0 +1,222 @@
+"""Is it helping? Figures, estimates, alarms and going back, without labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.serving import pictures, small_engine
+
+from neotta.deploy.serve.alarms import SHORTEST, WARMUP, VideoDetector, correlation
+from neotta.deploy.serve.classifier import Batch, Classifier, Job
+from neotta.deploy.serve.clean import clean_threshold
+from neotta.deploy.serve.estimate import ERROR, Dropout, best, estimates, learn_threshold
+from neotta.deploy.serve.figures import WINDOW, Figures, Rows
+from neotta.deploy.serve.harm import judge
+from neotta.deploy.serve.records import Records
+from neotta.deploy.serve.settings import Settings
+from neotta.deploy.serve.torch_engine import TorchEngine
+from neotta.deploy.serve.watch import Watch
+from neotta.errors import DataError
+from neotta.models.load import load_model
+
+
+def rows(plain, adapted, own=1.0, agrees=1.0, classes=4):
+    """Records of samples with these predictions."""
+    figures = Figures(classes)
+    logits = [8.0 * np.eye(classes)[each] for each in (plain, adapted)]
+    figures.add(Rows.of(*logits, np.full(len(plain), own), np.full(len(plain), agrees)))
+    return figures
+
+
+def test_figures_are_about_the_last_samples():
+    figures = rows([0] * WINDOW, [1] * WINDOW)
+    assert figures.summary()["disagreement"] == 1.0
+    figures.add(Rows.of(np.eye(4)[[0, 1, 2, 3] * 64], np.eye(4)[[0, 1, 2, 3] * 64]))
+    summary = figures.summary()
+    assert summary["disagreement"] == summary["shift"] == 0.0
+    assert summary["top_share"] == 0.25
+    assert summary["effective_classes"] == pytest.approx(4.0)
+    assert summary["confidence"] == summary["confidence_plain"] == pytest.approx(np.e / (np.e + 3))
+    assert figures.seen == 2 * WINDOW
+    assert set(Figures(4).summary().values()) == {None}
+
+
+def test_dropout_agrees_with_a_sure_head_and_not_with_a_torn_one():
+    engine = TorchEngine(load_model("digits"))
+    dropout = Dropout(engine)
+    from neotta.data.handwritten import digits
+
+    dataset = digits("test")
+    images = np.stack([engine.preprocess.array(dataset.read(index)) for index in range(0, 600, 20)])
+    noise = np.random.default_rng(0).normal(size=images.shape).astype(np.float32)
+    clean, noisy = engine.forward(images), engine.forward(noise)
+    own, agrees = dropout(clean, clean.logits)
+    assert (own == agrees).all()  # nothing is adapted
+    assert own.mean() > dropout(noisy, noisy.logits)[0].mean()
+    again, _ = Dropout(engine)(clean, clean.logits)
+    assert (own == again).all()
+
+
+def test_estimates_need_samples_and_have_intervals():
+    assert estimates(rows([0] * 8, [0] * 8).recent(), 4) == {}
+    labels = [0, 1, 2, 3] * 32
+    found = estimates(rows(labels, labels, agrees=0.75).recent(), 4, threshold=0.5)
+    assert found["agreement"].accuracy == pytest.approx(0.75)
+    assert found["threshold"].accuracy == 1.0
+    for each in found.values():
+        assert 0 <= each.low <= each.accuracy <= each.high <= 1
+        assert each.high - each.low >= min(ERROR.values())
+    assert best(found).by == min(found, key=ERROR.get)
+    assert best({}) is None
+
+
+def test_the_threshold_is_passed_by_as_many_as_are_right():
+    sure = np.linspace(0.01, 1.0, 100)
+    assert (sure > learn_threshold(sure, np.arange(100) >= 30)).mean() == pytest.approx(0.7, abs=0.02)
+
+
+def test_a_threshold_from_clean_images(tmp_path):
+    engine = TorchEngine(load_model("digits"))
+    assert 0 < clean_threshold(engine, "digits", most=100) < 1
+    from PIL import Image
+
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (32, 32)).save(tmp_path / "pictures" / "a.png")
+    with pytest.raises(DataError):
+        clean_threshold(engine, str(tmp_path / "pictures"))
+
+
+# ---- alarms
+
+
+def video(frames, memory, seed=0, shift=0.0, numbers=12):
+    """Frames that depend on those before: an autoregressive process."""
+    generator = np.random.default_rng(seed)
+    noise = generator.normal(size=(frames, numbers)) * np.sqrt(1 - memory**2)
+    found = np.empty_like(noise)
+    state = generator.normal(size=numbers)
+    for index, each in enumerate(noise):
+        state = memory * state + each
+        found[index] = state
+    return found + shift
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9, 0.98])
+def test_dependent_frames_raise_no_alarm_and_a_change_does(memory):
+    detector = VideoDetector()
+    assert not any(detector.observe(part) for part in np.array_split(video(30_000, memory), 100))
+    assert detector.ready
+    assert (detector.length > SHORTEST) == (memory > 0.5)
+    changed = video(200 * detector.length, memory, seed=1, shift=3.0)
+    assert any(detector.observe(part) for part in np.array_split(changed, 50))
+
+
+def test_a_test_for_independent_frames_would_raise_false_alarms():
+    from neotta.monitoring.change import ChangeDetector
+
+    detector = ChangeDetector(12, false_alarm_rate=1e-6, warmup=WARMUP, memory=16 * WARMUP)
+    assert detector.observe(video(30_000, 0.98)) is not None
+
+
+def test_correlation_of_blocks():
+    assert correlation(np.zeros((10, 3))) == 0.0
+    assert correlation(np.linspace(0, 1, 100)[:, None]) > 0.9
+    assert abs(correlation(np.random.default_rng(0).normal(size=(2000, 3)))) < 0.1
+
+
+def test_frames_with_nan_are_left_out():
+    detector = VideoDetector()
+    assert not detector.observe(np.full((1000, 12), np.nan))
+    assert not detector.ready
+
+
+# ---- does it hurt?
+
+
+def test_less_stable_answers_are_harm_and_equally_stable_ones_are_not():
+    labels = [0, 1, 2, 3] * 32
+    assert not judge(rows(labels, labels, 0.9, 0.9).recent()).hurts
+    assert not judge(rows(labels, labels, 0.6, 0.9).recent()).hurts
+    assert "less stable" in judge(rows(labels, labels, 0.9, 0.6).recent()).reason
+    assert not judge(rows(labels[:8], labels[:8], 0.9, 0.1).recent()).hurts  # too few
+
+
+def test_collapse_is_harm():
+    labels = [0, 1, 2, 3] * 32
+    assert "collapsed" in judge(rows(labels, [0] * 128).recent()).reason
+    assert not judge(rows([0] * 128, [0] * 128).recent()).hurts
+
+
+class Told(list):
+    __call__ = list.append
+
+
+def harmful(rollback, folder=None):
+    """A camera of one class, whose answers NEO destroys: what is said of it, and everything around."""
+    engine = TorchEngine(load_model("digits"), "neo", folder=folder)
+    from neotta.data.handwritten import digits
+
+    dataset = digits("train")
+    zeros = [index for index in range(len(dataset)) if dataset.labels[index] == 0][:96]
+    images = np.stack([engine.preprocess.array(dataset.read(index)) for index in zeros])
+    records, told = Records(), Told()
+    watch = Watch(engine, records, Settings(rollback=rollback, snapshots=0.0), told)
+    classifier = Classifier(engine, frozen=records.frozen, watch=watch)
+    classifier.run([Job(images[:4], "gate")])
+    watch.tick()  # fine so far: too few samples to say more
+    for part in np.split(images, 12):
+        classifier.run([Job(part, "gate")])
+    watch.tick()
+    return watch, records, told, engine
+
+
+def test_harm_is_told():
+    watch, records, told, engine = harmful("warn")
+    assert [alarm["kind"] for alarm in told] == ["hurts"]
+    assert watch.summary("gate")["status"] == "hurts"
+    assert not records.frozen("gate")
+    assert engine.counts() == {"gate": 100}
+    watch.tick()
+    assert len(told) == 1  # once
+
+
+def test_harm_is_undone_if_asked_for():
+    watch, records, told, engine = harmful("act")
+    assert [alarm["kind"] for alarm in told] == ["hurts", "rollback"]
+    assert records.frozen("gate")
+    assert engine.counts() == {"gate": 4}  # as in the snapshot from before
+    assert watch.summary("gate")["status"] == "frozen"
+    assert [alarm["kind"] for alarm in records.alarms("gate")] == ["hurts", "rollback"]
+
+
+def test_nothing_is_judged_if_switched_off():
+    assert harmful("off")[2] == []
+
+
+def test_the_history_holds_what_was_seen():
+    engine, records = small_engine(), Records()
+    watch = Watch(engine, records, Settings(images=2))
+    classifier = Classifier(engine, watch=watch)
+    classifier.run([Job(pictures(8), "a"), Job(pictures(4), "b", adapt=False)])
+    watch.tick()
+    watch.tick()  # nothing new: no point
+    (point,) = records.history("a")
+    assert (point["seen"], point["learnt"]) == (8, 8)
+    assert records.history("b")[0]["learnt"] == 0
+    assert len(records.snapshots("a")) == 1
+    assert records.snapshots("b") == []
+    assert [image[:2] for image in watch.images("a")] == [b"\xff\xd8"] * 2
+    assert set(watch.changed(0)) == {"a", "b"}
+    assert watch.changed(watch.version) == []
+
+
+def test_a_row_that_cannot_be_used_is_left_out():
+    engine, records = small_engine(), Records()
+    watch = Watch(engine, records, Settings())
+    forward = engine.forward(pictures(3).copy())
+    forward.logits[1] = np.nan
+    from neotta.deploy.serve.classifier import Answer
+
+    watch(Batch([Job(pictures(3), "a")], [Answer(forward.logits, forward.logits, True)], forward))
+    assert watch.summary("a")["seen"] == 2
+    assert np.isfinite(watch.summary("a")["confidence"])

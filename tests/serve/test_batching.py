@@ -32,6 +32,7 @@ class GatedEngine(TorchEngine):
         self.gate.set()
         super().__init__(network())
         self.sizes.clear()
+        self.entered.clear()
 
     def forward(self, images):
         self.entered.set()

@@ -22,6 +22,7 @@ from neotta.adapters.rdumb import RDumb, around
 from neotta.adapters.stack import Stack, stack
 from neotta.errors import InputError, OptionError
 from neotta.neo.model_inputs import Inputs
+from neotta.neo.surgery import one_at_a_time
 
 __all__ = ["METHODS", "AnyAdapter", "code_hash", "create", "data_options", "find", "methods", "names", "register"]
 
@@ -115,6 +116,7 @@ def data_options(method: str | Sequence[str], facts: DataFacts, given: Collectio
     return find(method).declaration.data_options(facts, given)
 
 
+@one_at_a_time
 def create(
     method: str | Sequence[str],
     model: nn.Module,

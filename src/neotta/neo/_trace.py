@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from neotta.errors import InputError
 from neotta.neo.model_inputs import Inputs, batch_size, call, each, tensors
@@ -56,11 +57,11 @@ def trace(model: nn.Module, layers: Iterable[nn.Module], inputs: Inputs) -> Trac
 
 def _trace(model: nn.Module, layers: list[nn.Module], inputs: Inputs, grad: bool) -> Trace:
     made: list[tuple[nn.Module, Tensor | None, Tensor, Tensor]] = []
-    thread = threading.get_ident()
+    watched, thread = set(layers), threading.get_ident()
 
     def cut(module: nn.Module, args: Any, output: Any) -> Any:
-        if threading.get_ident() != thread or not isinstance(output, Tensor):
-            return output  # another thread uses the model at the same time
+        if module not in watched or threading.get_ident() != thread or not isinstance(output, Tensor):
+            return output  # another layer, or another thread uses the model at the same time
         # Replace the output by a new leaf, so that the graph ends here. The copy may be changed in place.
         leaf = output.detach().requires_grad_(grad and output.is_floating_point())
         first = args[0].detach() if args and isinstance(args[0], Tensor) else None
@@ -70,7 +71,7 @@ def _trace(model: nn.Module, layers: list[nn.Module], inputs: Inputs, grad: bool
     def leaf_of(tensor: Tensor) -> Tensor:
         return tensor.detach().clone().requires_grad_(grad and tensor.is_floating_point())
 
-    with _hooked(layers, cut), _evaluating(model), torch.inference_mode(False), torch.set_grad_enabled(grad):
+    with _hooked(cut), _evaluating(model), torch.inference_mode(False), torch.set_grad_enabled(grad):
         start = each(inputs, leaf_of)
         output = call(model, each(start, torch.clone))
         reached = _leaves(_logits(output))
@@ -144,13 +145,13 @@ def _leaves(tensor: Tensor | None) -> set[int]:
 
 
 @contextlib.contextmanager
-def _hooked(layers: list[nn.Module], hook: Any) -> Iterator[None]:
-    handles = [layer.register_forward_hook(hook) for layer in layers]
+def _hooked(hook: Any) -> Iterator[None]:
+    """Call a hook after every module. The modules themselves hold none, so that other threads can copy the model."""
+    handle = register_module_forward_hook(hook)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        handle.remove()
 
 
 @contextlib.contextmanager

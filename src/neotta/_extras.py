@@ -23,6 +23,9 @@ EXTRAS = {
     "prometheus_client": "prometheus",
     **dict.fromkeys(["starlette", "uvicorn", "httptools", "python_multipart"], "serve"),
     "redis": "redis",
+    "tensorboardX": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
 }
 """The extra that installs each optional package."""
 

@@ -267,6 +267,15 @@ def test_mistakes_in_options_are_one_line(run, tmp_path, words, message):
     assert not (tmp_path / "results.jsonl").exists()
 
 
+def test_records_are_logged_where_it_is_asked_for(run, tmp_path):
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    done = run(*SMALL, "--log", "tensorboard:events")
+    assert done.returncode == 0, done.stderr
+    logged = {folder.name.rpartition("_")[2] for folder in (tmp_path / "events").iterdir()}
+    assert logged == {record["key"][:8] for record in Records(tmp_path / "results.jsonl").read()}
+    assert "no logger 'neptune'" in run(*SMALL, "--log", "neptune:x").stderr
+
+
 def test_predictions_of_every_seed_are_written(run, tmp_path):
     done = run(*SMALL, "--seeds", "2020,1234", "--predictions", "p.csv")
     assert done.returncode == 0, done.stderr

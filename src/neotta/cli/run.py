@@ -118,6 +118,14 @@ def run(
             rich_help_panel=HOW,
         ),
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="mlflow:URI|wandb:PROJECT|tensorboard:FOLDER",
+            help="Also write what each new record holds there; may be repeated. Default: nowhere.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     cache: shared.Cache = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
@@ -174,7 +182,7 @@ def run(
 
         check_suffix(predictions)
     opening = {"cache": None if no_cache else cache or user_cache(), "device": device, "workers": workers}
-    _carry_out(plan, output, predictions, opening, {"jobs": jobs, "force": force, "engine": engine})
+    _carry_out(plan, output, predictions, log or [], opening, {"jobs": jobs, "force": force, "engine": engine})
 
 
 def _plan(config: Path | None, given: dict[str, Any], of_model: dict[str, Any], allow_code: bool) -> Plan:
@@ -222,12 +230,13 @@ def _with_samples(plan: Plan, source: DataSource | None = None) -> Plan:
 
 
 def _carry_out(
-    plan: Plan, output: Path, predictions: Path | None, opening: dict[str, Any], how: dict[str, Any]
+    plan: Plan, output: Path, predictions: Path | None, log: list[str], opening: dict[str, Any], how: dict[str, Any]
 ) -> None:
     from neotta.cli.console import Console
     from neotta.cli.outcome import reported, say, show, summarise
     from neotta.cli.watch import watching
     from neotta.evaluate.left_out import left_out_lines, left_out_records, suited
+    from neotta.evaluate.loggers import logging_to
     from neotta.evaluate.records import Records
     from neotta.evaluate.sweep import sweep
     from neotta.evaluate.tuning import reported_plan, tune
@@ -235,7 +244,7 @@ def _carry_out(
 
     console = Console(highlight=False)
     try:
-        with watching(console, how["jobs"]) as watcher:
+        with logging_to(log) as logged, watching(console, how["jobs"]) as watcher:
             bench = Workbench.for_plan(plan, **opening)
             if (reported_only := reported_plan(plan, bench.data.source.domains)) is not plan:
                 plan = reported_only
@@ -248,7 +257,7 @@ def _carry_out(
                 plan = tune(bench, plan, output, progress=watcher, **how)
             bench.calibrate(plan, watcher.calibrating)
             report = reported(bench, plan, always=predictions is not None)
-            summary = sweep(bench, plan, output, keep=report, progress=watcher, **how)
+            summary = sweep(bench, plan, output, keep=report, progress=watcher, on_record=logged, **how)
         for record in missing:
             Records(output).append(record)
         show(console, bench, output, summary, report.values(), predictions, left_out_lines(missing))

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,6 +79,7 @@ def sweep(
     engine: Literal["local", "ray"] = "local",
     keep: Collection[str] = (),
     progress: Watcher | None = None,
+    on_record: Callable[[Record], None] | None = None,
 ) -> Summary:
     """Carry out the runs of a plan that are not recorded yet.
 
@@ -94,6 +95,7 @@ def sweep(
         engine: `"local"` for this machine, `"ray"` for a Ray cluster.
         keep: Keys of runs whose predictions are returned, too.
         progress: Receives progress events.
+        on_record: Called with each record once it is in the file, as `neotta.evaluate.loggers` needs it.
 
     Raises:
         OptionError: A method, option or engine is wrong; nothing was done then.
@@ -115,6 +117,8 @@ def sweep(
             records.append(record, sync=due)
             synced = time.monotonic() if due else synced
             watcher.recorded(record)
+            if on_record is not None:
+                on_record(record)
             summary.done += 1
             summary.failed += [record] if record["status"] == "failed" else []
             if result is not None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from neotta.neo.stream_ids import streams
     from neotta.neo.surgery import head, heads, reset
     from neotta.neo.sync import sync
+    from neotta.neo.zero_shot import zero_shot
 
 __all__ = [
     "Adapter",
@@ -70,6 +71,7 @@ __all__ = [
     "split",
     "streams",
     "sync",
+    "zero_shot",
 ]
 
 neotta._torchvision.install()  # acts only if torchvision is imported later and its operators do not load
@@ -107,5 +109,6 @@ __getattr__, __dir__ = lazy(
         "split": "neotta.neo.split",
         "streams": "neotta.neo.stream_ids",
         "sync": "neotta.neo.sync",
+        "zero_shot": "neotta.neo.zero_shot",
     },
 )

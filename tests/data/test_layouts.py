@@ -130,8 +130,8 @@ def test_cifar10_c(tmp_path):
             r"shape \(29,\) for 30",
         ),
         (
-            lambda r: np.save(r / "labels.npy", np.full(30, 10, np.uint8)),
-            "10 to 10; expected 0 to 9",
+            lambda r: np.save(r / "labels.npy", np.full(30, 100, np.uint8)),
+            "100 to 100; expected 0 to 99",
         ),
         (lambda r: np.save(r / "labels.npy", np.zeros(30)), "integers, not float64"),
         (lambda r: np.save(r / "fog.npy", np.zeros((7, 32, 32, 3), np.uint8)), "7 images, not a multiple of 5"),

@@ -75,9 +75,9 @@ def run(
     order: Annotated[
         str | None,
         typer.Option(
-            help="Of one domain: iid (the default), imbalanced, correlated, few-classes or real; through all domains "
-            "in one run: mixed, cameras, recurring, gradual (severity 1 to 5 and back) or changing (one corruption "
-            "fades into the next at constant difficulty).",
+            help="Of one domain: iid (the default), imbalanced, correlated, few-classes, stored or real; through all "
+            "domains in one run: mixed, cameras, recurring, gradual (severity 1 to 5 and back) or changing (one "
+            "corruption fades into the next at constant difficulty).",
             rich_help_panel=WHAT,
         ),
     ] = None,

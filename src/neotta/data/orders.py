@@ -48,6 +48,7 @@ __all__ = [
     "recurring",
     "replay",
     "split",
+    "stored",
 ]
 
 
@@ -61,6 +62,13 @@ class Holdout(NamedTuple):
 def iid(data: Data, *, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Order:
     """Order the samples of one domain at random."""
     return _one_domain("iid", data, EVEN, samples, seed, batch_size)
+
+
+def stored(data: Data, *, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Order:
+    """Take the samples of one domain in the order in which the dataset has them, as a stream that was recorded."""
+    domain = only(data)
+    part = np.arange(drawing.take(domain.size, samples), dtype=np.int64)
+    return assemble("stored", [domain], [part], seed, batch_size, {"samples": samples})
 
 
 def imbalanced(data: Data, *, ratio: float, samples: int = -1, seed: int = SEED, batch_size: int = 64) -> Order:

@@ -24,7 +24,15 @@ CLEAN_NAMES = ("clean", "none", "original")
 """What domains without a shift are called."""
 CLEAN_LAYOUTS = ("digits", "cifar-10", "tiny-imagenet", "imagenet")
 """Layouts of data such as models are trained on."""
-SHIFTED_LAYOUTS = ("imagenet-r", "imagenet-sketch", "imagenet-v2")
+SHIFTED_LAYOUTS = (
+    "imagenet-r",
+    "imagenet-a",
+    "imagenet-sketch",
+    "imagenet-v2",
+    "imagenet-3dcc",
+    "imagenet-c-bar",
+    "ccc",
+)
 """Layouts of data that differs from what models are trained on as it is."""
 TRIED = 100
 """Number of images that are tried to find out their size."""

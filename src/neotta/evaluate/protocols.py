@@ -153,8 +153,8 @@ def _through_domains(run: Run, data: dict[str, ImageDataset]) -> Order:
 
 def _online(run: Run, data: dict[str, ImageDataset], strewn: dict[str, Any]) -> Order:
     common: dict[str, Any] = {"samples": run.samples, "seed": run.seed, "batch_size": run.batch_size}
-    if run.order == "iid":
-        return orders.iid(data, **common)
+    if run.order in ("iid", "stored"):
+        return (orders.iid if run.order == "iid" else orders.stored)(data, **common)
     if run.order == "real":
         return orders.real(data, **run.order_options, **strewn, **common)
     make = orders.imbalanced if run.order == "imbalanced" else orders.correlated

@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from neotta._registry import Registry
-from neotta.data.layouts import arrays, cifar, corrupted, folders, imagenet, parquet
+from neotta.data.layouts import (
+    arrays,
+    ccc,
+    cifar,
+    cifar100,
+    corrupted,
+    domain_folders,
+    folders,
+    imagenet,
+    parquet,
+    wilds,
+)
 from neotta.data.source import DataSource
 from neotta.errors import OptionError
 
@@ -55,17 +66,31 @@ def recognise(path: Path) -> str | None:
 for _name, _opener, _recognises in (
     ("npz", arrays.open_npz, arrays.looks_like_npz),
     ("cifar10-c", cifar.open_cifar10_c, cifar.looks_like_cifar10_c),
+    ("cifar100-c", cifar.open_cifar100_c, cifar.looks_like_cifar100_c),
     ("cifar-10", cifar.open_cifar10, cifar.looks_like_cifar10),
+    ("cifar-100", cifar100.open_cifar100, cifar100.looks_like_cifar100),
+    ("ccc", ccc.open_ccc, ccc.looks_like_ccc),
+    ("camelyon17", wilds.open_camelyon17, wilds.looks_like_camelyon17),
+    ("iwildcam", wilds.open_iwildcam, wilds.looks_like_iwildcam),
     ("tiny-imagenet", imagenet.open_tiny_imagenet, imagenet.looks_like_tiny_imagenet),
+    ("imagenet-3dcc", corrupted.open_imagenet_3dcc, corrupted.looks_like_imagenet_3dcc),
+    ("imagenet-c-bar", corrupted.open_imagenet_c_bar, corrupted.looks_like_imagenet_c_bar),
     ("imagenet-c", corrupted.open_imagenet_c, corrupted.looks_like_imagenet_c),
     ("tiny-imagenet-c", corrupted.open_tiny_imagenet_c, corrupted.looks_like_tiny_imagenet_c),
     ("corrupted", corrupted.open_corrupted, corrupted.looks_like_corrupted),
     ("imagenet-r", imagenet.open_imagenet_r, imagenet.looks_like_imagenet_r),
+    ("imagenet-a", imagenet.open_imagenet_a, imagenet.looks_like_imagenet_a),
     ("imagenet-sketch", imagenet.open_imagenet_sketch, imagenet.looks_like_imagenet_sketch),
     ("imagenet", imagenet.open_imagenet, imagenet.looks_like_imagenet),
     ("imagenet-v2", imagenet.open_imagenet_v2, imagenet.looks_like_imagenet_v2),
+    ("visda-c", domain_folders.open_visda, domain_folders.looks_like_visda),
+    ("pacs", domain_folders.open_pacs, domain_folders.looks_like_pacs),
+    ("office-home", domain_folders.open_office_home, domain_folders.looks_like_office_home),
+    ("domainnet-126", domain_folders.open_domainnet126, domain_folders.looks_like_domainnet126),
+    ("domainnet", domain_folders.open_domainnet, domain_folders.looks_like_domainnet),
     ("parquet", parquet.open_parquet, parquet.looks_like_parquet),
     ("folder", folders.open_folder, folders.looks_like_folder),
     ("images", folders.open_images, folders.looks_like_images),
 ):
     register_layout(_name, recognises=_recognises)(_opener)
+register_layout("domain-folders")(domain_folders.open_domain_folders)  # not to be told from splits or classes

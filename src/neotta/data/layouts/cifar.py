@@ -1,4 +1,4 @@
-"""CIFAR-10 as binary batches, and CIFAR-10-C as NumPy files."""
+"""CIFAR-10 as binary batches, and CIFAR-10-C and CIFAR-100-C as NumPy files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from neotta.data.layouts.arrays import (
     open_npz,
     row_ids,
 )
+from neotta.data.layouts.cifar100 import CLASSES as CLASSES_100
 from neotta.data.layouts.corrupted import in_paper_order
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
@@ -79,32 +80,53 @@ def _batches(root: Path, split: str) -> ImageDataset:
 
 def looks_like_cifar10_c(root: Path) -> bool:
     """`labels.npy` and the images of at least one corruption."""
-    return (root / "labels.npy").is_file() and any(_corruptions(root))
+    return (root / "labels.npy").is_file() and any(_corruptions(root)) and not _has_hundred(root)
+
+
+def looks_like_cifar100_c(root: Path) -> bool:
+    """The same, with a label above 9."""
+    return (root / "labels.npy").is_file() and any(_corruptions(root)) and _has_hundred(root)
+
+
+def _has_hundred(root: Path) -> bool:
+    try:
+        return int(load_array(root / "labels.npy").max(initial=0)) >= len(CLASSES)
+    except (DataError, ValueError, TypeError):
+        return False
 
 
 def open_cifar10_c(root: Path) -> DataSource:
     """`<corruption>.npy`, each with the five severities one after the other, and `labels.npy`."""
+    return _open_corrupted(root, "cifar10-c", CLASSES)
+
+
+def open_cifar100_c(root: Path) -> DataSource:
+    """The same with the 100 fine labels of CIFAR-100."""
+    return _open_corrupted(root, "cifar100-c", CLASSES_100)
+
+
+def _open_corrupted(root: Path, layout: str, classes: tuple[str, ...]) -> DataSource:
     if not (root / "labels.npy").is_file():
         raise DataError(f"{str(root)!r} holds no labels.npy")
     corruptions = in_paper_order(_corruptions(root))
     if not corruptions:
         raise DataError(f"{str(root)!r} holds no <corruption>.npy beside labels.npy")
     domains = tuple(f"{name}/{severity}" for name in corruptions for severity in SEVERITIES)
-    return DataSource("cifar10-c", root, domains, partial(_rows, root), CLASSES)
+    return DataSource(layout, root, domains, partial(_rows, root, layout, classes), classes)
 
 
 def _corruptions(root: Path) -> list[str]:
     return [path.stem for path in root.glob("*.npy") if path.stem != "labels" and path.name[0] != "."]
 
 
-def _rows(root: Path, domain: str) -> ImageDataset:
+def _rows(root: Path, layout: str, classes: tuple[str, ...], domain: str) -> ImageDataset:
     name, severity = domain.split("/")
     path = root / f"{name}.npy"
     count = len(load_images(path))
     if count % len(SEVERITIES):
         raise DataError(f"{str(path)!r} holds {count:,} images, not a multiple of {len(SEVERITIES)} severities")
-    labels = check_labels(load_array(root / "labels.npy"), count, root / "labels.npy", len(CLASSES))
+    labels = check_labels(load_array(root / "labels.npy"), count, root / "labels.npy", len(classes))
     size = count // len(SEVERITIES)
     start = (int(severity) - 1) * size
     rows = slice(start, start + size)
-    return RowsDataset(path, rows, labels[rows], domain=full_name("cifar10-c", domain), classes=CLASSES)
+    return RowsDataset(path, rows, labels[rows], domain=full_name(layout, domain), classes=classes)

@@ -23,6 +23,17 @@ PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 """The archives of ImageNet-C, which some people unpack into folders of their own."""
 
+CORRUPTIONS_3D = frozenset(
+    {"near_focus", "far_focus", "bit_error", "color_quant", "flash", "fog_3d", "h265_abr", "h265_crf", "iso_noise"}
+    | {"low_light", "xy_motion_blur", "z_motion_blur"}
+)
+"""The corruptions of ImageNet-3DCC."""
+CORRUPTIONS_BAR = frozenset(
+    {"blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves"}
+    | {"inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles"}
+)
+"""The corruptions of ImageNet-C-bar, as they are spelt there."""
+
 _SEVERITIES = frozenset(map(str, SEVERITIES))
 
 
@@ -53,6 +64,16 @@ def _severities(folder: Path) -> list[str]:
 def looks_like_imagenet_c(root: Path) -> bool:
     """ImageNet's classes, and images of another size than Tiny-ImageNet's."""
     return _is_imagenets(root) and not _is_tiny(root)
+
+
+def looks_like_imagenet_3dcc(root: Path) -> bool:
+    """ImageNet's classes under corruptions of ImageNet-3DCC only."""
+    return set(corruption_folders(root)) <= CORRUPTIONS_3D and _is_imagenets(root)
+
+
+def looks_like_imagenet_c_bar(root: Path) -> bool:
+    """ImageNet's classes under corruptions of ImageNet-C-bar only."""
+    return set(corruption_folders(root)) <= CORRUPTIONS_BAR and _is_imagenets(root)
 
 
 def looks_like_tiny_imagenet_c(root: Path) -> bool:
@@ -93,6 +114,16 @@ def _all_classes(corruptions: dict[str, Path]) -> tuple[str, ...]:
 def open_imagenet_c(root: Path) -> DataSource:
     """`<corruption>/<severity>/<wnid>/*.JPEG`; labels are ImageNet's 1000 class numbers."""
     return _open(root, "imagenet-c", imagenet_wnids())
+
+
+def open_imagenet_3dcc(root: Path) -> DataSource:
+    """The same with the corruptions of ImageNet-3DCC, such as `near_focus`."""
+    return _open(root, "imagenet-3dcc", imagenet_wnids())
+
+
+def open_imagenet_c_bar(root: Path) -> DataSource:
+    """The same with the corruptions of ImageNet-C-bar, such as `plasma_noise`."""
+    return _open(root, "imagenet-c-bar", imagenet_wnids())
 
 
 def open_tiny_imagenet_c(root: Path) -> DataSource:

@@ -1,4 +1,4 @@
-"""ImageNet's validation set and its relatives: V2, ImageNet-R, ImageNet-Sketch and Tiny-ImageNet."""
+"""ImageNet's validation set and its relatives: V2, ImageNet-R, ImageNet-A, ImageNet-Sketch and Tiny-ImageNet."""
 
 from __future__ import annotations
 
@@ -87,9 +87,25 @@ def open_imagenet_r(root: Path) -> DataSource:
 
     `class_indices` names the model's output of each, from the folders that are there.
     """
+    return _some_classes("imagenet-r", root)
+
+
+def _some_classes(layout: str, root: Path) -> DataSource:
     outputs = tuple(sorted(class_folders(root, imagenet_wnids()).values()))
     classes = tuple(imagenet_wnids()[index] for index in outputs)
-    return folder_source("imagenet-r", root, {"imagenet-r": root}, classes, class_indices=outputs)
+    return folder_source(layout, root, {layout: root}, classes, class_indices=outputs)
+
+
+def looks_like_imagenet_a(root: Path) -> bool:
+    """At most 200 of the classes, and file names that begin with a probability, such as `0.000116_digital clock`."""
+    if not _has_wnids(root) or len([*filter(is_wnid, subfolders(root))]) > 200:
+        return False
+    return all(re.match(r"\d\.\d+_", name) for name in _first_names(root))
+
+
+def open_imagenet_a(root: Path) -> DataSource:
+    """`<wnid>/*.jpg` for 200 classes: labels 0..199 in the order of the WordNet ids, as for ImageNet-R."""
+    return _some_classes("imagenet-a", root)
 
 
 def looks_like_imagenet_sketch(root: Path) -> bool:

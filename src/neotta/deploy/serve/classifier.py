@@ -130,5 +130,4 @@ class Classifier:
             StorageError: It cannot be written; nothing is forgotten.
         """
         if self.dirty:
-            self.engine.flush(self.dirty)
-            self.dirty.clear()
+            self.dirty = dict.fromkeys(self.engine.flush(self.dirty))

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neotta.deploy.serve.redis_share import RedisShare
+from neotta.deploy.serve.shared_moments import Shared, check_rule, shared_part, with_shared
 from neotta.errors import StateError, StateMismatchError
 from neotta.models.preprocess import Preprocess
 from neotta.neo.memory import OneStreamMemory
@@ -52,10 +54,12 @@ class Engine(ABC):
         classes: Number of classes C.
         labels: Names of the classes.
         preprocess: Makes the model's input from images.
+        shares: What replicas share, by head; empty if there is only this one.
         memories: Where the states of the cameras live, by head; empty for the rule "none".
     """
 
     start: Snapshot | None = None
+    shares: dict[str, RedisShare] = {}  # noqa: RUF012  # replaced by `share`, never changed
     rule: str
     options: dict[str, Any]
     classes: int
@@ -98,8 +102,26 @@ class Engine(ABC):
         self.start = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
         self._centroids(self.start)
 
+    def share(self, url: str, replica: str | None = None) -> None:
+        """Share the states of cameras with other replicas through Redis.
+
+        Raises:
+            OptionError: The rule's states do not add up.
+            StorageError: Redis cannot be reached.
+        """
+        for memory in self.memories.values():
+            check_rule(memory.rule)
+        self.shares = {head: RedisShare(url, f"{self.owner()} {head}", replica) for head in self.memories}
+
+    def owner(self) -> str:
+        """What tells the states of this model and rule from those of others."""
+        return f"{self.about().get('heads')} {self.rule} {self.about()['options']}"
+
     def welcome(self, cameras: Iterable[str]) -> None:
-        """Give cameras that have no state yet the one to start from."""
+        """Give cameras that have no state yet the one that other replicas know, or the one to start from."""
+        for head, share in self.shares.items():
+            for camera, moments in share.fetch(list(cameras)).items():
+                self._adopt(head, camera, moments, fresh=True)
         if self.start is None:
             return
         for camera in cameras:
@@ -114,13 +136,16 @@ class Engine(ABC):
     @property
     def stored(self) -> bool:
         """Whether states outlive the process."""
-        return any(memory.cache.store is not None for memory in self.memories.values())
+        return bool(self.shares) or any(memory.cache.store is not None for memory in self.memories.values())
 
     def counts(self) -> dict[str, int]:
-        """Number of samples learnt from, by camera."""
+        """Number of samples learnt from, by camera; 0 for those of other replicas that were not met here."""
+        found: dict[str, int] = {}
+        for share in self.shares.values():
+            found = dict.fromkeys(share.cameras(), 0)
         for memory in self.memories.values():
-            return {str(camera): count for camera, count in memory.counts().items()}
-        return {}
+            return {**found, **{str(camera): count for camera, count in memory.counts().items()}}
+        return found
 
     def counts_of(self, camera: str) -> int:
         """Number of samples learnt from, of one camera."""
@@ -129,15 +154,54 @@ class Engine(ABC):
             return 0 if state is None else int(state["count"][0])
         return 0
 
-    def flush(self, cameras: Iterable[str]) -> None:
-        """Write the states of cameras; they are on disk when this returns."""
+    def _adopt(self, head: str, camera: str, moments: Shared, *, fresh: bool) -> None:
+        """Take over the moments that all replicas share; with `fresh`, nothing of this replica's own stays."""
+        memory = self.memories[head]
+        state = None if fresh else memory.cache.read(camera)
+        own = memory.blank().state() if state is None else {name: values[0] for name, values in state.items()}
+        merged = with_shared(memory.rule, {name: values.cpu().numpy() for name, values in own.items()}, moments)
+        blank = memory.blank()
+        blank.load_state({name: torch.from_numpy(np.array(values)) for name, values in merged.items()})
+        memory.put(blank, camera)
+
+    def _deliver(self, cameras: Sequence[str]) -> list[str]:
+        """Add what cameras learnt to what replicas share; those that could not be delivered."""
+        left: list[str] = []
+        for head, share in self.shares.items():
+            memory, states = self.memories[head], {}
+            for camera in cameras:
+                state = memory.cache.read(camera)
+                if state is not None:
+                    own = {name: values[0].cpu().numpy() for name, values in state.items()}
+                    states[camera] = shared_part(memory.rule, own)
+            done = share.add(states)
+            for camera, (moments, fresh) in done.items():
+                self._adopt(head, camera, moments, fresh=fresh)
+            left += [camera for camera in states if camera not in done]
+        return left
+
+    def flush(self, cameras: Iterable[str]) -> list[str]:
+        """Write the states of cameras; they are on disk, or with Redis, when this returns.
+
+        Returns:
+            Cameras that could not be delivered to Redis for now; they have to be given again.
+        """
         chosen = list(cameras)
+        if self.shares:
+            return self._deliver(chosen)
         for memory in self.memories.values():
             if memory.cache.store is not None:
                 memory.flush(chosen)
+        return []
 
     def reset(self, camera: str) -> None:
-        """Forget what was learnt of a camera."""
+        """Forget what was learnt of a camera, in all replicas.
+
+        Raises:
+            StorageError: Redis cannot be reached.
+        """
+        for share in self.shares.values():
+            share.replace(camera, None)
         for memory in self.memories.values():
             memory.reset(camera)
 
@@ -157,7 +221,11 @@ class Engine(ABC):
         Raises:
             StateError: It does not fit, or holds values that no stream can have.
         """
-        for memory, centroid in self._centroids(snapshot):
+        centroids = self._centroids(snapshot)
+        for (memory, centroid), share in zip(centroids, self.shares.values(), strict=False):
+            own = {name: values.cpu().numpy() for name, values in centroid.state().items()}
+            share.replace(camera, shared_part(memory.rule, own))
+        for memory, centroid in centroids:
             memory.put(centroid, camera)
 
     def _centroids(self, snapshot: Snapshot) -> list[tuple[StreamMemory, OneStreamMemory]]:
@@ -174,6 +242,8 @@ class Engine(ABC):
 
     def close(self) -> None:
         """Let another process open the states; the engine cannot be used any more."""
+        for share in self.shares.values():
+            share.close()
         for memory in self.memories.values():
             if isinstance(memory.cache.store, SqliteStore):
                 memory.cache.store.close()

@@ -102,10 +102,15 @@ def open_service(
     Args:
         model: See `open_engine`.
         settings: How it is served.
-        store: Folder of states and records; None to keep them in memory.
+        store: Folder of states and records; an address of Redis, for states that replicas share (records are then in
+            memory); None to keep everything in memory.
         clean: Clean, labelled images for the estimate of accuracy, as `neotta.data.open_data` takes them.
         **options: See `open_engine`.
     """
-    engine = open_engine(model, folder=store, capacity=max(4096, settings.limits.rows), **options)
+    shared = store if store is not None and store.startswith(("redis://", "rediss://", "unix://")) else None
+    folder = None if shared is not None else store
+    engine = open_engine(model, folder=folder, capacity=max(4096, settings.limits.rows), **options)
+    if shared is not None:
+        engine.share(shared)
     threshold = None if clean is None else clean_threshold(engine, clean)
-    return Service(engine, settings, Records(store), threshold=threshold)
+    return Service(engine, settings, Records(folder), threshold=threshold)

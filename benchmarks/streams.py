@@ -41,8 +41,8 @@ def whole_model(rounds):
 
     torch.manual_seed(0)
     plain = timm.create_model("vit_tiny_patch16_224", pretrained=False).eval()
-    many = neotta.adapt(copy.deepcopy(plain), streams=True)
-    single = neotta.adapt(copy.deepcopy(plain))
+    many = neotta.adapt(copy.deepcopy(plain), "neo", streams=True)
+    single = neotta.adapt(copy.deepcopy(plain), "neo")
     images, ids = torch.randn(BATCH, 3, 224, 224), [f"camera {place}" for place in range(BATCH)]
 
     def streams():

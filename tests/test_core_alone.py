@@ -46,7 +46,7 @@ def network():
     return nn.Sequential(*body, nn.Linear(8, 5)).eval()
 
 images = torch.randn(6, 3, 16, 16)
-model = neotta.adapt(network())
+model = neotta.adapt(network(), "neo")
 monitor = neotta.Monitor(model)
 model(images)
 assert monitor.status().samples == 6
@@ -54,7 +54,7 @@ neotta.save(model, "a.safetensors")
 neotta.load(model, "a.safetensors")
 neotta.merge(["a.safetensors", "a.safetensors"]).save("b.safetensors")
 neotta.fold(model)
-many = neotta.adapt(network(), streams=True)
+many = neotta.adapt(network(), "neo", streams=True)
 with neotta.streams(list("abcabc")):
     many(images)
 neotta.restore(many)

@@ -124,7 +124,7 @@ def model():
 
 def test_a_model_that_adapts_by_itself_is_refused():
     with pytest.raises(AlreadyAdaptedError, match="restore"):
-        neotta.create("none", neotta.adapt(model()))
+        neotta.create("none", neotta.adapt(model(), "neo"))
 
 
 @pytest.mark.parametrize(

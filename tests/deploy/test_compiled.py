@@ -15,9 +15,9 @@ from neotta.neo.find_head import logits_of
 
 MODELS = {"timm vit": timm_vit, "hf vit": hf_vit, "network": network}
 VARIANTS = {
-    "neo": {},
+    "neo": {"method": "neo"},
     "continual": {"method": "neo-continual", "alpha": 0.3, "debias": True},
-    "shrunk": {"shrinkage": "james-stein"},
+    "shrunk": {"method": "neo", "shrinkage": "james-stein"},
     "mse": {"method": "neo-mse", "weighting": "batch"},
     "bn": {"method": "neo-bn", "statistics": "ema"},
 }
@@ -37,7 +37,8 @@ def traced(model):
 
 @torch.no_grad()
 @pytest.mark.parametrize(("build", "options"), [
-    *((build, {}) for build in MODELS.values()), *((network, options) for options in list(VARIANTS.values())[1:]),
+    *((build, VARIANTS["neo"]) for build in MODELS.values()),
+    *((network, options) for options in list(VARIANTS.values())[1:]),
 ], ids=[*MODELS, *list(VARIANTS)[1:]])  # fmt: skip
 def test_an_exported_program_adapts_as_the_model_does(build, options):
     eager = neotta.adapt(build(), **options)
@@ -53,7 +54,7 @@ def test_an_exported_program_adapts_as_the_model_does(build, options):
 
 @torch.no_grad()
 def test_an_exported_program_keeps_bad_rows_out():
-    run = traced(neotta.adapt(network())).module()
+    run = traced(neotta.adapt(network(), "neo")).module()
     images = ragged()[0]
     images[1] = torch.nan
     assert torch.isfinite(run(images)).all(dim=1).tolist() == [True, False, True, True]
@@ -84,7 +85,7 @@ def test_a_saved_program_goes_on_from_where_it_was(tmp_path):
 
 @torch.no_grad()
 def test_many_streams_are_not_traced_but_one_of_them_is():
-    many = neotta.adapt(network(), streams=True)
+    many = neotta.adapt(network(), "neo", streams=True)
     images = ragged()[0]
     with neotta.streams([0, 1, 1, 1]):
         wanted = many(images)
@@ -99,7 +100,7 @@ class Two(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.neo = neotta.adapt(network())
+        self.neo = neotta.adapt(network(), "neo")
         self.continual = neotta.adapt(network(), **VARIANTS["continual"])
 
     def forward(self, images):

@@ -48,7 +48,7 @@ def test_an_adaptive_file_reaches_the_accuracy_of_the_model(tmp_path):
 def test_a_saved_state_is_folded_in(tmp_path):
     loaded = neotta.load_model("digits")
     images = loaded.preprocess.batch(foggy()[0][:50])
-    model = neotta.adapt(loaded.model)
+    model = neotta.adapt(loaded.model, "neo")
     with torch.no_grad():
         logits = model(images).numpy()
     neotta.save(model, tmp_path / "fog.safetensors")
@@ -62,7 +62,7 @@ def test_a_saved_state_is_folded_in(tmp_path):
 
 def test_one_stream_of_a_state_of_many(tmp_path):
     loaded = neotta.load_model("digits")
-    many, images = neotta.adapt(loaded.model, streams=True), loaded.preprocess.batch(foggy()[0][:8])
+    many, images = neotta.adapt(loaded.model, "neo", streams=True), loaded.preprocess.batch(foggy()[0][:8])
     with torch.no_grad(), neotta.streams(["gate", 7, 7, 7] * 2):
         logits = many(images)
     neotta.save(many, tmp_path / "all.safetensors")

@@ -41,7 +41,7 @@ def test_a_form_of_ones_own_gets_everything_there_is_to_know(tmp_path):
 def test_a_form_gets_the_stream_that_was_asked_for(tmp_path):
     counts = []
     register_exporter("count")(lambda job: counts.append(neotta.head(job.model).count))
-    model = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), streams=True)
+    model = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "neo", streams=True)
     with neotta.streams(["a", "a", "b"]):
         model(torch.randn(3, 3, 2, 2))
     for stream in "ab":

@@ -131,7 +131,7 @@ def test_a_caller_can_carry_the_state_alone(files):
     session = onnxruntime.InferenceSession(files("timm vit", "adaptive"), options)
     assert [port.name for port in session.get_inputs()] == ["images", "mean", "count"]
     assert [port.name for port in session.get_outputs()] == ["logits", "next_mean", "next_count", "rejected"]
-    model = neotta.adapt(timm_vit())
+    model = neotta.adapt(timm_vit(), "neo")
     mean, count = np.zeros(16, np.float32), np.array(0)
     for images in ragged():
         feed = {"images": images.numpy(), "mean": mean, "count": count}
@@ -210,7 +210,7 @@ def test_states_that_do_not_fit_change_nothing(files, tmp_path):
     neotta.save(started(timm_vit()), tmp_path / "size")
     neotta.save(started(network(seed=1)), tmp_path / "weights")
     (tmp_path / "damaged").write_bytes(b"damaged")
-    neotta.save(neotta.adapt(network(), streams=True), tmp_path / "streams")
+    neotta.save(neotta.adapt(network(), "neo", streams=True), tmp_path / "streams")
     with pytest.raises(StateMismatchError, match="many streams"):
         classifier.load(tmp_path / "streams")
     for name in ("method", "size", "weights"):
@@ -378,7 +378,7 @@ def test_a_file_that_disagrees_is_not_written(tmp_path, images):
     with pytest.raises(ModelError, match=r"disagree, by 0\.001 in logits of a batch of 1"):
         export(Moody(), path, example=images)
     with pytest.raises(ModelError, match="disagree"):
-        export(neotta.adapt(Moody()), path, form="adaptive", example=images)
+        export(neotta.adapt(Moody(), "neo"), path, form="adaptive", example=images)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("model.onnx", "the old file")]
 
 
@@ -393,8 +393,8 @@ def test_neo_bn_folds_its_moving_statistics(tmp_path, images):
 
 @pytest.mark.parametrize("form", ["folded", "adaptive"])
 def test_one_stream_of_many_is_exported_as_a_model_of_its_own_would_be(tmp_path, images, form):
-    many, alone = neotta.adapt(network(), streams=True, shrinkage="james-stein"), network()
-    neotta.adapt(alone, shrinkage="james-stein")
+    many, alone = neotta.adapt(network(), "neo", streams=True, shrinkage="james-stein"), network()
+    neotta.adapt(alone, "neo", shrinkage="james-stein")
     with torch.no_grad(), neotta.streams(["gate", "gate", "yard", "yard", "gate", "gate"]):
         many(images)
     answer(alone, images[2:4])
@@ -409,13 +409,13 @@ def test_one_stream_of_many_is_exported_as_a_model_of_its_own_would_be(tmp_path,
 
 
 def test_streams_that_cannot_be_exported(tmp_path, images):
-    many = neotta.adapt(network(), streams=True)
+    many = neotta.adapt(network(), "neo", streams=True)
     with pytest.raises(InputError, match=r"export\(model, path, stream='gate'\)"):
         export(many, tmp_path / "x.onnx", example=images)
     with pytest.raises(InputError, match="no stream 'yard'"):
         export(many, tmp_path / "x.onnx", example=images, stream="yard")
     with pytest.raises(InputError, match="this model has no streams"):
-        export(neotta.adapt(network()), tmp_path / "x.onnx", example=images, stream="yard")
+        export(neotta.adapt(network(), "neo"), tmp_path / "x.onnx", example=images, stream="yard")
     with pytest.raises(NotAdaptedError):
         export(network(), tmp_path / "x.onnx", example=images, stream="yard")
     assert not list(tmp_path.iterdir())
@@ -426,7 +426,7 @@ def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, 
     path, model = tmp_path / "plain.onnx", build()
     export(model, path, example=torch.zeros(1, 3, 32, 32), verify=False)
     plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path)
-    neotta.adapt(model)
+    neotta.adapt(model, "neo")
     for images in ragged():
         np.testing.assert_allclose(recenter.recenter(plain.predict(images.numpy())), answer(model, images), atol=1e-4)
 

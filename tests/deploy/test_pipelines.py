@@ -27,7 +27,7 @@ def pictures():
 def test_a_pipeline_adapts(processor, pictures):
     from transformers import pipeline
 
-    model = neotta.adapt(hf_vit())
+    model = neotta.adapt(hf_vit(), "neo")
     classify = pipeline("image-classification", model=model, image_processor=processor, device="cpu")
     first = classify(pictures[0])
     assert {entry["label"] for entry in first} == set(LABELS)
@@ -35,7 +35,7 @@ def test_a_pipeline_adapts(processor, pictures):
     assert neotta.head(model).count == 4
 
     # the same images, given to the same model by hand
-    other = neotta.adapt(hf_vit())
+    other = neotta.adapt(hf_vit(), "neo")
     with torch.no_grad():
         for part in (pictures[:1], pictures[1:3], pictures[3:]):
             logits = other(**processor(images=part, return_tensors="pt")).logits
@@ -60,7 +60,9 @@ def test_saved_weights_load_without_neotta(tmp_path, pictures, processor):
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in plain.state_dict().items())
 
     # and what comes from from_pretrained can be adapted and used again
-    classify = pipeline("image-classification", model=neotta.adapt(loaded), image_processor=processor, device="cpu")
+    classify = pipeline(
+        "image-classification", model=neotta.adapt(loaded, "neo"), image_processor=processor, device="cpu"
+    )
     assert len(classify(pictures)) == 4
 
 
@@ -70,7 +72,7 @@ def test_weights_and_adaptation_are_saved_side_by_side(tmp_path, pictures, proce
     hf_vit().save_pretrained(tmp_path / "plain")
     processor.save_pretrained(tmp_path / "plain")
     classify = pipeline("image-classification", str(tmp_path / "plain"), device="cpu")
-    model = neotta.adapt(classify.model)
+    model = neotta.adapt(classify.model, "neo")
     classify(pictures, batch_size=2)
     model.save_pretrained(tmp_path / "gate")
     neotta.save(model, tmp_path / "gate" / "adaptation.safetensors")

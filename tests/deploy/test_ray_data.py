@@ -33,7 +33,7 @@ body = nn.Sequential(nn.AvgPool2d(16), nn.Flatten())
 plain = lambda: nn.Sequential(body, nn.Linear(27, 4))
 model, alone = plain(), plain()
 alone.load_state_dict(model.state_dict())
-neotta.adapt(model, shrinkage="james-stein"), neotta.adapt(alone, shrinkage="james-stein")
+neotta.adapt(model, "neo", shrinkage="james-stein"), neotta.adapt(alone, "neo", shrinkage="james-stein")
 dataset = ray.data.range(SAMPLES).map_batches(make, batch_size=250)
 on_ray.adapt(dataset, model, batch_size=64, workers=2)
 rows = on_ray.predict(dataset, model).take_all()
@@ -89,4 +89,4 @@ def test_what_cannot_be_merged_is_refused():
         on_ray.adapt(None, neotta.adapt(nn.Sequential(nn.Linear(3, 2)), "neo-continual"))
     for act in (on_ray.adapt, on_ray.predict):
         with pytest.raises(OptionError, match="many streams"):
-            act(None, neotta.adapt(nn.Sequential(nn.Linear(3, 2)), streams=True))
+            act(None, neotta.adapt(nn.Sequential(nn.Linear(3, 2)), "neo", streams=True))

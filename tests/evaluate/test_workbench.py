@@ -36,7 +36,7 @@ def test_the_online_protocol_agrees_with_doing_it_by_hand():
     images = torch.stack([workbench.loaded.preprocess(dataset.read(int(index))) for index in stream.index])
     labels = torch.from_numpy(dataset.labels[stream.index])
     model = copy.deepcopy(workbench.model)
-    for method, model_ in (("none", model), ("neo", neotta.adapt(copy.deepcopy(model)))):
+    for method, model_ in (("none", model), ("neo", neotta.adapt(copy.deepcopy(model), "neo"))):
         with torch.no_grad():
             logits = torch.cat([model_(images[:64]), model_(images[64:])])
         mine = records[method, "contrast/3"]["metrics"]

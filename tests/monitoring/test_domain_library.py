@@ -84,7 +84,7 @@ def test_the_centroid_of_a_moving_average_is_what_the_model_subtracts(tmp_path, 
 
 def test_one_stream_of_many_is_a_domain(tmp_path):
     torch.manual_seed(0)
-    many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), head="1", streams=True)
+    many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo", head="1", streams=True)
     with neotta.streams(["a", "b", "b"]):
         many(torch.arange(3.0 * D).reshape(3, D))
     library = DomainLibrary(tmp_path)
@@ -154,7 +154,7 @@ def test_files_that_are_no_domains_are_warned_of_and_left_out(tmp_path):
 
 
 def test_a_model_with_two_heads_is_no_domain(tmp_path):
-    two = neotta.adapt(nn.ModuleDict({"a": nn.Linear(D, 2), "b": nn.Linear(D, 2)}), head=["a", "b"])
+    two = neotta.adapt(nn.ModuleDict({"a": nn.Linear(D, 2), "b": nn.Linear(D, 2)}), "neo", head=["a", "b"])
     with pytest.raises(ModelError, match="2 heads"):
         DomainLibrary(tmp_path).add("both", two)
     neotta.save(two, tmp_path / "both.safetensors")

@@ -25,7 +25,7 @@ D = 6
 
 def model(seed=0):
     torch.manual_seed(seed)
-    return neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), head="1")
+    return neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo", head="1")
 
 
 def cloud(n, centre=0.0, seed=0, spread=1.0):
@@ -346,7 +346,7 @@ def test_a_frozen_model_is_watched_but_not_touched():
 
 @pytest.mark.parametrize("options", [{"shrinkage": "james-stein"}, {}])
 def test_a_reset_keeps_what_shrinkage_needs(options):
-    net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), head="1", **options)
+    net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo", head="1", **options)
     neotta.Monitor(net, action="reset")
     feed(net, cloud(300), 1)
     feed(net, cloud(100, 6.0, seed=1), 1)
@@ -386,7 +386,7 @@ def test_adapters_can_be_watched():
 
 
 def test_one_stream_of_many_is_watched_and_reset_alone():
-    net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), head="1", streams=True)
+    net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo", head="1", streams=True)
     monitor = neotta.Monitor(net, stream="gate", action="reset")
     assert monitor.status().model.distance == 0  # before it was ever met
 
@@ -441,13 +441,13 @@ def test_what_cannot_be_watched_is_refused():
         neotta.Monitor("digits")
     with pytest.raises(UnknownNameError, match="head"):
         neotta.Monitor(model(), head="2")
-    two = neotta.adapt(nn.ModuleDict({"a": nn.Linear(D, 2), "b": nn.Linear(D, 2)}), head=["a", "b"])
+    two = neotta.adapt(nn.ModuleDict({"a": nn.Linear(D, 2), "b": nn.Linear(D, 2)}), "neo", head=["a", "b"])
     with pytest.raises(ModelError, match="name one"):
         neotta.Monitor(two)
     assert neotta.Monitor(two, head="b").head_name == "b"
     with pytest.raises(InputError, match="this model has no streams"):
         neotta.Monitor(model(), stream="gate")
-    many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)), head="1", streams=True)
+    many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)), "neo", head="1", streams=True)
     with pytest.raises(InputError, match=r"Monitor\(model, stream='gate'\)"):
         neotta.Monitor(many)
     with pytest.raises(InputError, match="string or an integer"):
@@ -554,7 +554,7 @@ def test_exporting_twice_gives_no_duplicate_series():
     prometheus_client = pytest.importorskip("prometheus_client")
     from neotta.monitoring import prometheus
 
-    monitor = neotta.Monitor(neotta.adapt(nn.Sequential(nn.Linear(4, 2))))
+    monitor = neotta.Monitor(neotta.adapt(nn.Sequential(nn.Linear(4, 2)), "neo"))
     registry = prometheus_client.CollectorRegistry()
     first = prometheus.export(monitor, registry)
     again = prometheus.export(monitor, registry)

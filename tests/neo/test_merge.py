@@ -42,8 +42,8 @@ def same(one, other):
 @given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6), order=st.randoms(use_true_random=False))
 def test_merged_in_any_order_it_is_as_if_one_machine_had_seen_all(options, sizes, order):
     data = [batch(size, seed) for seed, size in enumerate(sizes)]
-    machines = [fed(neotta.adapt(plain(), **options), each) for each in data]
-    together = fed(neotta.adapt(plain(), **options), *data)
+    machines = [fed(neotta.adapt(plain(), "neo", **options), each) for each in data]
+    together = fed(neotta.adapt(plain(), "neo", **options), *data)
     order.shuffle(machines)
     cut = order.randint(0, len(machines))
     nested = [neotta.merge(some) for some in (machines[:cut], machines[cut:]) if some]
@@ -54,20 +54,20 @@ def test_merged_in_any_order_it_is_as_if_one_machine_had_seen_all(options, sizes
 
 def test_files_are_merged_into_a_file(tmp_path):
     for place in range(3):
-        neotta.save(fed(neotta.adapt(plain()), batch(4 + place, place)), tmp_path / f"{place}")
+        neotta.save(fed(neotta.adapt(plain(), "neo"), batch(4 + place, place)), tmp_path / f"{place}")
     neotta.merge(tmp_path / f"{place}" for place in range(3)).save(tmp_path / "all")
     merged = plain()
     neotta.load(merged, tmp_path / "all")
-    same(merged, fed(neotta.adapt(plain()), *(batch(4 + place, place) for place in range(3))))
+    same(merged, fed(neotta.adapt(plain(), "neo"), *(batch(4 + place, place) for place in range(3))))
 
 
 @pytest.mark.parametrize("options", RULES, ids=str)
 def test_streams_of_one_name_become_one_stream(options, tmp_path):
     ids = [["a", "a", 1, "b"], ["c", 1, "a", "a"], [1, 1, 1, 1]]
     data = [batch(4, seed) for seed in range(3)]
-    together = fed(neotta.adapt(plain(), streams=True, **options), *data, ids=ids)
+    together = fed(neotta.adapt(plain(), "neo", streams=True, **options), *data, ids=ids)
     machines = [
-        fed(neotta.adapt(plain(), streams=True, **options), each, ids=[names])
+        fed(neotta.adapt(plain(), "neo", streams=True, **options), each, ids=[names])
         for each, names in zip(data, ids, strict=True)
     ]
     neotta.save(machines[0], tmp_path / "first")
@@ -86,7 +86,7 @@ def test_a_model_with_two_heads():
         return nn.ModuleDict({"one": nn.Linear(5, 3), "two": nn.Linear(5, 2)})
 
     def run(model, *batches):
-        neotta.adapt(model, head=["one", "two"])
+        neotta.adapt(model, "neo", head=["one", "two"])
         with torch.no_grad():
             for data in batches:
                 model["one"](data), model["two"](-data)
@@ -100,13 +100,13 @@ def test_a_model_with_two_heads():
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path):
-    first = fed(neotta.adapt(plain()), batch(4, 0))
+    first = fed(neotta.adapt(plain(), "neo"), batch(4, 0))
     before = neotta.head(first).centroid.state()
     cases = {
-        "other head weights": neotta.adapt(plain(seed=1)),
+        "other head weights": neotta.adapt(plain(seed=1), "neo"),
         "another method": neotta.adapt(plain(), "neo-mse"),
-        "other options": neotta.adapt(plain(), shrinkage="james-stein"),
-        "one centroid per stream": neotta.adapt(plain(), streams=True),
+        "other options": neotta.adapt(plain(), "neo", shrinkage="james-stein"),
+        "one centroid per stream": neotta.adapt(plain(), "neo", streams=True),
     }
     for match, other in cases.items():
         with pytest.raises(StateMismatchError, match=match):
@@ -132,6 +132,6 @@ def test_moving_averages_are_refused():
 
 
 def test_a_merged_state_is_checked_like_a_file():
-    merged = neotta.merge([neotta.adapt(plain())])
+    merged = neotta.merge([neotta.adapt(plain(), "neo")])
     with pytest.raises(StateMismatchError, match="the state was saved with other head weights"):
         neotta.load(plain(seed=1), merged)

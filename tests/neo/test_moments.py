@@ -16,7 +16,7 @@ from neotta.neo import moments
 from neotta.neo.moments import Moments
 from neotta.neo.rules import MeanRule
 from neotta.neo.stream_memory import StreamMemory
-from neotta.neo.sync.replica import copied, gained
+from neotta.neo.sync.replica import gained, moments_of
 
 FEATURES = 5
 RULES = [
@@ -144,8 +144,7 @@ class OfReplica(OfModule):
     """A `Centroid` that is merged as replicas do: by what was gained since they started."""
 
     def merge(self, other):
-        nothing = copied(self.memory.blank().state())
-        more = gained(copied(other.memory.state()), nothing, self.memory.rule.by)
+        more = gained(moments_of(other.memory), moments_of(self.memory.blank()), self.memory.rule)
         self.memory.rule.merge(self.memory.moments(), more)
 
 

@@ -11,9 +11,11 @@ from support.stream_models import CLASSES, FEATURES, answer, batch, plain
 from torch import nn
 
 import neotta
-from neotta.errors import InputError, OptionError, StateMismatchError, UnsupportedModelError
+from neotta.errors import AlreadyAdaptedError, InputError, OptionError, StateMismatchError, UnsupportedModelError
+from neotta.neo.rules import MeanRule
 from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
+from neotta.neo.surgery import adaptation
 
 
 def adapted(**options):
@@ -177,14 +179,32 @@ def test_wrong_options_and_a_state_of_another_rule():
         neotta.reset(adapted(), stream="a")
 
 
+def test_it_is_what_adapt_does_without_a_name():
+    model = neotta.adapt(plain(), head="classes")
+    assert type(neotta.head(model).memory.rule) is StreamRule
+    assert "neo-stream" in str(adaptation(model))
+    assert neotta.adapt(model, "neo-stream") is model
+    with pytest.raises(AlreadyAdaptedError, match="already adapted with neo-stream"):
+        neotta.adapt(model, "neo")
+    assert type(neotta.head(neotta.adapt(plain(), "neo")).memory.rule) is MeanRule
+    assert type(neotta.NEOHead(FEATURES, CLASSES).memory.rule) is MeanRule
+
+
+@pytest.mark.parametrize(("options", "method"), [
+    ({"shrinkage": "james-stein"}, "neo"), ({"alpha": 0.1}, "neo-continual"), ({"statistics": "batch"}, "neo-bn"),
+])  # fmt: skip
+def test_options_of_another_rule_are_told_where_they_belong(options, method):
+    (name, value), *_ = options.items()
+    with pytest.raises(OptionError, match=rf"no option '{name}'.*neotta\.adapt\(model, '{method}', {name}={value!r}\)"):
+        neotta.adapt(plain(), **options)
+
+
 def test_what_it_cannot_do_is_said():
     from neotta.deploy import export
 
     model = adapted()
     with pytest.raises(InputError, match=r"no centroid of embeddings.*head\.centre"):
         _ = neotta.head(model).centroid
-    with pytest.raises(OptionError, match=r"neo-stream cannot be synchronised.*neotta\.merge"):
-        neotta.sync(model, store=object(), rank=0, world_size=1)
     pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     with pytest.raises(UnsupportedModelError, match="no adaptive form"):

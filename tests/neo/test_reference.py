@@ -123,11 +123,11 @@ def test_a_reference_is_saved_and_loaded(tmp_path):
     known = neotta.reference(model, pictures())
     known.save(path)
     assert neotta.Reference.load(path) == known == neotta.reference(model, path)
-    first, second = (neotta.adapt(network(), reference=each) for each in (known, path))
+    first, second = (neotta.adapt(network(), "neo", reference=each) for each in (known, path))
     assert torch.equal(answers(first, pictures(32)), answers(second, pictures(32)))
-    neotta.adapt(first, reference=path)
+    neotta.adapt(first, "neo", reference=path)
     with pytest.raises(AlreadyAdaptedError, match="reference"):
-        neotta.adapt(first)
+        neotta.adapt(first, "neo")
     assert "200 samples, 5 classes" in repr(known)
 
 
@@ -137,10 +137,10 @@ def test_a_reference_of_another_model_changes_nothing(tmp_path):
     plain = answers(model, pictures(8))
     for given_, match in ((other, "another model"), (tmp_path / "none.safetensors", "no state file"), (3, "expected")):
         with pytest.raises((StateMismatchError, StateFileError, OptionError), match=match):
-            neotta.adapt(model, reference=given_)
+            neotta.adapt(model, "neo", reference=given_)
         assert torch.equal(answers(model, pictures(8)), plain)
         assert not any("neotta" in type(module).__module__ for module in model.modules())
-    neotta.save(neotta.adapt(model), tmp_path / "state.safetensors")
+    neotta.save(neotta.adapt(model, "neo"), tmp_path / "state.safetensors")
     with pytest.raises(StateMismatchError, match="is not a reference"):
         neotta.reference(model, tmp_path / "state.safetensors")
 
@@ -192,7 +192,7 @@ def test_multi_label_heads_are_refused_without_a_reference():
     neotta.adapt(model, "neo", reference=known)
     single = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 1))
     with pytest.raises(UnsupportedModelError, match="two outputs"):
-        neotta.adapt(single)
+        neotta.adapt(single, "neo")
 
 
 # ---- the class means

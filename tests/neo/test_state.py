@@ -34,7 +34,7 @@ def equal(one, other):
 def test_a_saved_state_continues_exactly(any_model, images, tmp_path):
     model, _ = any_model
     twin = copy.deepcopy(model)
-    answer(neotta.adapt(model), images)
+    answer(neotta.adapt(model, "neo"), images)
     neotta.save(model, tmp_path / "fog.safetensors")
     neotta.load(twin, tmp_path / "fog.safetensors")
     assert equal(snapshot(model), snapshot(twin))
@@ -42,7 +42,7 @@ def test_a_saved_state_continues_exactly(any_model, images, tmp_path):
 
 
 def test_the_file_is_small(tmp_path):
-    model = neotta.adapt(nn.Sequential(nn.Linear(768, 1000)))
+    model = neotta.adapt(nn.Sequential(nn.Linear(768, 1000)), "neo")
     neotta.save(model, tmp_path / "s.safetensors")
     assert (tmp_path / "s.safetensors").stat().st_size < 10_000
     assert [path.name for path in tmp_path.iterdir()] == ["s.safetensors"]
@@ -66,7 +66,7 @@ def small(classes=4, features=3072):
 
 @pytest.fixture
 def saved(images, tmp_path):
-    model = neotta.adapt(small())
+    model = neotta.adapt(small(), "neo")
     answer(model, images)
     neotta.save(model, tmp_path / "s")
     return tmp_path / "s"
@@ -84,7 +84,7 @@ def refused(model, path, error, match):
 @pytest.mark.parametrize("adapted", [True, False])
 def test_states_of_others_are_refused(saved, adapted):
     def model(**sizes):
-        return neotta.adapt(small(**sizes)) if adapted else small(**sizes)
+        return neotta.adapt(small(**sizes), "neo") if adapted else small(**sizes)
 
     refused(model(features=12), saved, StateMismatchError, "belongs to another model")
     other = model()
@@ -110,12 +110,12 @@ def test_damaged_files_are_refused(saved, tmp_path):
         "flipped": content[:-3] + bytes([content[-3] ^ 1]) + content[-2:],
     }.items():
         (tmp_path / name).write_bytes(bytes_)
-        refused(neotta.adapt(small()), tmp_path / name, StateFileError, "damaged|no safetensors")
-    refused(neotta.adapt(small()), tmp_path / "nowhere", StateFileError, "no state file")
+        refused(neotta.adapt(small(), "neo"), tmp_path / name, StateFileError, "damaged|no safetensors")
+    refused(neotta.adapt(small(), "neo"), tmp_path / "nowhere", StateFileError, "no state file")
     from safetensors.torch import save_file
 
     save_file({"mean": torch.zeros(3)}, tmp_path / "foreign")
-    refused(neotta.adapt(small()), tmp_path / "foreign", StateFileError, r"not written by neotta\.save")
+    refused(neotta.adapt(small(), "neo"), tmp_path / "foreign", StateFileError, r"not written by neotta\.save")
 
 
 def test_a_damaged_header_is_noticed(saved, tmp_path):
@@ -173,7 +173,7 @@ def test_a_reader_sees_no_damage_while_another_saves(tmp_path):
 def test_a_state_goes_through_a_symbolic_link(saved, tmp_path):
     link = tmp_path / "current"
     link.symlink_to(saved)
-    model = neotta.adapt(small())
+    model = neotta.adapt(small(), "neo")
     neotta.save(model, link)
     assert link.is_symlink()
     neotta.load(model, link)
@@ -181,7 +181,7 @@ def test_a_state_goes_through_a_symbolic_link(saved, tmp_path):
 
 def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     old = saved.read_bytes()
-    model = neotta.adapt(small())
+    model = neotta.adapt(small(), "neo")
 
     def full(handle):
         raise OSError(28, "No space left on device")
@@ -196,7 +196,7 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
 ENDLESS = """
 import os, sys, torch, neotta
 from torch import nn
-model = neotta.adapt(nn.Sequential(nn.Linear(2000, 2)))
+model = neotta.adapt(nn.Sequential(nn.Linear(2000, 2)), "neo")
 for line in sys.stdin:  # each asks for a process that saves until it is killed; a fork takes no time to start
     if process := os.fork():
         os.waitpid(process, 0)

@@ -132,7 +132,7 @@ KILLED = """
 import sys, torch, neotta
 from torch import nn
 torch.manual_seed(0)
-model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), streams=True, capacity=8, folder=sys.argv[1])
+model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), "neo", streams=True, capacity=8, folder=sys.argv[1])
 turn = 0
 while True:
     ids = [turn * 8 + place for place in range(8)]
@@ -150,7 +150,7 @@ def test_a_process_killed_while_it_evicts_leaves_whole_streams(tmp_path):
         process.stdout.readline()
         process.kill()
     torch.manual_seed(0)
-    model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), streams=True, capacity=8, folder=tmp_path)
+    model = neotta.adapt(nn.Sequential(nn.Linear(500, 2)), "neo", streams=True, capacity=8, folder=tmp_path)
     state = neotta.head(model).streams.state()
     ids = unpack(state["ids"])
     assert len(ids) >= 8
@@ -301,7 +301,7 @@ FORKED = """
 import os, sys, torch, neotta
 from torch import nn
 torch.set_num_threads(1)
-model = neotta.adapt(nn.Sequential(nn.Linear(4, 2)), streams=True, capacity=1, folder=sys.argv[1])
+model = neotta.adapt(nn.Sequential(nn.Linear(4, 2)), "neo", streams=True, capacity=1, folder=sys.argv[1])
 def answer(name):
     with neotta.streams([name]), torch.no_grad():
         model(torch.ones(1, 4))

@@ -273,7 +273,7 @@ def test_states_that_do_not_fit_are_refused(tmp_path):
 
 def test_wrong_options(tmp_path):
     with pytest.raises(OptionError, match="streams=True"):
-        neotta.adapt(plain(), head="classes", capacity=5)
+        neotta.adapt(plain(), "neo", head="classes", capacity=5)
     with pytest.raises(OptionError, match="needs a folder"):
         many(capacity=5)
     with pytest.raises(OptionError, match="folder needs a capacity"):
@@ -283,7 +283,7 @@ def test_wrong_options(tmp_path):
     with pytest.raises(OptionError, match="neo-bn"):
         many("neo-bn")
     with pytest.raises(AlreadyAdaptedError, match="one centroid per stream"):
-        neotta.adapt(many(), head="classes")
+        neotta.adapt(many(), "neo", head="classes")
 
 
 # ---- memory

@@ -34,7 +34,7 @@ def test_heads_are_found(any_model):
 def test_adapt_returns_the_same_object_and_changes_the_answers(any_model, images):
     model, names = any_model
     plain = answer(model, images)
-    assert neotta.adapt(model) is model
+    assert neotta.adapt(model, "neo") is model
     adapted = answer(model, images)
     assert not torch.allclose(plain, adapted)
     assert list(neotta.heads(model)) == names
@@ -47,7 +47,7 @@ def test_restore_is_bit_exact(any_model, images):
     before = copy.deepcopy(model.state_dict())
     modules = dict(model.named_modules())
     plain = answer(model, images)
-    answer(neotta.adapt(model), images)
+    answer(neotta.adapt(model, "neo"), images)
     neotta.restore(model)
     assert dict(model.named_modules()) == modules
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
@@ -56,7 +56,7 @@ def test_restore_is_bit_exact(any_model, images):
 
 def test_fold_answers_the_same_without_any_trace(any_model, images):
     model, names = any_model
-    answer(neotta.adapt(model), images)
+    answer(neotta.adapt(model, "neo"), images)
     for head in neotta.heads(model).values():
         head.freeze()
     frozen = answer(model, images)
@@ -71,7 +71,7 @@ def test_a_folded_model_can_be_restored_too(any_model, images):
     model, _ = any_model
     before, plain, modules = copy.deepcopy(model.state_dict()), answer(model, images), dict(model.named_modules())
     for _ in range(2):  # folded, adapted again and folded again
-        answer(neotta.adapt(model), images)
+        answer(neotta.adapt(model, "neo"), images)
         neotta.fold(model)
     neotta.restore(model.double()).float()
     assert dict(model.named_modules()) == modules
@@ -95,7 +95,7 @@ def test_split(any_model, images):
 def test_checkpoints_of_the_plain_model_load_strictly(any_model):
     model, _ = any_model
     state = copy.deepcopy(model.state_dict())
-    neotta.adapt(model).load_state_dict(state, strict=True)
+    neotta.adapt(model, "neo").load_state_dict(state, strict=True)
     assert model.state_dict().keys() == state.keys()
 
 
@@ -104,7 +104,7 @@ def test_a_checkpoint_assigned_while_adapted_survives_restore(any_model, images)
     other = {
         name: tensor + 0.5 if tensor.is_floating_point() else tensor for name, tensor in model.state_dict().items()
     }
-    neotta.adapt(model).load_state_dict(other, strict=True, assign=True)
+    neotta.adapt(model, "neo").load_state_dict(other, strict=True, assign=True)
     neotta.restore(model)
     assert all(torch.equal(other[name], tensor) for name, tensor in model.state_dict().items())
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_assigned_while_adapted_survives_restore(any_model, images)
 def test_deepcopies_adapt_and_restore_on_their_own(any_model, images):
     model, _ = any_model
     plain = answer(model, images)
-    twin = copy.deepcopy(neotta.adapt(model))
+    twin = copy.deepcopy(neotta.adapt(model, "neo"))
     answer(twin, images)
     assert all(head.count == 0 for head in neotta.heads(model).values())
     assert torch.equal(plain, answer(neotta.restore(twin), images))
@@ -120,7 +120,7 @@ def test_deepcopies_adapt_and_restore_on_their_own(any_model, images):
 
 def test_moving_an_adapted_model(any_model, images):
     model, _ = any_model
-    neotta.adapt(model).double()
+    neotta.adapt(model, "neo").double()
     answer(model, images.double())
     neotta.restore(model)
     assert all(parameter.dtype == torch.float64 for parameter in model.parameters())
@@ -128,8 +128,8 @@ def test_moving_an_adapted_model(any_model, images):
 
 def test_adapt_twice_keeps_the_state_or_says_why_not(any_model, images):
     model, _ = any_model
-    answer(neotta.adapt(model), images)
-    neotta.adapt(model)
+    answer(neotta.adapt(model, "neo"), images)
+    neotta.adapt(model, "neo")
     assert all(head.count == 6 for head in neotta.heads(model).values())
     with pytest.raises(AlreadyAdaptedError, match="restore"):
         neotta.adapt(model, "neo-continual")
@@ -138,12 +138,12 @@ def test_adapt_twice_keeps_the_state_or_says_why_not(any_model, images):
 
 
 def test_a_model_adapted_at_another_layer(images):
-    model = neotta.adapt(Odd(), head="one")
-    assert neotta.adapt(model, head="one") is model
+    model = neotta.adapt(Odd(), "neo", head="one")
+    assert neotta.adapt(model, "neo", head="one") is model
     with pytest.raises(AlreadyAdaptedError, match="already adapted at one, not at two"):
-        neotta.adapt(model, head="two")
+        neotta.adapt(model, "neo", head="two")
     with pytest.raises(HeadNotFoundError, match="'three'"):
-        neotta.adapt(model, head="three")
+        neotta.adapt(model, "neo", head="three")
 
 
 def test_adapted_in_inference_mode(any_model, images):
@@ -168,7 +168,7 @@ def test_one_head_used_in_two_places(images):
         def forward(self, images):
             return self.again(self.encoder(images).flatten(1))
 
-    model = neotta.adapt(Tied())
+    model = neotta.adapt(Tied(), "neo")
     assert model.fc is model.again
     answer(model, images)
     assert neotta.head(model).count == 6
@@ -178,7 +178,7 @@ def test_one_head_used_in_two_places(images):
 def test_a_head_that_shares_its_weight():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
-    neotta.adapt(model, head="1")
+    neotta.adapt(model, "neo", head="1")
     assert neotta.head(model).weight is model[0].weight
 
 
@@ -204,8 +204,8 @@ class TwoOutputs(nn.Module):
 
 def test_two_possible_heads(images):
     with pytest.raises(AmbiguousHeadError, match=r"head='animal'.*\['animal', 'colour'\]"):
-        neotta.adapt(TwoOutputs())
-    model = neotta.adapt(TwoOutputs(), head=["animal", "colour"])
+        neotta.adapt(TwoOutputs(), "neo")
+    model = neotta.adapt(TwoOutputs(), "neo", head=["animal", "colour"])
     model(images)
     assert {name: head.count for name, head in neotta.heads(model).items()} == {"animal": 6, "colour": 6}
     with pytest.raises(ModelError, match=r"neotta\.heads"):
@@ -233,10 +233,10 @@ class Small(nn.Module):
 def test_heads_whose_outputs_are_joined(images):
     model = Small(lambda self, z: (self.a(z) + self.b(z)) / 2, a=(3, 4), b=(3, 4))
     with pytest.raises(AmbiguousHeadError, match=r"computes its logits from.*head=\['a', 'b'\]"):
-        neotta.adapt(model)
+        neotta.adapt(model, "neo")
     with pytest.raises(UnsupportedModelError, match=r"a, b"):
         neotta.split(model, head="a")
-    assert list(neotta.heads(neotta.adapt(model, head=["a", "b"]))) == ["a", "b"]
+    assert list(neotta.heads(neotta.adapt(model, "neo", head=["a", "b"]))) == ["a", "b"]
     named = Small(lambda self, z: (self.head(z) + self.head_dist(z)) / 2, head=(3, 4), head_dist=(3, 4))
     assert list(find_heads(named)) == ["head", "head_dist"]
     aside = Small(lambda self, z: self.head(z), head=(3, 4), head_dist=(3, 4))
@@ -308,7 +308,7 @@ def two_headed():
 def test_models_with_two_heads_are_re_centered_at_both():
     for model, names, side in two_headed():
         model.eval()
-        assert list(neotta.heads(neotta.adapt(model))) == names
+        assert list(neotta.heads(neotta.adapt(model, "neo"))) == names
         answers = answer(model, torch.randn(4, 3, side, side))
         bias = sum(head.bias for head in neotta.heads(model).values()).detach() / 2
         torch.testing.assert_close(answers.mean(0), bias, rtol=1e-4, atol=1e-4)
@@ -323,10 +323,10 @@ def test_an_auxiliary_head_is_not_passed_over():
     sizes = {"layers": (1, 1, 1, 1), "embed_dims": (12,) * 4, "num_heads": (2,) * 4}
     model = VOLO(img_size=64, num_classes=5, **sizes)
     with pytest.raises(AmbiguousHeadError, match=r"may come from several.*example"):
-        neotta.adapt(model)
+        neotta.adapt(model, "neo")
     with pytest.raises(AmbiguousHeadError, match=r"head=\['head', 'aux_head'\]"):
-        neotta.adapt(model, example=torch.zeros(1, 3, 64, 64))
-    assert set(neotta.heads(neotta.adapt(model, head=["head", "aux_head"]))) == {"head", "aux_head"}
+        neotta.adapt(model, "neo", example=torch.zeros(1, 3, 64, 64))
+    assert set(neotta.heads(neotta.adapt(model, "neo", head=["head", "aux_head"]))) == {"head", "aux_head"}
 
 
 def test_a_linear_layer_of_timm_is_a_plain_one(images):
@@ -335,7 +335,7 @@ def test_a_linear_layer_of_timm_is_a_plain_one(images):
     model = timm.create_model("mobilenetv3_small_050", num_classes=5).eval()
     kind = type(model.classifier)
     assert kind is not nn.Linear
-    neotta.adapt(model)(images)
+    neotta.adapt(model, "neo")(images)
     assert neotta.head(model).count == 6
     assert type(neotta.restore(model).classifier) is kind
 
@@ -353,18 +353,18 @@ class Odd(nn.Module):
 
 def test_an_example_finds_the_head():
     with pytest.raises(HeadNotFoundError, match=r"head='\.\.\.'.*'one', 'two'"):
-        neotta.adapt(Odd())
+        neotta.adapt(Odd(), "neo")
     model = Odd().train()
-    assert list(neotta.heads(neotta.adapt(model, example=torch.zeros(1, 3, 7, 7)))) == ["two"]
+    assert list(neotta.heads(neotta.adapt(model, "neo", example=torch.zeros(1, 3, 7, 7)))) == ["two"]
     assert model.training
     with pytest.raises(HeadNotFoundError, match="could not be run on the example"):
-        neotta.adapt(Odd(), example=torch.zeros(1, 3, 8, 8))
+        neotta.adapt(Odd(), "neo", example=torch.zeros(1, 3, 8, 8))
 
 
 def refused(model, match, **options):
     before = dict(model.named_modules())
     with pytest.raises(HeadNotFoundError, match=match):
-        neotta.adapt(model, **options)
+        neotta.adapt(model, "neo", **options)
     assert dict(model.named_modules()) == before
 
 
@@ -428,7 +428,7 @@ def test_wrong_words():
     with pytest.raises(OptionError, match="did you mean 'alpha'"):
         neotta.adapt(model, "neo-continual", alhpa=0.5)
     with pytest.raises(OptionError, match="it takes weighting, shrinkage"):
-        neotta.adapt(model, momentum=0.5)
+        neotta.adapt(model, "neo", momentum=0.5)
     with pytest.raises(UnknownMethodError, match=r"neotta\.create\('tent', model\)"):
         neotta.adapt(model, "tent")
     with pytest.raises(UnknownMethodError, match=r"neotta\.create\('neo\+lame', model\)"):

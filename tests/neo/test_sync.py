@@ -38,7 +38,7 @@ def fed(model, *batches):
 
 
 def replica(store, rank, world_size=2, *, every=None, timeout=5.0, model=None, **options):
-    model = model if model is not None else neotta.adapt(plain(), **options)
+    model = model if model is not None else neotta.adapt(plain(), "neo", **options)
     return model, neotta.sync(model, every=every, timeout=timeout, store=store, rank=rank, world_size=world_size)
 
 
@@ -77,7 +77,7 @@ def equal(one, other):
 
 
 def test_a_message_comes_back_as_it_went():
-    own = {"head.fc": state(fed(neotta.adapt(plain()), batch(3, 0)))}
+    own = {"head.fc": state(fed(neotta.adapt(plain(), "neo"), batch(3, 0)))}
     message = Message("a model", "a start", 1, 7, True, own)
     again = Message.decode(message.encode())
     assert (again.model, again.start, again.epoch, again.round, again.done) == ("a model", "a start", 1, 7, True)
@@ -97,11 +97,11 @@ def test_after_each_exchange_replicas_are_equal_and_hold_what_all_have_seen(opti
         at_once(*(each.now for each in syncs))
         assert equal(models[0], models[1])
         assert equal(models[0], models[2])
-        close(models[0], fed(neotta.adapt(plain(), **options), *seen), 1e-6)
+        close(models[0], fed(neotta.adapt(plain(), "neo", **options), *seen), 1e-6)
 
 
 def test_they_start_from_a_common_state_that_counts_once(tmp_path):
-    neotta.save(fed(neotta.adapt(plain()), batch(6, 0)), tmp_path / "start")
+    neotta.save(fed(neotta.adapt(plain(), "neo"), batch(6, 0)), tmp_path / "start")
     store, models = dist.HashStore(), [plain(), plain()]
     for model in models:
         neotta.load(model, tmp_path / "start")
@@ -109,7 +109,7 @@ def test_they_start_from_a_common_state_that_counts_once(tmp_path):
     fed(models[0], batch(2, 1))
     fed(models[1], batch(3, 2))
     at_once(*(each.now for each in syncs))
-    close(models[0], fed(neotta.adapt(plain()), batch(6, 0), batch(2, 1), batch(3, 2)), 1e-6)
+    close(models[0], fed(neotta.adapt(plain(), "neo"), batch(6, 0), batch(2, 1), batch(3, 2)), 1e-6)
 
 
 def test_every_so_many_batches_they_exchange_by_themselves_and_close_waits_for_all():
@@ -124,7 +124,7 @@ def test_every_so_many_batches_they_exchange_by_themselves_and_close_waits_for_a
     at_once(lambda: run(0), lambda: run(1))
     assert pairs[1][1].round > pairs[0][1].round >= 2
     assert equal(pairs[0][0], pairs[1][0])
-    close(pairs[0][0], fed(neotta.adapt(plain()), *data[0], *data[1]), 1e-6)
+    close(pairs[0][0], fed(neotta.adapt(plain(), "neo"), *data[0], *data[1]), 1e-6)
     fed(pairs[0][0], *data[1])  # closed: a call exchanges no more
 
 
@@ -152,14 +152,14 @@ def test_one_that_falls_silent_costs_one_timeout_once_and_its_record_stays():
     start = time.monotonic()
     syncs[0].now()
     assert time.monotonic() - start < 0.25
-    close(models[0], fed(neotta.adapt(plain()), batch(2, 0), batch(3, 1), batch(4, 2)), 1e-6)
+    close(models[0], fed(neotta.adapt(plain(), "neo"), batch(2, 0), batch(3, 1), batch(4, 2)), 1e-6)
 
     fed(models[1], batch(1, 3))  # it was only slow: nothing of it is lost
     syncs[1].now()
     at_once(*(each.now for each in syncs))
     assert not syncs[0].lost
     assert equal(*models)
-    close(models[0], fed(neotta.adapt(plain()), batch(2, 0), batch(3, 1), batch(4, 2), batch(1, 3)), 1e-6)
+    close(models[0], fed(neotta.adapt(plain(), "neo"), batch(2, 0), batch(3, 1), batch(4, 2), batch(1, 3)), 1e-6)
 
 
 def test_one_that_starts_again_takes_up_what_it_had_published():
@@ -172,7 +172,7 @@ def test_one_that_starts_again_takes_up_what_it_had_published():
     fed(again, batch(5, 2))
     at_once(syncs[0].now, made.now)
     assert equal(again, models[0])
-    close(again, fed(neotta.adapt(plain()), batch(2, 0), batch(3, 1), batch(5, 2)), 1e-6)
+    close(again, fed(neotta.adapt(plain(), "neo"), batch(2, 0), batch(3, 1), batch(5, 2)), 1e-6)
 
 
 def test_a_reset_reaches_all():
@@ -188,7 +188,7 @@ def test_a_reset_reaches_all():
     fed(models[1], batch(5, 3))
     at_once(*(each.now for each in syncs))
     assert equal(*models)
-    close(models[0], fed(neotta.adapt(plain()), batch(4, 2), batch(5, 3)), 1e-6)
+    close(models[0], fed(neotta.adapt(plain(), "neo"), batch(4, 2), batch(5, 3)), 1e-6)
 
 
 def test_a_reset_behind_its_back_is_an_error_and_not_a_wrong_mean():
@@ -209,25 +209,25 @@ def test_replicas_of_other_models_or_starts_are_refused():
     with pytest.warns(RuntimeWarning, match="no news from replica 1"):
         made.now()
     with pytest.raises(StateMismatchError, match="another model"):
-        replica(store, 1, model=neotta.adapt(plain(seed=1)))
+        replica(store, 1, model=neotta.adapt(plain(seed=1), "neo"))
     with pytest.raises(StateMismatchError, match="another model"):
         replica(store, 1, shrinkage="james-stein")
     with pytest.raises(StateMismatchError, match="another state"):
-        replica(store, 1, model=fed(neotta.adapt(plain()), batch(1, 0)))
+        replica(store, 1, model=fed(neotta.adapt(plain(), "neo"), batch(1, 0)))
     assert neotta.head(model).count == 2
 
 
 def test_what_cannot_be_synchronized_is_refused():
     store = dist.HashStore()
-    for model in (neotta.adapt(plain(), "neo-continual"), neotta.adapt(plain(), streams=True)):
+    for model in (neotta.adapt(plain(), "neo-continual"), neotta.adapt(plain(), "neo", streams=True)):
         with pytest.raises(OptionError, match=r"moving average|many streams"):
             replica(store, 0, model=model)
-    model = neotta.adapt(plain())
+    model = neotta.adapt(plain(), "neo")
     with pytest.raises(OptionError, match="init_process_group"):
         neotta.sync(model)
     fresh = plain()
     with pytest.raises(OptionError, match="init_process_group"):
-        neotta.adapt(fresh, sync=True)
+        neotta.adapt(fresh, "neo", sync=True)
     assert type(fresh[0]) is nn.Linear
     for wrong, match in (
         ({"rank": 0}, "must be given together"),
@@ -267,7 +267,7 @@ def test_a_store_that_hangs_leaves_the_replica_alone_but_whole():
     fed(models[0], batch(1, 3))
     syncs[0].now()
     assert syncs[0].alone
-    close(models[0], fed(neotta.adapt(plain()), batch(2, 0), batch(3, 1), batch(4, 2), batch(1, 3)), 1e-6)
+    close(models[0], fed(neotta.adapt(plain(), "neo"), batch(2, 0), batch(3, 1), batch(4, 2), batch(1, 3)), 1e-6)
     another = dist.HashStore()
     for each in syncs:
         each.connect(another)
@@ -296,7 +296,7 @@ def test_the_machine_of_the_store_may_die_too():
     with pytest.warns(RuntimeWarning, match="cannot be reached"):
         syncs[0].now()
     syncs[0].close()
-    close(models[0], fed(neotta.adapt(plain()), batch(2, 0), batch(3, 1), batch(4, 2)), 1e-6)
+    close(models[0], fed(neotta.adapt(plain(), "neo"), batch(2, 0), batch(3, 1), batch(4, 2)), 1e-6)
 
 
 WORKER = """
@@ -309,7 +309,7 @@ rank, port = int(sys.argv[1]), int(sys.argv[2])
 store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=4)
 torch.manual_seed(0)
-model = neotta.adapt(nn.Sequential(nn.Linear(5, 3)))
+model = neotta.adapt(nn.Sequential(nn.Linear(5, 3)), "neo")
 synchronizer = neotta.sync(model, every=2, timeout=8.0)
 with warnings.catch_warnings(record=True) as caught, torch.no_grad():
     warnings.simplefilter("always")
@@ -363,7 +363,7 @@ def test_of_four_processes_one_is_killed_and_the_rest_go_on():
             process.communicate()
     kept = round(answers[0]["mean"][0] * answers[0]["count"])
     assert kept in (16, 24)  # with or without its last exchange, and never a part of it
-    alone = neotta.adapt(plain())
+    alone = neotta.adapt(plain(), "neo")
     for rank, turns in enumerate((8, 8, kept // 4, 8)):
         for turn in range(turns):
             data = batch(4, 100 * rank + turn)

@@ -15,7 +15,7 @@ The first pass sends one small row per batch to the driver.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from neotta._extras import need
 from neotta.errors import DataError, OptionError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
+from neotta.neo.memory import OneStreamMemory
 from neotta.neo.surgery import adaptation, heads
-from neotta.neo.sync.replica import Message, copied
+from neotta.neo.sync.replica import Message, gained, moments_of
 from neotta.neo.variants import mergeable
 
 Batch = dict[str, np.ndarray[Any, Any]]
@@ -42,7 +43,10 @@ def adapt(
     workers: int = 1,
     **resources: Any,
 ) -> None:
-    """Add a whole dataset to the centroid of an adapted model, as if the model had seen all of it itself.
+    """Add a whole dataset to the state of an adapted model, as if the model had seen all of it itself.
+
+    NEO-Stream adds its moments over all time, each worker with the shift that it has found so far; pass `prior=False`
+    to `neotta.adapt` if the order of the samples means nothing.
 
     Args:
         dataset: A `ray.data.Dataset`.
@@ -58,17 +62,17 @@ def adapt(
         MissingExtraError: Ray is not installed.
     """
     method, options = adaptation(model)[:2]
-    if any(neo.memory.rule.space == "logits" for neo in heads(model).values()):
-        raise OptionError(f"{method} depends on the order of its samples: use 'neo' on Ray")
     if not mergeable(options):
         raise OptionError(f"a moving average ({method}) depends on the order of its batches: use 'neo' with Ray")
     _refuse_streams(model)
-    totals = {name: copied(neo.centroid.state()) for name, neo in heads(model).items()}
+    memories = {name: cast("OneStreamMemory", neo.memory) for name, neo in heads(model).items()}
+    totals = {name: moments_of(memory) for name, memory in memories.items()}
     for row in _mapped(dataset, _Summarise, (model, images), batch_size, workers, resources).iter_rows():
         for name, state in Message.decode(row["message"]).own.items():
-            heads(model)[name].memory.rule.merge(totals[name], copied(state))
-    for name, neo in heads(model).items():
-        neo.centroid.load_state(totals[name]._asdict())
+            rule = memories[name].rule
+            rule.merge(totals[name], rule.State(**state))
+    for name, memory in memories.items():
+        memory.load_state(totals[name]._asdict())
 
 
 def predict(
@@ -154,14 +158,20 @@ class _Worker:
 
 
 class _Summarise(_Worker):
-    """Computes the centroid of each batch."""
+    """Computes what each batch adds to the moments."""
 
     def __call__(self, batch: Batch) -> dict[str, list[bytes]]:
-        for neo in heads(self.model).values():
-            neo.centroid.reset()
+        before = {}
+        for name, neo in heads(self.model).items():
+            if neo.memory.rule.space == "embeddings":
+                neo.memory.reset()  # a rule on logits needs its shift, to know the classes of the batch
             neo.unfreeze()
+            before[name] = moments_of(cast("OneStreamMemory", neo.memory))
         self.run(batch)
-        own = {name: copied(neo.centroid.state())._asdict() for name, neo in heads(self.model).items()}
+        own = {}
+        for name, neo in heads(self.model).items():
+            now = moments_of(cast("OneStreamMemory", neo.memory))
+            own[name] = gained(now, before[name], neo.memory.rule)._asdict()
         return {"message": [Message("", "", 0, 0, False, own).encode()]}
 
 

@@ -6,18 +6,21 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
 from neotta.neo.centroid import Centroid
+from neotta.neo.shift_memory import ShiftMemory
 from neotta.neo.state import save
 from neotta.neo.statefile import read_state
 from neotta.neo.stream_ids import StreamId
+from neotta.neo.stream_moments import StreamMoments
+from neotta.neo.stream_rule import StreamRule
 from neotta.neo.surgery import head, need_stream
 
 SUFFIX = ".safetensors"
@@ -37,10 +40,12 @@ class Domain:
 
     Attributes:
         name: Name of the domain.
-        centroid: Mean of its embeddings, (d,) float64.
+        centroid: Mean of its embeddings, (d,) float64; for NEO-Stream, the shift of its logits, (C,).
         count: Number of samples seen.
         variance: Total variance of its embeddings; None if it was not tracked.
         fingerprint: Hash of the weights of the head.
+        space: Whether the centroid is of embeddings or of logits.
+        state: The moments of NEO-Stream by name; None for a mean of embeddings.
     """
 
     name: str
@@ -48,6 +53,8 @@ class Domain:
     count: int
     variance: float | None
     fingerprint: str
+    space: Literal["embeddings", "logits"] = "embeddings"
+    state: Mapping[str, Tensor] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,9 @@ def _domain(path: Path) -> Domain:
     if len(heads) != 1:
         raise StateMismatchError(f"{os.fspath(path)!r} has {len(heads)} heads: a domain has one centroid")
     (prefix, fingerprint), *_ = heads.items()
+    if about.get("method") == "neo-stream" and not about.get("streams"):
+        state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        return _shifted(path, state, fingerprint)
     try:
         state = {part: tensors[f"{prefix}{part}"] for part in ("mean", "count", "batches", "rejected", "scatter")}
         state |= {part: tensors[f"{prefix}{part}"] for part in ("discount",) if f"{prefix}{part}" in tensors}
@@ -241,6 +251,21 @@ def _domain(path: Path) -> Domain:
     count, scatter = int(state["count"]), float(state["scatter"])
     variance = scatter / (count - 1) if count > 1 and scatter > 0 else None
     return Domain(path.stem, _centroid(state, about.get("options", {})), count, variance, fingerprint)
+
+
+def _shifted(path: Path, state: dict[str, Tensor], fingerprint: str) -> Domain:
+    """A domain of NEO-Stream."""
+    shift, kept = (
+        state.get("shift", torch.empty(0)),
+        {name: state[name] for name in StreamMoments._fields if name in state},
+    )
+    if shift.dim() != 1 or len(shift) == 0:
+        raise StateMismatchError(f"{os.fspath(path)!r} contains no shift of logits")
+    memory = ShiftMemory(len(shift), StreamRule())
+    memory.load_state(kept)
+    count, weight = memory.total(), float(memory.moments().weight[0])
+    variance = float(memory.moments().second[0].sum()) / weight if count > 1 and weight > 0 else None
+    return Domain(path.stem, memory.value(), count, variance, fingerprint, "logits", memory.state())
 
 
 def _centroid(state: dict[str, Tensor], options: Mapping[str, Any]) -> Tensor:

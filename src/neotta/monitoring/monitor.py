@@ -18,6 +18,7 @@ from neotta.errors import InputError, OptionError
 from neotta.monitoring.actions import apply_action, worth
 from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.library import Domain, DomainLibrary, rank
+from neotta.monitoring.position import MeanPosition, Position, ShiftPosition
 from neotta.monitoring.rank_evidence import Alarm, Floats
 from neotta.monitoring.status import Action, Change, Status, speed
 from neotta.monitoring.targets import find_target
@@ -87,6 +88,7 @@ class Monitor:
         self._lock = fork_locks.register(self, wait=False)
         self._detector: ChangeDetector | None = None
         self._centroid: Centroid | None = None
+        self._position: Position | None = None
         self._target = None if model is None else find_target(model, head, stream)
         if self._target is not None:
             self._begin(self._target.neo.in_features)
@@ -109,12 +111,11 @@ class Monitor:
     def status(self) -> Status:
         """Return the current status."""
         with self._lock:
-            centroid, detector = self.centroid, self._detector
-            mean, count = centroid.mean.clone(), int(centroid.count)
-            variance = float(centroid.total_variance()) if count > 1 else math.nan
+            detector, place = self._detector, self._here()
+            mean, count, variance = place.vector(), place.count(), place.variance()
             zero = Domain("origin", torch.zeros_like(mean), 0, 0.0, "")
             model = None
-            if self._target is not None and self._target.in_embeddings:
+            if self._target is not None:
                 model = Domain("model", self._target.centre(), self._target.count, 0.0, "")
             moving, noise = speed(detector.recent(REFERENCE)) if detector is not None else (math.nan, math.nan)
             return Status(
@@ -149,12 +150,16 @@ class Monitor:
         return "" if self._target is None else self._target.fingerprint
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the centroid since the last change, as the state of a model adapted by NEO."""
+        """Save the domain since the last change, as the state of a model adapted by NEO, or by NEO-Stream if it is."""
         if not self.fingerprint:
             raise OptionError("this monitor has no model: a domain must belong to a head")
-        tensors = {f"{self.head_name}.{name}": tensor for name, tensor in self.centroid.state().items()}
-        options = VARIANTS["neo"]().model_dump(mode="json")
-        about = {"kind": "model", "method": "neo", "options": options, "heads": {self.head_name: self.fingerprint}}
+        place = self._here()
+        method, state = "neo", self.centroid.state()
+        if isinstance(place, ShiftPosition):
+            method, state = "neo-stream", place.memory.state()
+        tensors = {f"{self.head_name}.{name}": tensor for name, tensor in state.items()}
+        options = VARIANTS[method]().model_dump(mode="json")
+        about = {"kind": "model", "method": method, "options": options, "heads": {self.head_name: self.fingerprint}}
         write_state(path, tensors, about)
 
     def reset(self) -> None:
@@ -182,8 +187,33 @@ class Monitor:
 
     # ---- processing of a batch
 
+    def _here(self) -> Position:
+        """Where the current domain lies."""
+        if self._position is None:
+            raise InputError("this monitor has seen no embeddings yet")
+        return self._position
+
+    def _new_position(self, *parts: Floats) -> Position:
+        """Where samples lie, (n, d)."""
+        features = self.centroid.features
+        position = MeanPosition(features) if self._target is None else self._target.position()
+        for part in parts:
+            position.add(part)
+        return position
+
+    def _set_position(self, position: Position, *rows: Floats) -> None:
+        """Start a domain; the centroid of its embeddings is kept whatever the model subtracts."""
+        self._position = position
+        if isinstance(position, MeanPosition):
+            self._centroid = position.centroid
+            return
+        self._centroid = Centroid(self.centroid.features, variance=True)
+        for part in rows:
+            self._centroid.update(torch.from_numpy(part.copy()))
+
     def _begin(self, features: int) -> ChangeDetector:
         self._centroid = Centroid(features, variance=True)
+        self._set_position(self._new_position())
         self._detector = ChangeDetector(features, **self._options)
         return self._detector
 
@@ -196,7 +226,10 @@ class Monitor:
             alarm = detector.observe(rows[start:])
             stop = len(rows) if alarm is None else start + alarm.position + 1
             self.samples += stop - start
-            self.centroid.update(torch.from_numpy(rows[start:stop]))
+            place = self._here()
+            place.add(rows[start:stop])
+            if not isinstance(place, MeanPosition):
+                self.centroid.update(torch.from_numpy(rows[start:stop]))
             if alarm is not None:
                 changes.append(self._change(detector, alarm, rows[stop:], stop))
             start = stop
@@ -212,14 +245,14 @@ class Monitor:
             coming: The rest of the batch, which most likely belongs to the new domain too, (n, d).
             in_batch: Number of samples of this batch up to the alarm, which the model has not seen yet.
         """
-        before = self.centroid
-        known = _trim(detector.recent(alarm.since), coming, before.mean.numpy())
+        before = self._here()
+        known = _trim(detector.recent(alarm.since), coming, self.centroid.mean.numpy())
         detector.restart(known)
-        self._centroid = _centroid(known)
-        fresh = _centroid(np.concatenate([known, coming]))
-        mean, count = fresh.mean, int(fresh.count)
+        self._set_position(self._new_position(known), known)
+        fresh = self._new_position(known, coming)
+        mean, count = fresh.vector(), fresh.count()
         # A few samples may be on the wrong side of the change, which can only increase a variance.
-        variance = min(float(side.total_variance()) for side in (fresh, before) if int(side.count) > 1)
+        variance = min(side.variance() for side in (fresh, before) if side.count() > 1)
         domains = {domain.name: domain for domain in self._domains()}
         near = next(iter(rank(mean, domains.values(), count, variance)), None)
         target = self._target if self._target is not None and self._target.neo.adapting else None
@@ -229,10 +262,10 @@ class Monitor:
             if self.action == "nearest" and near is not None:
                 domain = domains[near.domain]
                 counts = worth(near.distance, variance, count, domain)
-                apply_action(target, domain.centroid, counts, seen, variance)
+                apply_action(target, mean, domain, counts, seen, variance)
             else:
-                apply_action(target, mean, 0, seen, variance)
-        old = Domain("before", before.mean, int(before.count), None, "")
+                apply_action(target, mean, None, 0, seen, variance)
+        old = Domain("before", before.vector(), before.count(), None, "")
         moved = rank(mean, [old], count, variance)[0]
         return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)
 
@@ -242,8 +275,9 @@ class Monitor:
             return []
         found = list(self.library)
         if self._target is None:
-            return found
-        return [domain for domain in found if domain.fingerprint == self.fingerprint]
+            return [domain for domain in found if domain.space == "embeddings"]
+        space = self._target.neo.memory.rule.space
+        return [domain for domain in found if domain.fingerprint == self.fingerprint and domain.space == space]
 
 
 def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
@@ -261,9 +295,3 @@ def _trim(known: Floats, coming: Floats, old: Floats) -> Floats:
     new = np.concatenate([known, coming]).mean(0)
     belongs = np.square(known - new).sum(1) <= np.square(known - old).sum(1)
     return known[belongs.argmax() :] if belongs.any() else known[-1:]
-
-
-def _centroid(rows: Floats) -> Centroid:
-    centroid = Centroid(rows.shape[1], variance=True)
-    centroid.update(torch.from_numpy(rows.copy()))
-    return centroid

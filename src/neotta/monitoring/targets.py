@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, ModelError, OptionError, UnknownNameError
+from neotta.monitoring.position import MeanPosition, Position, ShiftPosition
 from neotta.neo.head import NEOHead
 from neotta.neo.memory import OneStreamMemory
 from neotta.neo.per_call import is_paused, peek_weights
@@ -50,8 +51,12 @@ class Target:
         """Whether it subtracts a centroid from embeddings, and not a shift from logits."""
         return self.neo.memory.rule.space == "embeddings"
 
+    def position(self) -> Position:
+        """An empty estimate of what the model should subtract."""
+        return MeanPosition(self.neo.in_features) if self.in_embeddings else ShiftPosition(self.neo)
+
     def centre(self) -> Tensor:
-        """Return a copy of the vector that is subtracted, (d,) float64."""
+        """Return a copy of the vector that is subtracted, (d,) or (C,) float64."""
         return self.centroid().value(torch.float64).cpu()
 
     def centroid(self) -> OneStreamMemory:

@@ -42,14 +42,14 @@ from neotta.neo.surgery import (
     stand_ins,
 )
 from neotta.neo.sync import sync as synchronize
-from neotta.neo.variants import VARIANTS, NEOBNOptions, rule_of
+from neotta.neo.variants import VARIANTS, NEOBNOptions, options_of, rule_of
 from neotta.options import Options
 
 
 @one_at_a_time
 def adapt(
     model: Model,
-    method: str = "neo",
+    method: str = "neo-stream",
     *,
     head: str | Sequence[str] | None = None,
     example: Inputs | None = None,
@@ -63,14 +63,18 @@ def adapt(
     reference: Reference | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Model:
-    """Make a classifier adapt to its input: NEO replaces its linear head.
+    """Make a classifier adapt to its input: a re-centering head replaces its linear head.
+
+    By default this is NEO-Stream, which tells a shift of the domain from the labels of the stream: a camera that shows
+    one class for long is not harmed. `"neo"` is the rule of the paper. On streams of balanced classes it gains a little
+    more (NEO-Stream keeps about 80 % of its gain there); on streams of few classes it loses accuracy.
 
     Returns the same model object; every call now adapts and predicts. If the model is already adapted in the same way,
     nothing changes.
 
     Args:
         model: A classifier of timm, Hugging Face or torchvision, or any module that ends in a linear layer.
-        method: `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
+        method: `"neo-stream"`, `"neo"`, `"neo-continual"`, `"neo-mse"` or `"neo-bn"`.
         head: Name of the linear layer (or several names), if it cannot be found.
         example: A batch that the model takes, a tensor or a dict of tensors; needed if the model does not take noise.
         at: `"logits"` re-centers the output of the model, whatever its head is. By default that is done for cosine
@@ -85,7 +89,7 @@ def adapt(
         sync: Synchronise with the replicas in the other processes of torch.distributed; see `neotta.sync`.
         reference: Where clean data lies, as `neotta.reference(model, images)` measured it, or the file it was saved to:
             re-center towards it instead of the origin.
-        **options: The method's options, for example `alpha=0.1` or `shrinkage="james-stein"`.
+        **options: The method's options, for example `prior=False`, or `alpha=0.1` of `"neo-continual"`.
 
     Raises:
         HeadNotFoundError: There is no linear head, or it cannot be re-centered.
@@ -99,7 +103,7 @@ def adapt(
         raise UnknownMethodError(
             str(method), VARIANTS, hint=f"create other methods with neotta.create({method!r}, model)"
         )
-    checked = VARIANTS[method].make(method, options)
+    checked = options_of(method, options)
     axes = _axes(at, head, sample_axes)
     places = _streams(checked, streams, capacity, folder, start)
     asked = Adaptation(method, checked, places, _reference(method, reference), axes)

@@ -81,6 +81,14 @@ class Rule(ABC):
         """Add the samples of `new` to `old`, in place."""
 
     @abstractmethod
+    def difference(self, now: Any, before: Any) -> Any:
+        """What `now` has seen since `before`, both of one stream: merged into `before`, it gives what can be merged."""
+
+    def adopt(self, total: Any, mine: Any) -> Any:
+        """What a replica of one stream holds after it got the total of all: what cannot be merged stays its own."""
+        return total
+
+    @abstractmethod
     def centre(self, state: Any) -> Any:
         """Return the vector to subtract, (..., d) or (..., C); it may be the state's own array."""
 
@@ -192,6 +200,10 @@ class MeanRule(Rule):
         """Add the samples of `new` to `old`, in place and exactly."""
         share = self._proportion(old, new)
         moments.combine(old, new if self.variance else new._replace(scatter=None), share, squares)
+
+    def difference(self, now: Moments, before: Moments) -> Moments:
+        """The moments that, merged into `before`, give `now`."""
+        return moments.difference(now, before, self.by)
 
     def _proportion(self, old: Moments, new: Moments) -> Any:
         if self.by == "count":

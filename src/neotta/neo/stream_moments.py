@@ -155,7 +155,7 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
     mine, theirs = (Central(*(getattr(state, name)[:, ever] for name in Central._fields)) for state in (one, other))
     sums = {
         **_joined(mine, theirs)._asdict(),
-        **{name: getattr(one, name)[:, ever] + getattr(other, name)[:, ever] for name in _SUMS},
+        **{name: getattr(one, name)[:, ever] + getattr(other, name)[:, ever] for name in SUMS},
     }
     parts = {name: xp.concatenate([values, values * 0.0], 1) for name, values in sums.items()}
     counts = {name: getattr(one, name) + getattr(other, name) for name in COUNTS}
@@ -167,7 +167,7 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
     return state._replace(shift=shift_of(state, use))
 
 
-_SUMS = ("squares", "predicted", "peak", "trust")
+SUMS = ("squares", "predicted", "peak", "trust")
 
 
 class Central(NamedTuple):

@@ -8,12 +8,13 @@ from numbers import Real
 from typing import Any
 
 from neotta.errors import OptionError
-from neotta.neo import stream_moments
+from neotta.neo import stream_exchange, stream_moments
 from neotta.neo.class_means import ClassMeans
 from neotta.neo.fleet_start import fleet_start
 from neotta.neo.label_prior import START
 from neotta.neo.moments import COUNTS, namespace
 from neotta.neo.rules import Field, Rule
+from neotta.neo.stream_exchange import as_table
 from neotta.neo.stream_moments import Constants, StreamMoments
 
 FEWEST_CLASSES = 3  # with two, a shift and a label prior are one number
@@ -99,12 +100,17 @@ class StreamRule(Rule):
 
     def merge(self, old: StreamMoments, new: StreamMoments) -> None:
         """Add the moments of `new` to `old`, in place; the window, the labels and the last sample are reset."""
-        one_stream = old.weight.ndim == 1
-        mine, theirs = (
-            StreamMoments(*(column[None] for column in state)) if one_stream else state for state in (old, new)
-        )
+        mine, theirs = (as_table(state) if old.weight.ndim == 1 else state for state in (old, new))
         for column, values in zip(mine, stream_moments.merged(mine, theirs, self.constants), strict=True):
             column[...] = values
+
+    def difference(self, now: StreamMoments, before: StreamMoments) -> StreamMoments:
+        """The moments over all time that, merged into `before`, give those of `now`."""
+        return _first(stream_exchange.difference(as_table(now), as_table(before)))
+
+    def adopt(self, total: StreamMoments, mine: StreamMoments) -> StreamMoments:
+        """The total over all time, with the window, the labels and the last sample of this replica."""
+        return _first(stream_exchange.adopted(as_table(total), as_table(mine), self.constants))
 
     def centre(self, state: StreamMoments) -> Any:
         """The shift, (..., C)."""
@@ -113,6 +119,10 @@ class StreamRule(Rule):
     def start(self, fleet: StreamMoments) -> Any:
         """The shift of other streams, (C,), shrunk by how far they differ."""
         return fleet_start(fleet, self.constants)
+
+
+def _first(table: StreamMoments) -> StreamMoments:
+    return StreamMoments(*(column[0] for column in table))
 
 
 def _number(value: Any) -> bool:

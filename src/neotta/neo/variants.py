@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from neotta.errors import OptionError
 from neotta.neo.class_means import ClassMeans
 from neotta.neo.rules import MeanRule, Rule, Shrinkage, Weighting
 from neotta.neo.stream_rule import StreamRule
@@ -59,6 +61,24 @@ VARIANTS: dict[str, type[Options]] = {
     "neo-bn": NEOBNOptions,
     "neo-stream": NEOStreamOptions,
 }
+
+
+def options_of(method: str, given: Mapping[str, Any]) -> Options:
+    """Validate the options of a variant.
+
+    Raises:
+        OptionError: An option is unknown or invalid; options of another variant are told which one has them.
+    """
+    others = [name for name, kind in VARIANTS.items() if given.keys() <= kind.model_fields.keys()]
+    wrong = [name for name in given if name not in VARIANTS[method].model_fields]
+    if wrong and others:
+        call = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        takes = ", ".join(VARIANTS[method].model_fields)
+        raise OptionError(
+            f"method {method!r} has no option {wrong[0]!r}: it takes {takes}. Name the method that has it: "
+            f"neotta.adapt(model, {others[0]!r}, {call})"
+        )
+    return VARIANTS[method].make(method, given)
 
 
 def rule_of(options: Options, classes: ClassMeans | None = None) -> Rule:

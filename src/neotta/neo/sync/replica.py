@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from neotta.errors import StateError
-from neotta.neo.moments import Moments, difference
-from neotta.neo.rules import MeanRule
+from neotta.neo.memory import OneStreamMemory
+from neotta.neo.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,22 @@ class Message:
         return cls(**about, own=own)
 
 
-def empty(like: Moments) -> Moments:
-    """Moments of no samples, on the CPU."""
-    return Moments(*(torch.zeros_like(column, device="cpu") for column in like))
+def empty(like: Any) -> Any:
+    """Moments of no samples, on the CPU; `like` has their kind and shapes."""
+    return type(like)(*(torch.zeros_like(column, device="cpu") for column in like))
 
 
-def copied(moments: Moments | Mapping[str, Tensor]) -> Moments:
-    """Return a copy on the CPU."""
-    columns = moments if isinstance(moments, Moments) else Moments(**moments)
-    return Moments(*(column.detach().to("cpu", copy=True) for column in columns))
+def copied(state: Any) -> Any:
+    """Return a copy of moments on the CPU."""
+    return type(state)(*(column.detach().to("cpu", copy=True) for column in state))
 
 
-def summed(parts: Iterable[Moments], like: Moments, rule: MeanRule) -> Moments:
+def moments_of(memory: OneStreamMemory) -> Any:
+    """Return a copy of a memory's moments on the CPU."""
+    return copied(memory.rule.State(**memory.state()))
+
+
+def summed(parts: Iterable[Any], like: Any, rule: Rule) -> Any:
     """Merge moments in the given order, so that the result is bitwise equal on every machine."""
     total = empty(like)
     for part in parts:
@@ -81,7 +85,7 @@ def summed(parts: Iterable[Moments], like: Moments, rule: MeanRule) -> Moments:
     return total
 
 
-def gained(now: Moments, before: Moments, by: str) -> Moments:
+def gained(now: Any, before: Any, rule: Rule) -> Any:
     """The moments that, merged into `before`, give `now`.
 
     Raises:
@@ -89,7 +93,7 @@ def gained(now: Moments, before: Moments, by: str) -> Moments:
     """
     if bool(now.count < before.count) or bool(now.batches < before.batches):
         raise StateError(
-            f"the centroid had {int(before.count)} samples at the last exchange and has {int(now.count)} now: it was "
+            f"the model had {int(before.count)} samples at the last exchange and has {int(now.count)} now: it was "
             "reset or loaded in between. Reset all replicas with neotta.sync(model).reset(), or close() it first"
         )
-    return difference(now, before, by)
+    return rule.difference(now, before)

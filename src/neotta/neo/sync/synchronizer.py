@@ -13,19 +13,19 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from neotta.errors import OptionError, StateMismatchError
-from neotta.neo.centroid import Centroid
 from neotta.neo.head import NEOHead
+from neotta.neo.memory import OneStreamMemory
 from neotta.neo.per_call import is_paused
 from neotta.neo.statefile import fingerprint
 from neotta.neo.surgery import adaptation, heads
 from neotta.neo.sync.board import Board
-from neotta.neo.sync.replica import Message, copied, empty, gained, summed
+from neotta.neo.sync.replica import Message, copied, empty, gained, moments_of, summed
 from neotta.neo.variants import mergeable
 
 
@@ -53,7 +53,7 @@ class Synchronizer:
         self.alone = self.closed = False
         self.epoch = self.round = 0
         self._centroids = _shareable(model)
-        self._base = {head: copied(centroid.state()) for head, centroid in self._centroids.items()}
+        self._base = {head: moments_of(centroid) for head, centroid in self._centroids.items()}
         self._own = {head: empty(base) for head, base in self._base.items()}
         self._shown = {head: copied(base) for head, base in self._base.items()}
         weights = [fingerprint(dict(neo.named_parameters())) for neo in heads(model).values()]
@@ -111,7 +111,7 @@ class Synchronizer:
             if mine.epoch:
                 self._enter(mine.epoch)
             self.round = mine.round
-            self._own = {head: copied(state) for head, state in mine.own.items()}
+            self._own = {head: self._read(head, state) for head, state in mine.own.items()}
         self._hear(self._board.others_at())
         self._show()
 
@@ -186,8 +186,8 @@ class Synchronizer:
     def _take(self, head: str) -> None:
         """Add what this replica has seen since the last time to its own total."""
         centroid = self._centroids[head]
-        now = copied(centroid.moments())
-        centroid.rule.merge(self._own[head], gained(now, self._shown[head], centroid.rule.by))
+        now = moments_of(centroid)
+        centroid.rule.merge(self._own[head], gained(now, self._shown[head], centroid.rule))
         self._shown[head] = now
 
     def _show(self) -> None:
@@ -197,7 +197,7 @@ class Synchronizer:
             self._enter(newest)
         for head, centroid in self._centroids.items():
             parts = {
-                rank: copied(message.own[head])
+                rank: self._read(head, message.own[head])
                 for rank, message in self._messages.items()
                 if message.epoch == self.epoch
             }
@@ -206,8 +206,12 @@ class Synchronizer:
                 parts[self._board.rank] = self._own[head]
                 ordered = [self._base[head], *(parts[rank] for rank in sorted(parts))]
                 total = summed(ordered, self._base[head], centroid.rule)
-                centroid.load_state(total._asdict())
-                self._shown[head] = copied(centroid.moments())
+                centroid.load_state(centroid.rule.adopt(total, moments_of(centroid))._asdict())
+                self._shown[head] = moments_of(centroid)
+
+    def _read(self, head: str, state: Mapping[str, Tensor]) -> Any:
+        """The moments in a message."""
+        return copied(self._centroids[head].rule.State(**state))
 
     def _enter(self, epoch: int) -> None:
         """Enter a new epoch: forget everything older."""
@@ -219,16 +223,14 @@ class Synchronizer:
                 self._base[head], self._own[head], self._shown[head] = empty(like), empty(like), empty(like)
 
 
-def _shareable(model: nn.Module) -> dict[str, Centroid]:
-    """The centroids of a model by head, if they can be merged."""
+def _shareable(model: nn.Module) -> dict[str, OneStreamMemory]:
+    """The memories of a model by head, if they can be merged."""
     method, options = adaptation(model)[:2]
     if any(neo.memory.many for neo in heads(model).values()):
         raise OptionError("models with many streams cannot be synchronised: merge their saved states with neotta.merge")
-    if any(neo.memory.rule.space == "logits" for neo in heads(model).values()):
-        raise OptionError(f"{method} cannot be synchronised: merge saved states with neotta.merge, or use 'neo'")
     if not mergeable(options):
         raise OptionError(f"a moving average ({method}) cannot be synchronised: it depends on the order of its batches")
-    return {name: neo.centroid for name, neo in heads(model).items()}
+    return {name: cast("OneStreamMemory", neo.memory) for name, neo in heads(model).items()}
 
 
 def _after_every(every: int, head: NEOHead, synchronizer: Synchronizer) -> Any:

@@ -44,11 +44,12 @@ class Recentering(Adapter[Options]):
 
     def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
         """Take embeddings, (B, d), into the centroid if asked to, and subtract it."""
-        centroid, samples = self.neo.centroid, len(embeddings)
-        weights = take_weights(samples, centroid)
+        samples = len(embeddings)
+        weights = take_weights(samples, self.neo.memory)
         if adapt:
             if self.observer is not None:
                 self.observer(embeddings if weights is None else embeddings[weights.to(embeddings.device) > 0])
+            centroid = self.neo.centroid  # a new one, if the observer has reset this adapter
             centroid.step(embeddings, samples, weights=weights)
             self.skipped = int(centroid.rejected)
         return self.neo.recenter(embeddings)

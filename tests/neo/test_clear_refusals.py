@@ -24,8 +24,8 @@ def network():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda wrong, path: neotta.adapt(network(), example=wrong),
-        lambda wrong, path: neotta.adapt(network(), head="2", example=wrong),
+        lambda wrong, path: neotta.adapt(network(), "neo", example=wrong),
+        lambda wrong, path: neotta.adapt(network(), "neo", head="2", example=wrong),
         lambda wrong, path: neotta.create("t3a", network(), example=wrong),
         lambda wrong, path: neotta.split(network(), example=wrong),
         lambda wrong, path: export(network(), path, example=wrong),
@@ -85,7 +85,7 @@ def test_transforms_of_a_head_that_is_folded_or_frozen():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_scripted_model():
     with pytest.raises(UnsupportedModelError, match="a TorchScript module cannot be changed: adapt the model before"):
-        neotta.adapt(torch.jit.script(network()))
+        neotta.adapt(torch.jit.script(network()), "neo")
 
 
 WITHOUT = """

@@ -90,7 +90,7 @@ def test_a_layer_that_does_not_return_the_answer_is_refused(name, images):
     before = dict(model.named_modules())
     for options in ({}, {"example": images}):
         with pytest.raises(HeadNotFoundError, match=match if not options else None):
-            neotta.adapt(model, **options)
+            neotta.adapt(model, "neo", **options)
     assert dict(model.named_modules()) == before
 
 
@@ -102,7 +102,7 @@ def test_resnet50_clip_pools_after_its_last_linear_layer():
     blocks = tuple(ByoBlockCfg(type="bottle", d=1, c=64, s=s) for s in (1, 2, 2, 2))
     model = ByobNet(dataclasses.replace(model_cfgs["resnet50_clip"], blocks=blocks), num_classes=5, img_size=224).eval()
     with pytest.raises(HeadNotFoundError, match=r"'head\.proj', which returns a tensor of \(2, 50, 5\)"):
-        neotta.adapt(model)
+        neotta.adapt(model, "neo")
     images = torch.randn(3, 3, 224, 224)
     neotta.adapt(model, "neo", at="logits")
     torch.testing.assert_close(answer(model, images).mean(0), torch.zeros(5), atol=1e-5, rtol=0)
@@ -117,9 +117,9 @@ def test_a_detection_model_is_refused():
         YolosConfig(image_size=[32, 32], patch_size=16, num_detection_tokens=7, num_labels=5, **sizes)
     ).eval()
     with pytest.raises(HeadNotFoundError, match="objects"):
-        neotta.adapt(model)
+        neotta.adapt(model, "neo")
     with pytest.raises(HeadNotFoundError, match="objects"):
-        neotta.adapt(model, at="logits")
+        neotta.adapt(model, "neo", at="logits")
     neotta.adapt(model, "neo", at="logits", sample_axes=(0, 1))
     logits = answer(model, torch.randn(3, 3, 32, 32))
     assert logits.shape == (3, 7, 6)
@@ -235,7 +235,7 @@ def test_a_cosine_classifier_is_re_centered_after_the_normalisation(transposed, 
 def test_two_heads_of_equal_answers_are_not_guessed():
     model = Net(lambda self, z: (self.a(pool(z)), self.b(pool(z))), a=nn.Linear(8, 5), b=nn.Linear(8, 5))
     with pytest.raises(AmbiguousHeadError):
-        neotta.adapt(model)
+        neotta.adapt(model, "neo")
 
 
 # ---- at="logits"
@@ -262,7 +262,7 @@ def test_at_the_logits_leaves_no_trace(any_model, images):
     model, _ = any_model
     plain, state, modules = answer(model, images), copy.deepcopy(model.state_dict()), dict(model.named_modules())
     hooks = len(model._forward_hooks)
-    assert neotta.adapt(model, at="logits") is model
+    assert neotta.adapt(model, "neo", at="logits") is model
     assert model.state_dict().keys() == state.keys()
     assert len(list(model.parameters())) == len({*state} & dict(model.named_parameters()).keys())
     model.load_state_dict(state, strict=True)
@@ -327,9 +327,9 @@ def test_wrong_words():
         ({"at": "logits", "sample_axes": (0, 0)}, "different whole numbers"),
     ):
         with pytest.raises(OptionError, match=match):
-            neotta.adapt(model, **options)
+            neotta.adapt(model, "neo", **options)
     with pytest.raises(HeadNotFoundError, match=r"returns a tensor of \(2, 5\), expected 2 axes"):
-        neotta.adapt(model, at="logits", sample_axes=(0, 1))
-    neotta.adapt(model)
+        neotta.adapt(model, "neo", at="logits", sample_axes=(0, 1))
+    neotta.adapt(model, "neo")
     with pytest.raises(neotta.NeottaError, match="already adapted"):
-        neotta.adapt(model, at="logits")
+        neotta.adapt(model, "neo", at="logits")

@@ -186,7 +186,7 @@ def test_hooks_on_the_head_stay(images):
     model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 4))
     seen = []
     model[1].register_forward_hook(lambda module, args, output: seen.append(output))
-    neotta.adapt(model)
+    neotta.adapt(model, "neo")
     seen.clear()
     answer(model, images)
     assert len(seen) == 1

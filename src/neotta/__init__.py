@@ -1,7 +1,7 @@
 """Test-time adaptation of image classifiers by latent re-centering.
 
 ```python
-model = neotta.adapt(model)                 # NEO replaces the linear head
+model = neotta.adapt(model)                 # NEO-Stream replaces the linear head; "neo" is the paper's rule
 adapter = neotta.create("sar", model)       # any other method, by name
 ```
 """

@@ -42,6 +42,8 @@ def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
         wrong = _compare(classifier, model, images)
     for name, neo in fresh.items():
         for entry, value in neo.centroid.state().items():
+            if entry == "discount":  # no row of a graph has a weight
+                continue
             wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], value)
     return wrong
 

@@ -101,7 +101,7 @@ def test_only_this_model_is_paused_and_blocks_nest():
 def test_moving_batch_norm_pauses_too():
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3)).eval()
-    model = neotta.adapt(plain, "neo-bn", statistics="ema")
+    model = neotta.adapt(plain, "neo-bn", statistics="ema", head="3")
     images = torch.randn(6, 3, 4, 4)
     with neotta.paused(model):
         run(model, images)

@@ -5,7 +5,10 @@ classes with a long tail, two classes with 10 % positives, and three rare tags (
 their training images; test images come clean and corrupted, mixed, sorted by class, and mostly of one class, in batches
 of 16.
 
+With --data, a model of your own instead: half of its clean images are the reference, the others the streams.
+
 python benchmarks/reference.py [--seeds 2] [--json FILE]
+python benchmarks/reference.py --model NAME --checkpoint FILE --data PATH --preset cifar
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ from torch import nn
 from neotta.data.corruptions import corrupt
 from neotta.data.handwritten import digits
 from neotta.data.real_streams import order
+from neotta.evaluate.workbench import Workbench
 from neotta.neo.head import NEOHead
 from neotta.neo.reference import measured
 from neotta.neo.variants import VARIANTS
 
 DOMAINS = (("clean", 0), ("fog", 3), ("contrast", 3), ("gaussian_noise", 3))
-ORDERS = ("iid", "sorted", "mostly-one-class")
+ORDERS = ("iid", "sorted", "half-one-class", "mostly-one-class")
 RULES = {
     "neo": ("neo", False),
     "neo, ref": ("neo", True),
@@ -93,6 +97,39 @@ def score(logits, targets):
     return 100 * float(right.double().mean())
 
 
+def compared(head, known, embeddings, targets, classes, seed, name):
+    """Accuracies by (order, rule) on one domain."""
+    found = {}
+    for kind in ORDERS:
+        which = torch.from_numpy(order(kind, classes, seed, name))
+        rows = {"plain": score(head(embeddings[which]), targets[which])}
+        for rule, (method, reference) in RULES.items():
+            made = VARIANTS[method].make(method, {})
+            neo = NEOHead.variant(head, method, made, None, known if reference else None)
+            logits = torch.cat([neo(batch) for batch in embeddings[which].split(BATCH)])
+            rows[rule] = score(logits, targets[which])
+        found[kind] = rows
+    return found
+
+
+@torch.inference_mode()
+def measure_model(bench, seed):
+    """Accuracies of a model on its own images by (model, domain, order, rule)."""
+    found = {}
+    names = ["clean", *(f"{name}/{severity}" for name, severity in DOMAINS[1:])]
+    for name in names:
+        dataset = bench.data.dataset(name)
+        half = np.random.default_rng(seed).permutation(len(dataset.ids))
+        half, rest = half[: len(half) // 2], half[len(half) // 2 :]
+        if name == "clean":
+            known = measured(bench.head, bench.embeddings.get(dataset, half)[0], "head")
+        embeddings, kept = bench.embeddings.get(dataset, rest)
+        labels = np.asarray(dataset.labels)[rest][kept]
+        rows = compared(bench.head, known, embeddings, torch.from_numpy(labels), labels, seed, name)
+        found.update({(bench.opened.name.rpartition(":")[2], name, kind): row for kind, row in rows.items()})
+    return found
+
+
 def measure(seed):
     """Accuracies by (head, domain, order, rule)."""
     train, test, found = digits("train"), digits("test"), {}
@@ -108,16 +145,8 @@ def measure(seed):
             for name, images in shifted.items():
                 embeddings = encoder(images[kept])
                 classes = targets.numpy() if targets.dim() == 1 else test.labels[kept]
-                for kind in ORDERS:
-                    which = torch.from_numpy(order(kind, classes, seed, name))
-                    rows = {"plain": score(head(embeddings[which]), targets[which])}
-                    for rule, (method, reference) in RULES.items():
-                        neo = NEOHead.variant(
-                            head, method, VARIANTS[method].make(method, {}), None, known if reference else None
-                        )
-                        logits = torch.cat([neo(batch) for batch in embeddings[which].split(BATCH)])
-                        rows[rule] = score(logits, targets[which])
-                    found[title, name, kind] = rows
+                rows = compared(head, known, embeddings, targets, classes, seed, name)
+                found.update({(title, name, kind): row for kind, row in rows.items()})
     return found
 
 
@@ -126,9 +155,18 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--json", type=Path)
+    options.add_argument("--model", default="digits")
+    options.add_argument("--checkpoint")
+    options.add_argument("--data")
+    options.add_argument("--preset")
     given = options.parse_args()
     torch.set_num_threads(1)
-    runs = [measure(seed) for seed in range(given.seeds)]
+    if given.data is None:
+        runs = [measure(seed) for seed in range(given.seeds)]
+    else:
+        made = {} if given.checkpoint is None else {"checkpoint": given.checkpoint}
+        bench = Workbench(given.model, given.data, model_options=made, corrupted=True, corruption_preset=given.preset)
+        runs = [measure_model(bench, seed) for seed in range(given.seeds)]
     names = ["plain", *RULES]
     print(f"{'head':34}{'data':9}{'order':18}" + "".join(f"{name:>13}" for name in names))
     table = []

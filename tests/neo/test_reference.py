@@ -72,14 +72,28 @@ def test_neo_stream_finds_no_shift_in_the_clean_data():
     assert shifts["with"] < 0.2 < 0.5 < shifts["without"]
 
 
-def test_a_shift_is_found_from_the_new_origin():
+def shifted(change):
+    """The vector that NEO subtracts if the embeddings change, and the mean of the clean embeddings."""
     model, images = network(), pictures(400)
     known = neotta.reference(model, images)
-    shift = torch.randn(SIZE, generator=torch.Generator().manual_seed(3))
-    model[3].register_forward_hook(lambda module, args, output: output + shift)
+    model[3].register_forward_hook(lambda module, args, output: change(output))
     model = neotta.adapt(model, "neo", reference=known)
     answers(model, images, 400)
-    torch.testing.assert_close(neotta.head(model).centre(torch.float32), shift, rtol=1e-3, atol=1e-3)
+    mean = torch.from_numpy(known.heads["4"].embedding).float()
+    return neotta.head(model).centre(torch.float32), mean
+
+
+def test_a_shift_is_found_from_the_new_origin():
+    _, mean = shifted(lambda output: output)
+    shift = torch.randn(SIZE, generator=torch.Generator().manual_seed(3))
+    shift -= (shift @ mean) / (mean @ mean) * mean
+    found, _ = shifted(lambda output: output + shift + 0.1 * mean)
+    torch.testing.assert_close(found, shift + 0.1 * mean, rtol=1e-3, atol=1e-3)
+
+
+def test_embeddings_that_shrink_are_not_shifted():
+    found, mean = shifted(lambda output: 0.3 * output)
+    assert found.norm() < 1e-4 * mean.norm()
 
 
 @pytest.mark.parametrize("method", ["neo", "neo-continual", "neo-mse", "neo-stream"])
@@ -227,7 +241,7 @@ def test_a_class_that_was_never_seen_has_a_peak():
 
 
 def test_class_means_compare_by_their_numbers():
-    one, same = (ClassMeans(np.full(3, 1 / 3), np.eye(3), 2.0) for _ in range(2))
+    one, same = (ClassMeans(np.full(3, 1 / 3), np.eye(3), 2.0, np.zeros(3)) for _ in range(2))
     assert one == same
     assert hash(one) == hash(same)
-    assert one != ClassMeans(np.full(3, 1 / 3), np.eye(3), 3.0)
+    assert one != ClassMeans(np.full(3, 1 / 3), np.eye(3), 3.0, np.zeros(3))

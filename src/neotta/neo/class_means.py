@@ -24,31 +24,33 @@ class ClassMeans:
         deviations: Mean of the centred logits of each predicted class, minus the mean of all, (C, C): a row per class.
         spread: Squared length of each row, (C,).
         peak: Expected logit of the predicted class.
+        free: Mean of the centred logits of all, without the bias, (C,).
     """
 
-    def __init__(self, prior: Array, deviations: Array, peak: float) -> None:
+    def __init__(self, prior: Array, deviations: Array, peak: float, free: Array) -> None:
         self.prior = np.asarray(prior, np.float64)
         self.deviations = np.asarray(deviations, np.float32)
         self.spread = (self.deviations.astype(np.float64) ** 2).sum(1)
         self.peak = float(peak)
+        self.free = np.asarray(free, np.float64)
         self._moved: dict[Any, tuple[Any, ...]] = {}
 
-    def on(self, like: Any) -> tuple[Any, Any, Any]:
-        """The prior (C,), deviations (C, C) and spread (C,), as arrays or tensors like `like`."""
+    def on(self, like: Any) -> tuple[Any, Any, Any, Any]:
+        """The prior (C,), deviations (C, C), spread (C,) and free mean (C,), as arrays or tensors like `like`."""
+        arrays = (self.prior, self.deviations, self.spread, self.free)
         if isinstance(like, np.ndarray):
-            return self.prior, self.deviations, self.spread
+            return arrays
         place = (like.device, like.dtype)
         if place not in self._moved:
-            arrays = (self.prior, self.deviations, self.spread)
             self._moved[place] = tuple(namespace(like).as_tensor(array).to(like) for array in arrays)
-        prior, deviations, spread = self._moved[place]
-        return prior, deviations, spread
+        prior, deviations, spread, free = self._moved[place]
+        return prior, deviations, spread, free
 
     def mix(self, share: Any, peak: Any) -> tuple[Any, Any, Any]:
         """What a mix of classes looks like without a shift.
 
-        Under a shift all classes move closer together: their deviations are scaled by the height of the peak relative
-        to that of the clean data, at most 1.
+        Under a shift all embeddings shrink: the deviations of the classes and the mean are scaled by the height of the
+        peak relative to that of the clean data, at most 1.
 
         Args:
             share: The shares of the predicted classes, (K, C).
@@ -58,11 +60,12 @@ class ClassMeans:
             The mean of the mix, (K, C); the variance between its classes, (K,); and how far the shares are from those
             of the clean data, from 0 to about 1, (K,).
         """
-        prior, deviations, spread = self.on(share)
+        prior, deviations, spread, free = self.on(share)
         scale = (peak / self.peak).clip(min=0.0, max=1.0)
         narrow = share if share.dtype == deviations.dtype else share.astype(deviations.dtype)  # no wide copy of C x C
         mean = scale[:, None] * (narrow @ deviations)
         between = scale**2 * (share * spread).sum(-1) - (mean * mean).sum(-1)
+        mean = mean - (1 - scale)[:, None] * free
         classes = share.shape[-1]
         uneven = ((share - prior) ** 2).sum(-1) * classes / (classes - 1)
         return mean, between, uneven
@@ -74,6 +77,7 @@ class ClassMeans:
                 (self.prior, other.prior),
                 (self.deviations, other.deviations),
                 (self.peak, other.peak),
+                (self.free, other.free),
             )
         )
 
@@ -89,9 +93,11 @@ class ClassSums:
 
     Args:
         classes: Number of classes C.
+        bias: Bias of the head, (C,), if it has one.
     """
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, bias: Array | None = None) -> None:
+        self._bias = np.zeros(classes) if bias is None else np.asarray(bias - np.mean(bias), np.float64)
         self.count = 0
         self.total = np.zeros(classes)
         self.predicted = np.zeros(classes)
@@ -134,4 +140,4 @@ class ClassSums:
         weight = n / (n + variance / max(apart, 1e-9))
         deviations = peaks + weight[:, None] * (own - peaks)
         deviations -= (n / count) @ deviations
-        return ClassMeans((n + 1 / classes) / (count + 1), deviations, self.peak / count)
+        return ClassMeans((n + 1 / classes) / (count + 1), deviations, self.peak / count, self.origin - self._bias)

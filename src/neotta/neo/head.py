@@ -184,12 +184,27 @@ class NEOHead(nn.Linear):
             return subtract(logits, shift).reshape(*input.shape[:-1], self.out_features)
         origin = self._buffers["origin"]
         rows = flat if origin is None else flat.to(origin.dtype) - origin
-        centred = subtract(flat, modules["memory"].step(rows, samples, adapt=adapt, weights=weights))
+        centre = self._from_origin(modules["memory"].step(rows, samples, adapt=adapt, weights=weights))
+        centred = subtract(flat, centre)
         return self.classify(centred if flat is input else centred.reshape(input.shape))
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
-        return subtract(embeddings, self.centroid.value(torch.promote_types(embeddings.dtype, torch.float32)))
+        centre = self.centroid.value(torch.promote_types(embeddings.dtype, torch.float32))
+        return subtract(embeddings, self._from_origin(centre))
+
+    def _from_origin(self, centre: Tensor) -> Tensor:
+        """What to subtract, (..., d), given the mean relative to the reference's, c - c₀.
+
+        Under a shift embeddings often shrink, c = a c₀ + v with a < 1: subtracting c - c₀ would add (1 - a) c₀ to what
+        is left of them, and let c₀ decide. So a is estimated by a projection, and c - a c₀ subtracted.
+        """
+        origin = self._buffers["origin"]
+        if origin is None or self.memory.rule.space == "logits":
+            return centre
+        origin = origin.to(centre.dtype)
+        along = (centre @ origin) / (origin @ origin).clip(min=1e-12)
+        return centre + (-along).clip(min=0.0, max=1.0)[..., None] * origin
 
     def centre(self, dtype: torch.dtype | None = None, *, stream: StreamId | None = None) -> Tensor:
         """Return a copy of the vector that is subtracted, (d,).
@@ -197,7 +212,8 @@ class NEOHead(nn.Linear):
         Raises:
             InputError: No stream is given for a head with streams, or it does not exist.
         """
-        return self.memory.centroid(stream).value(dtype)
+        centre = self._from_origin(self.memory.centroid(stream).value())
+        return centre if dtype is None else centre.to(dtype)
 
     def classify(self, embeddings: Tensor) -> Tensor:
         """Apply only the linear layer, (..., d) to (..., C)."""

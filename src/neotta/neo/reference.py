@@ -50,12 +50,13 @@ class HeadReference(NamedTuple):
             "prior": self.classes.prior,
             "deviations": self.classes.deviations,
             "peak": np.array(self.classes.peak),
+            "free": self.classes.free,
         }
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> HeadReference:
         """Create one from what `arrays` returned."""
-        classes = ClassMeans(arrays["prior"], arrays["deviations"], float(arrays["peak"]))
+        classes = ClassMeans(arrays["prior"], arrays["deviations"], float(arrays["peak"]), arrays["free"])
         return cls(int(arrays["samples"]), arrays["embedding"], arrays["origin"], classes)
 
 
@@ -231,7 +232,9 @@ class _HeadSums:
     def __init__(self, head: Head) -> None:
         self._head, self._linear = head, linear_view(head)
         self._embeddings = np.zeros(self._linear.in_features)
-        self._classes = ClassSums(self._linear.out_features)
+        bias = self._linear.bias
+        known = None if bias is None else bias.detach().double().cpu().numpy()
+        self._classes = ClassSums(self._linear.out_features, known)
         self._rejected = 0
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -319,7 +322,8 @@ def _read_images(path: str | os.PathLike[str]) -> Tensor:
 
 def _check(head: HeadReference) -> None:
     classes = len(head.origin)
-    shapes = {"prior": (classes,), "deviations": (classes, classes), "peak": (), "samples": (), "origin": (classes,)}
+    by_class = dict.fromkeys(("prior", "origin", "free"), (classes,))
+    shapes: dict[str, tuple[int, ...]] = {**by_class, "deviations": (classes, classes), "peak": (), "samples": ()}
     for name, array in head.arrays().items():
         if name in shapes and array.shape != shapes[name]:
             raise ValueError(f"{name!r} has shape {array.shape}, expected {shapes[name]}")

@@ -28,7 +28,7 @@ def test_the_bundled_digits(command, tmp_path):
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "what it returns is what the model returns" in text
-    assert 'Use: model = neotta.adapt(model, "neo-stream")' in text
+    assert "Use: model = neotta.adapt(model)" in text
     assert "neo-stream, reference" in text
     assert "The reference was written to" in text
     model = neotta.load_model("digits").model
@@ -42,7 +42,7 @@ def test_unlabelled_folders_as_json(command, unlabelled):
     assert found["accuracy"] is None
     assert not found["labelled"]
     assert found["images"] == 128
-    assert found["advice"] == 'neotta.adapt(model, "neo-stream")'
+    assert found["advice"] == "neotta.adapt(model)"
     worst = {(rule["rule"], rule["reference"]): rule["worst"] for rule in found["rules"]}
     assert worst["neo", False] < -20 < -1 <= worst["neo-stream", False]
     assert np.isclose(sum(found["shares"]), 1.0)

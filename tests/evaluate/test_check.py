@@ -41,8 +41,8 @@ SAFE = {("neo-stream", False): 0.2, ("neo-stream", True): 0.1, ("neo", False): -
 @pytest.mark.parametrize(
     ("changes", "classes", "line"),
     [
-        ({}, 10, 'neotta.adapt(model, "neo-stream")'),
-        ({("neo-stream", False): -3.0}, 10, 'neotta.adapt(model, "neo-stream", reference="reference.safetensors")'),
+        ({}, 10, "neotta.adapt(model)"),
+        ({("neo-stream", False): -3.0}, 10, 'neotta.adapt(model, reference="reference.safetensors")'),
         ({("neo-stream", False): -3.0, ("neo-stream", True): -2.0}, 10, None),
         ({}, 2, 'neotta.adapt(model, "neo", reference="reference.safetensors")'),
         ({("neo", True): -5.0}, 2, None),

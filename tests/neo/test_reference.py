@@ -240,6 +240,12 @@ def test_a_class_that_was_never_seen_has_a_peak():
     assert (seen.argmax(1) == np.arange(3)).all()
 
 
+def test_more_classes_than_samples_leave_the_peaks():
+    sums = ClassSums(50)
+    sums.add(np.random.default_rng(0).normal(size=(10, 50)))
+    assert (sums.means().deviations.argmax(1) == np.arange(50)).all()
+
+
 def test_class_means_compare_by_their_numbers():
     one, same = (ClassMeans(np.full(3, 1 / 3), np.eye(3), 2.0, np.zeros(3)) for _ in range(2))
     assert one == same

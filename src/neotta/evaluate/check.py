@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,7 @@ from neotta.data.real_streams import order
 from neotta.errors import DataError, ModelError
 from neotta.evaluate.unlabelled import Shift
 from neotta.evaluate.workbench import Workbench
+from neotta.neo.adapt import adapt
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.outputs import check_outputs
@@ -32,6 +34,7 @@ RULES = ("neo-stream", "neo", "neo-continual")
 BEARABLE = 1.0
 """Points of accuracy that a rule may cost in one of the orders and still be recommended."""
 LEAST_IMAGES = 32
+_DEFAULT: str = inspect.signature(adapt).parameters["method"].default
 _PROOF = 8  # images that prove the head
 
 Progress = Callable[[str, int, int], None]
@@ -64,7 +67,7 @@ class RuleCost:
     @property
     def line(self) -> str:
         """The line of Python that uses it."""
-        name = f'"{self.rule}"'
+        name = "" if self.rule == _DEFAULT else f'"{self.rule}"'
         known = 'reference="reference.safetensors"' if self.reference else ""
         return f"neotta.adapt({', '.join(part for part in ('model', name, known) if part)})"
 

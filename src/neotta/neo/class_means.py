@@ -136,7 +136,8 @@ class ClassSums:
         inside = self.squares - count * float(self.origin @ self.origin) - float(n @ (own**2).sum(1))
         seen = n > 0.5
         variance = max(inside, 0.0) / max(count - int(seen.sum()), 1)
-        apart = float((n * ((own - peaks) ** 2).sum(1))[seen].sum() - variance * seen.sum()) / float(n[seen].sum())
+        apart = float((n * ((own - peaks) ** 2).sum(1))[seen].sum() - variance * seen.sum())
+        apart /= max(float(n[seen].sum()), 1.0)
         weight = n / (n + variance / max(apart, 1e-9))
         deviations = peaks + weight[:, None] * (own - peaks)
         deviations -= (n / count) @ deviations

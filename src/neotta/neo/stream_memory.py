@@ -32,7 +32,7 @@ class StreamMemory(Memory):
     """Running means of embeddings, one per stream.
 
     Call the model inside `with neotta.streams(ids):` with one id per sample; a batch may mix streams. For each stream,
-    the result equals that of a separate `Centroid`, to float32 precision; a batch counts as one batch for each of its
+    the result equals that of a separate `Centroid`, to float32 precision (with `start="plain"`); a batch counts as one batch for each of its
     streams. Without adapting, a stream that was never seen gets a zero vector.
 
     Sums are computed in float64 (float32 on devices without it), means are stored in float32. After n updates the

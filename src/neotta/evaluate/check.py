@@ -130,11 +130,11 @@ def check(bench: Workbench, domain: str, samples: int, progress: Progress, seed:
         seed: Of the choice of the images and of their orders.
 
     Raises:
-        ModelError: The head is not what the model's output comes from.
+        ModelError: The head is not what the model's output comes from, or its outputs are no classes.
         DataError: There are too few readable images.
     """
     head = _name(bench.model, bench.head)
-    check_outputs(bench.model, [bench.head], per_output=True)
+    check_outputs(bench.model, [bench.head])
     embeddings, labels = _embedded(bench, domain, samples, progress, seed)
     _prove(bench, domain)
     with torch.inference_mode():

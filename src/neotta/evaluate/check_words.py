@@ -53,6 +53,13 @@ def _advice(report: CheckReport) -> list[str]:
     ]
     if report.classes == 2:
         lines.append("With two classes a shift and a label are one number: NEO-Stream gives the plain answers.")
+    if chosen is None and report.classes == 2:
+        known = next(rule for rule in report.rules if rule.rule == "neo" and rule.reference)
+        lines.append(
+            f"NEO with a reference changes it by {known.mean:+.1f} points on average and {known.worst:+.1f} at worst: "
+            "it helps only if positives are always as frequent as here."
+        )
+        return [*lines, "Use none."]
     if chosen is None:
         return [*lines, f"Use none: every safe line costs more than {BEARABLE:g} point on clean data here."]
     lines.append(f"Use: model = {chosen.line}")

@@ -32,8 +32,8 @@ class StreamMemory(Memory):
     """Running means of embeddings, one per stream.
 
     Call the model inside `with neotta.streams(ids):` with one id per sample; a batch may mix streams. For each stream,
-    the result equals that of a separate `Centroid`, to float32 precision (with `start="plain"`); a batch counts as one batch for each of its
-    streams. Without adapting, a stream that was never seen gets a zero vector.
+    the result equals that of a separate `Centroid`, to float32 precision, unless it begins where the fleet is; a batch
+    counts as one batch for each of its streams. Without adapting, a stream that was never seen gets a zero vector.
 
     Sums are computed in float64 (float32 on devices without it), means are stored in float32. After n updates the
     relative error of a mean is about 3e-8 √n: 1e-6 after a thousand, 3e-5 after a million.

@@ -45,6 +45,8 @@ MODELS = {
     "hf vit": (hf_vit, "neo", {"shrinkage": "james-stein"}),
     "network": (network, "neo", {}),
     "network, continual": (network, "neo-continual", {"alpha": 0.3, "debias": True}),
+    "network, stream": (network, "neo-stream", {}),
+    "distilled, stream": (lambda: timm_vit("deit_tiny_distilled_patch16_224"), "neo-stream", {"prior": False}),
     "network, mse by batches": (network, "neo-mse", {"weighting": "batch"}),
 }
 
@@ -61,12 +63,12 @@ def files(tmp_path_factory):
             model = started(build(), method, **options)
             before = {key: value.clone() for key, value in model.state_dict().items()}
             state = neotta.heads(model)
-            states = {key: neo.centroid.state() for key, neo in state.items()}
+            states = {key: neo.memory.state() for key, neo in state.items()}
             export(model, path, form=form, preprocess=PREPROCESS, labels=LABELS, name=name)
             # the export leaves the model as it was, adaptation and all
             assert neotta.heads(model) == state
             for key, neo in state.items():
-                assert all(torch.equal(value, states[key][entry]) for entry, value in neo.centroid.state().items())
+                assert all(torch.equal(value, states[key][entry]) for entry, value in neo.memory.state().items())
             assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
             made[path] = model
         return path
@@ -116,7 +118,7 @@ def test_adaptive_it_goes_on_as_the_model_would(files, name):
     for images in ragged():
         np.testing.assert_allclose(classifier.predict(images.numpy()), answer(model, images), atol=1e-4)
     for head, neo in neotta.heads(model).items():
-        for entry, value in neo.centroid.state().items():
+        for entry, value in neo.memory.state().items():
             got = classifier.state()[f"{head}.{entry}"]
             np.testing.assert_allclose(got, value.numpy(), rtol=1e-5, atol=1e-5, err_msg=entry)
     assert classifier.count == 22
@@ -212,7 +214,7 @@ def test_states_that_do_not_fit_change_nothing(files, tmp_path):
     (tmp_path / "damaged").write_bytes(b"damaged")
     neotta.save(neotta.adapt(network(), "neo", streams=True), tmp_path / "streams")
     with pytest.raises(StateMismatchError, match="many streams"):
-        classifier.load(tmp_path / "streams")
+        classifier.load(tmp_path / "streams", stream="gate")
     for name in ("method", "size", "weights"):
         with pytest.raises(StateMismatchError):
             classifier.load(tmp_path / name)
@@ -421,12 +423,13 @@ def test_streams_that_cannot_be_exported(tmp_path, images):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("rule", ["neo", "neo-stream"])
 @pytest.mark.parametrize("build", [timm_vit, hf_vit, network])
-def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, build):
+def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, build, rule):
     path, model = tmp_path / "plain.onnx", build()
     export(model, path, example=torch.zeros(1, 3, 32, 32), verify=False)
-    plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path)
-    neotta.adapt(model, "neo")
+    plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path, rule=rule)
+    neotta.adapt(model, rule)
     for images in ragged():
         np.testing.assert_allclose(recenter.recenter(plain.predict(images.numpy())), answer(model, images), atol=1e-4)
 

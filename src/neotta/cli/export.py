@@ -29,7 +29,10 @@ def export(
         str | None, typer.Option(help="Which stream, if the state holds many: see neotta.streams.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="neo, neo-continual or neo-mse, for the adaptive form without --state.")
+        str | None,
+        typer.Option(
+            help="neo-stream (default), neo, neo-continual or neo-mse, for the adaptive form without --state."
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -71,7 +74,7 @@ def export(
     if state is not None:
         load(loaded.model, state)
     elif form == "adaptive":
-        adapt(loaded.model, method or "neo", **(pairs("option", option) or {}))
+        adapt(loaded.model, method or "neo-stream", **(pairs("option", option) or {}))
     chosen = None if stream is None else _stream(loaded.model, stream)
     write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)
     checked = "checked against torch" if verify and form in ("folded", "adaptive") else "not checked"

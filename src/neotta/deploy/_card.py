@@ -35,6 +35,8 @@ class Card:
         labels: Names of the classes.
         heads: Fingerprint of the weights of every head by name; adaptive only.
         state: Initial state of each centroid: numbers by name ("mean", "count", ...); adaptive only.
+        bias: Bias of the head, if its output is that of the model and the rule acts on logits; adaptive only. The rule
+            can then run outside the graph, with more precision and for many streams at once.
         neotta: The version that wrote the file.
     """
 
@@ -47,6 +49,7 @@ class Card:
     labels: list[str] | None = None
     heads: dict[str, str] = dataclasses.field(default_factory=dict)
     state: State = dataclasses.field(default_factory=dict)
+    bias: list[float] | None = None
     neotta: str = __version__
 
     def to_json(self) -> str:

@@ -1,16 +1,24 @@
-"""The adaptive graph: a model that takes and returns its centroid with every call."""
+"""The adaptive graph: a model that takes and returns its state with every call."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.func import functional_call
 
+from neotta.deploy._packing import PACKED, pack, unpack
+from neotta.neo import moments
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
+from neotta.neo.memory import OneStreamMemory
 from neotta.neo.module_swap import ModuleSwap
+from neotta.neo.rules import MeanRule
+from neotta.neo.traced_stream import TracedStream
+
+_LARGEST = 1e10  # sums of third powers of logits fit into float32
 
 
 class SwitchedHead(nn.Module):
@@ -21,16 +29,52 @@ class SwitchedHead(nn.Module):
     def __init__(self, neo: NEOHead) -> None:
         super().__init__()
         self.neo = neo
+        self.last: Tensor | None = None
         self.register_buffer("adapt", torch.tensor(True, device=neo.weight.device), persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
         """Adapt, re-center and classify; (..., d) to (..., C)."""
+        if self.neo.memory.rule.space == "logits":
+            logits = self.neo.classify(input)
+            rows = logits.reshape(-1, self.neo.out_features)
+            answer: Tensor = logits - self._shift(rows).reshape(logits.shape)
+            self.last = None if is_compiling() else answer.detach()
+            return answer
         centroid = self.neo.centroid
         before = centroid.state()
         centroid.update(input.reshape(-1, self.neo.in_features))
         for name, buffer in centroid.named_buffers():
             buffer.copy_(torch.where(self.adapt, buffer, before[name]))
         return self.neo.classify(self.neo.recenter(input))
+
+    def _shift(self, rows: Tensor) -> Tensor:
+        """Adapt to logits, (N, C), with a rule on logits, and return what to subtract from them, (N, C)."""
+        memory = cast(OneStreamMemory, self.neo.memory)
+        groups, before = TracedStream(rows.shape[0]), memory.moments()
+        state = type(before)(*(column[None] for column in before))
+        given = {
+            "finite": moments.usable(rows, _LARGEST),
+            "bias": rows.new_zeros(rows.shape[1]) if self.neo.bias is None else self.neo.bias,
+        }
+        after, learnt = memory.rule.take(state, rows, groups, **given, adapt=True)
+        _, stored = memory.rule.take(state, rows, groups, **given, adapt=False)
+        for column, values in zip(before, after, strict=True):
+            column.copy_(torch.where(self.adapt, values[0], column))
+        return torch.where(self.adapt, learnt, stored)
+
+
+def carried(neo: NEOHead) -> tuple[str, ...]:
+    """The inputs of the graph for the state of a head; `PACKED` stands for all real fields."""
+    rule = neo.memory.rule
+    return rule.remembers if isinstance(rule, MeanRule) else (PACKED, "count")
+
+
+def entry_of(neo: NEOHead, entry: str) -> Tensor:
+    """The value of such an input for a head, in the dtype of the graph."""
+    memory = cast(OneStreamMemory, neo.memory)
+    state = memory.state()
+    value: Tensor = pack(memory.rule.fields(memory.features), state) if entry == PACKED else state[entry]
+    return value.float() if value.is_floating_point() else value
 
 
 class AdaptiveGraph(nn.Module):
@@ -44,7 +88,7 @@ class AdaptiveGraph(nn.Module):
     def __init__(self, model: nn.Module, heads: dict[str, NEOHead]) -> None:
         super().__init__()
         self.model = model
-        self.carried = [(name, entry) for name, neo in heads.items() for entry in neo.centroid.rule.remembers]
+        self.carried = [(name, entry) for name, neo in heads.items() for entry in carried(neo)]
         self._switched = {name: SwitchedHead(neo) for name, neo in heads.items()}
         self.within = ModuleSwap(model, {neo: self._switched[name] for name, neo in heads.items()})
 
@@ -63,10 +107,27 @@ class AdaptiveGraph(nn.Module):
         buffers: dict[str, Any] = {}
         for name, head in self._switched.items():
             buffers[f"{name}.adapt"] = adapt
+            fields = head.neo.memory.rule.fields(head.neo.memory.features)
+            entries = unpack(fields, given[name, PACKED]) if (name, PACKED) in given else {}
             for entry, own in head.neo.memory.named_buffers():
                 # The graph uses float32, because some runtimes have nothing better.
                 blank = torch.zeros_like(own, dtype=torch.float32 if own.is_floating_point() else own.dtype)
-                buffers[f"{name}.neo.memory.{entry}"] = given.get((name, entry), blank).clone()
+                value = entries.get(entry, given.get((name, entry), blank))
+                buffers[f"{name}.neo.memory.{entry}"] = value.clone()
         logits = logits_of(functional_call(self.model, buffers, (images,)))
-        after = [buffers[f"{name}.neo.memory.{entry}"] for name, entry in self.carried]
+        after = [self._after(buffers, name, entry) for name, entry in self.carried]
         return logits, *after, *(buffers[f"{name}.neo.memory.rejected"] for name in self._switched)
+
+    def _after(self, buffers: dict[str, Any], head: str, entry: str) -> Tensor:
+        """An entry of `carried` after a call."""
+        prefix = f"{head}.neo.memory."
+        if entry != PACKED:
+            return cast(Tensor, buffers[prefix + entry])
+        memory = self._switched[head].neo.memory
+        mine = {name.removeprefix(prefix): value for name, value in buffers.items() if name.startswith(prefix)}
+        return cast(Tensor, pack(memory.rule.fields(memory.features), mine))
+
+    def at_output(self, logits: Tensor) -> bool:
+        """Whether the last call returned the output of its only head, not something made of it."""
+        last = [head.last for head in self._switched.values()]
+        return len(last) == 1 and last[0] is not None and torch.equal(last[0], logits)

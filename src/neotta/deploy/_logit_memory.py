@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from neotta.deploy._stream_states import IDS, State, StreamStates, table_ids
-from neotta.errors import StateMismatchError
+from neotta.deploy._stream_states import State, StreamStates, checked_state
 from neotta.neo import moments
 from neotta.neo.groups import grouped
 from neotta.neo.moments import Groups, Moments
 from neotta.neo.rules import MeanRule, Rule
-from neotta.neo.state_checks import check_fields, completed
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 
@@ -68,12 +66,14 @@ class LogitMemory:
         self.rule = rule
         self.bias = bias
         self.fields = rule.fields(len(bias))
-        self.states = StreamStates(
-            {
-                name: np.full(field.shape, field.start, np.int64 if field.kind == "count" else np.float64)
-                for name, field in self.fields.items()
-            }
-        )
+        self.states = StreamStates(self.blank())
+
+    def blank(self) -> State:
+        """The state of a stream that was never seen."""
+        return {
+            name: np.full(field.shape, field.start, np.int64 if field.kind == "count" else np.float64)
+            for name, field in self.fields.items()
+        }
 
     def step(
         self, logits: Array, ids: Sequence[StreamId | None], *, adapt: bool, weights: Array | None = None
@@ -135,21 +135,7 @@ class LogitMemory:
             StateMismatchError: It belongs to another model or rule.
             StateError: It contains invalid values, such as NaN or a negative count.
         """
-        entries = completed(self.fields, {name: array for name, array in arrays.items() if name != IDS})
-        lead = 1 if many else 0
-        shapes = {name: array.shape[lead:] for name, array in entries.items()}
-        if shapes != {name: field.shape for name, field in self.fields.items()} or (
-            many and any(array.ndim == 0 for array in entries.values())
-        ):
-            raise StateMismatchError(
-                f"it contains {shapes}, which is not the state of this rule for {len(self.bias)} classes"
-            )
-        check_fields(self.fields, entries, self.states.start)
-        if many:
-            table_ids(arrays)
-        dtypes = {name: array.dtype for name, array in self.states.start.items()}
-        state = {name: np.array(array, dtypes[name]) for name, array in entries.items()}
-        return {**state, IDS: arrays[IDS]} if many else state
+        return checked_state(self.fields, arrays, self.states.start, many)
 
     def _stacked(self, ids: Sequence[StreamId | None]) -> Any:
         """A copy of the states of some streams, (K, ...) for each entry."""

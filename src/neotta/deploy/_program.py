@@ -70,7 +70,18 @@ def program(
     _rename(proto.graph, {name: f"{name}_inside" for name in (*ins, *outs)})
     _rename(proto.graph, {_MARK + name: name for name in (*ins, *outs)})
     _forget_shapes_of_weights(proto.graph)
+    _forget_origins(proto.graph)
     return proto
+
+
+def _forget_origins(graph: GraphProto) -> None:
+    """Remove the lines of source code that torch notes at every node: they are most of a small file."""
+    for node in graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _forget_origins(inner)
 
 
 def _forget_shapes_of_weights(graph: GraphProto) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from neotta.errors import InputError, StateError
-from neotta.neo.state_checks import check_ids
+from neotta.errors import InputError, StateError, StateMismatchError
+from neotta.neo.rules import Field
+from neotta.neo.state_checks import check_fields, check_ids, completed
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId, checked, one, pack_array, unpack_array
 
@@ -72,7 +73,9 @@ class StreamStates:
     def replace(self, table: Mapping[str, Array]) -> None:
         """Replace all states by what `everything` returned."""
         ids = table_ids(table)
-        self._states = {stream: {name: table[name][row] for name in self.start} for row, stream in enumerate(ids)}
+        self._states = {
+            stream: {name: np.asarray(table[name][row]) for name in self.start} for row, stream in enumerate(ids)
+        }
 
 
 def table_ids(table: Mapping[str, Array]) -> list[StreamId]:
@@ -86,6 +89,29 @@ def table_ids(table: Mapping[str, Array]) -> list[StreamId]:
     ids = unpack_array(table[IDS])
     check_ids(ids, {name: rows for name, rows in table.items() if name != IDS})
     return ids
+
+
+def checked_state(
+    fields: Mapping[str, Field], arrays: Mapping[str, Array], like: Mapping[str, Array], many: bool
+) -> State:
+    """Validate a saved state, of one stream or a table of many, complete it and convert it to the dtypes of `like`.
+
+    Raises:
+        StateMismatchError: It belongs to another model or rule.
+        StateError: It contains invalid values, such as NaN or a negative count.
+    """
+    given = {name: array for name, array in arrays.items() if name != IDS}
+    if many and any(array.ndim == 0 for array in given.values()):
+        raise StateMismatchError("it is not a table of streams")
+    entries = completed(fields, given)
+    shapes = {name: array.shape[1 if many else 0 :] for name, array in entries.items()}
+    if shapes != {name: field.shape for name, field in fields.items()}:
+        raise StateMismatchError(f"it contains {shapes}, which is not a state of this rule and number of classes")
+    check_fields(fields, entries, like)
+    if many:
+        table_ids(arrays)
+    state = {name: np.array(array, like[name].dtype) for name, array in entries.items()}
+    return {**state, IDS: arrays[IDS]} if many else state
 
 
 def ids_of(stream: StreamId | Iterable[StreamId] | None, rows: int) -> Sequence[StreamId | None]:

@@ -36,14 +36,13 @@ def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
     found = heads(model)
     fresh = {name: NEOHead.variant(neo, asked.method, asked.options) for name, neo in found.items()}
     for name, neo in found.items():
-        fresh[name].centroid.load_state(neo.centroid.state())
+        fresh[name].memory.load_state(neo.memory.state())
     classifier = OnnxClassifier(path)
+    classifier.run_in_graph()
     with ModuleSwap(model, {neo: fresh[name] for name, neo in found.items()}):
         wrong = _compare(classifier, model, images)
     for name, neo in fresh.items():
-        for entry, value in neo.centroid.state().items():
-            if entry == "discount":  # no row of a graph has a weight
-                continue
+        for entry, value in neo.memory.state().items():
             wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], value)
     return wrong
 

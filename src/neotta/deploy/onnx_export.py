@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from neotta._extras import need
 from neotta._files import atomic
 from neotta.deploy._card import CHECKSUM_KEY, KEY, NO_CHECKSUM, Card, Form, with_checksum
-from neotta.deploy._graph import AdaptiveGraph
+from neotta.deploy._graph import AdaptiveGraph, entry_of
 from neotta.deploy._program import BATCH, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
 from neotta.deploy.exporters import ExportJob, register_exporter
@@ -48,8 +49,6 @@ def write_adaptive(job: ExportJob) -> None:
     """Write a model that keeps adapting: it takes and returns its state with every call."""
     images = _prepared(job)
     found = heads(job.model)
-    if any(neo.memory.rule.space == "logits" for neo in found.values()):
-        raise UnsupportedModelError("neo-stream has no adaptive form yet: export it folded, or adapt with 'neo'")
     if any(neo.reference is not None for neo in found.values()):
         raise UnsupportedModelError("a model with a reference has no adaptive form yet: export it folded")
     if any(type(neo) is not NEOHead for neo in found.values()):
@@ -59,7 +58,8 @@ def write_adaptive(job: ExportJob) -> None:
     card = _card(job, "adaptive", found)
     _refuse_norms(job.model)
     with torch.no_grad(), evaluating(list(job.model.modules())):
-        _write(_adaptive(job.model, found, card, images, job.opset), card, job, images)
+        proto, bias = _adaptive(job.model, found, card, images, job.opset)
+        _write(proto, dataclasses.replace(card, bias=bias), job, images)
 
 
 def _prepared(job: ExportJob) -> Tensor:
@@ -100,7 +100,7 @@ def _card(job: ExportJob, form: Form, found: dict[str, NEOHead]) -> Card:
     entries["samples"] = max(neo.count for neo in found.values())
     if form == "adaptive":
         entries["heads"] = {name: fingerprint(dict(neo.named_parameters())) for name, neo in found.items()}
-        states = {name: neo.centroid.state() for name, neo in found.items()}
+        states = {name: neo.memory.state() for name, neo in found.items()}
         entries["state"] = {name: {key: value.tolist() for key, value in s.items()} for name, s in states.items()}
     return Card(**{**vars(card), **entries})
 
@@ -118,18 +118,22 @@ def _refuse_norms(model: nn.Module) -> None:
         )
 
 
-def _adaptive(model: nn.Module, found: dict[str, NEOHead], card: Card, images: Tensor, opset: int) -> ModelProto:
+def _adaptive(
+    model: nn.Module, found: dict[str, NEOHead], card: Card, images: Tensor, opset: int
+) -> tuple[ModelProto, list[float] | None]:
+    """The graph, and the bias of its head if a rule on logits can run outside it."""
     from onnx import numpy_helper
 
     graph = AdaptiveGraph(model, found)
     ports = [card.port(name, entry) for name, entry in graph.carried]
     rejected = [card.port(name, "rejected") for name in found]
-    buffers = [getattr(found[name].centroid, entry) for name, entry in graph.carried]
-    state = [buffer.float() if buffer.is_floating_point() else buffer for buffer in buffers]
+    state = [entry_of(found[name], entry) for name, entry in graph.carried]
     adapt = torch.tensor(True, device=images.device)
     shapes = ({0: BATCH}, None, [None] * len(state))
     with graph.within:
-        _check_labels(card, graph(images, adapt, state)[0])
+        logits = graph(images, adapt, state)[0]
+        _check_labels(card, logits)
+        bias = _bias(next(iter(found.values()))) if graph.at_output(logits) else None
         proto = program(
             graph,
             (images, adapt, state),
@@ -140,7 +144,12 @@ def _adaptive(model: nn.Module, found: dict[str, NEOHead], card: Card, images: T
         )
     # An initializer with the name of an input is its default.
     proto.graph.initializer.append(numpy_helper.from_array(adapt.cpu().numpy(), "adapt"))
-    return proto
+    return proto, bias
+
+
+def _bias(neo: NEOHead) -> list[float]:
+    bias: list[float] = [0.0] * neo.out_features if neo.bias is None else neo.bias.tolist()
+    return bias
 
 
 def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> None:

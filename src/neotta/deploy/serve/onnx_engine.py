@@ -69,7 +69,8 @@ class OnnxEngine(Engine):
         self.labels = tuple(names or map(str, range(self.classes)))
         if len(self.labels) != self.classes:
             raise OptionError(f"{len(self.labels)} labels for a model of {self.classes} classes")
-        self._bias = None if self.rule == "none" else _bias(path)
+        known = self._classifier.bias  # in an adaptive file with neo-stream; in others it is that of the last layer
+        self._bias = None if self.rule == "none" else _bias(path) if known is None else known.astype(np.float32)
         self.memories = {} if self.rule == "none" else {"head": self._memory(folder, capacity)}
 
     def _memory(self, folder: str | os.PathLike[str] | None, capacity: int) -> StreamMemory:

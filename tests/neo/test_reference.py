@@ -180,6 +180,11 @@ def test_what_images_may_be(tmp_path):
         neotta.reference(model, torch.cat([images, images[:1] * float("nan")]))
 
 
+def test_the_head_is_found_with_the_images_themselves():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, SIZE), nn.ReLU(), nn.Linear(SIZE, CLASSES)).eval()
+    assert list(neotta.reference(model, pictures()).heads) == ["3"]
+
+
 def test_measuring_an_adapted_model_changes_nothing_and_sees_the_plain_model():
     model = neotta.adapt(network(), "neo")
     answers(model, pictures(32))

@@ -169,7 +169,8 @@ def reference(
         images: Prepared images, (N, 3, H, W); or batches of them, as a `DataLoader` gives (of pairs and dictionaries,
             the images are used); or a .npy or .npz file of prepared images; or a file written by `Reference.save`.
         head: Name of the linear layer, if it cannot be found.
-        example: A batch of images to find the head with, if a blank image does not work.
+        example: A batch of images to find the head with, if a blank image does not work; by default some of a tensor of
+            images.
 
     Returns:
         The reference: `reference.save(path)` writes it to a file.
@@ -179,6 +180,8 @@ def reference(
         StateMismatchError: The file is a reference of another model.
     """
     check_module(model)
+    if example is None and isinstance(images, Tensor) and images.dim() > 1 and len(images) > 1:
+        example = images[:2]
     found = _heads(model, head, example)
     fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
     if isinstance(images, (str, os.PathLike)):

@@ -20,6 +20,7 @@ from neotta.cli.corrupt import corrupt
 from neotta.cli.data import data_app
 from neotta.cli.demo import demo
 from neotta.cli.export import export
+from neotta.cli.leaderboard import leaderboard
 from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.cli.paper import paper
@@ -44,6 +45,7 @@ app.add_typer(data_app, name="data")
 app.command()(compare)
 app.command()(corrupt)
 app.command()(export)
+app.command()(leaderboard)
 app.command()(methods)
 app.command()(models)
 app.command()(run)

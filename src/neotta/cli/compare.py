@@ -53,7 +53,7 @@ def compare(
 
     chosen = chosen_formats(format)
     files = targets(chosen, output)
-    records = current(_read(results))
+    records = current(read_records(results))
     found = compare_records(records, metric, baseline=baseline)
     if line := about_older(older(records), sum("metrics" in record for record in records)):
         typer.echo(f"neotta: {printable(line)}", err=True)
@@ -124,7 +124,8 @@ def _draw(comparison: Comparison, path: Path) -> None:
         temporary.write_bytes(drawn.png() if path.suffix == ".png" else drawn.svg().encode())
 
 
-def _read(paths: list[Path]) -> list[Record]:
+def read_records(paths: list[Path]) -> list[Record]:
+    """All records of files, with names that can be printed; what is damaged is left out with a warning."""
     from neotta.errors import DataError
     from neotta.evaluate.records import Records
 

@@ -143,7 +143,7 @@ def _collect(
             continue
         samples = (*record.get("manifests", ()), record.get("count"))
         answers = unpack(record)
-        for domain, measured in _by_domain(record):
+        for domain, measured in by_domain(record):
             cell = found.cells.setdefault((domain, label), Cell())
             number = measured.get(metric.name)
             if number is None or not math.isfinite(number):
@@ -213,7 +213,7 @@ def _domains(record: Record) -> list[str]:
     return list(record.get("domains") or [record["domain"]])
 
 
-def _by_domain(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def by_domain(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The metrics of each domain that a run went through."""
     if record.get("per_domain"):
         yield from record["per_domain"].items()

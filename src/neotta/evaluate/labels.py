@@ -25,7 +25,7 @@ class Variant(NamedTuple):
         """Read it off a record."""
         method = str(record["method"])
         given = {name: str(value) for name, value in (record.get("options") or {}).items()}
-        full = {**(_defaults(method, _preset(record)) or {}), **given}
+        full = {**(defaults_of(method, _preset(record)) or {}), **given}
         return cls(method, tuple(sorted(full.items())))
 
 
@@ -123,8 +123,8 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
 
 
 def _label(variant: Variant, preset: str, presets: Mapping[Variant, str]) -> str:
-    default = _defaults(variant.method, preset)
-    if preset != "paper" and _defaults(variant.method, "paper") == dict(variant.options):
+    default = defaults_of(variant.method, preset)
+    if preset != "paper" and defaults_of(variant.method, "paper") == dict(variant.options):
         preset, default = "paper", dict(variant.options)
     siblings = [
         dict(other.options) for other, its in presets.items() if (other.method, its) == (variant.method, preset)
@@ -144,7 +144,7 @@ def _preset(record: Record) -> str:
     return str(record.get("preset") or "paper")
 
 
-def _defaults(method: str, preset: str) -> dict[str, str] | None:
+def defaults_of(method: str, preset: str) -> dict[str, str] | None:
     """The options of a method as records write them, or None for a method that is not known here."""
     if "py:" in method:  # comparing records never runs code that they name
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -246,12 +247,20 @@ class Workbench:
         try:
             content = self._keys.content(run)
         except NeottaError:  # without its orders, or with wrong options, a run is known by what was asked for
-            return {**about, "key": content_key({"run": about})}
+            return {**about, "key": content_key({"run": about}), "opened": self._opened()}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         known = {name: content[name] for name in ("options", "preprocess", "code")} | {"manifests": manifests}
+        known["opened"] = self._opened()
         if "calibration" in (parameters := self.orders(run)[0].parameters):
             known["calibration"] = parameters["calibration"]
         return {**about, "key": content_key(content), "question": self._keys.question(run, content), **known}
+
+    def _opened(self) -> dict[str, Any]:
+        """How model and data were opened, as JSON, so that a record tells how to repeat its run."""
+        given = {"model_options": self.opened.options, **self._selection}
+        kept = {name: value for name, value in given.items() if value not in (None, [], {})}
+        found: dict[str, Any] = json.loads(json.dumps(kept, default=str))
+        return found
 
     def predict(self, run: Run, *, resumable: bool = False) -> RunResult:
         """Carry a run out and return its predictions."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from neotta.neo.moments import namespace
 
 START, SHARE = 0.1, 1 / 256  # prior weight of the sticky chain, and how much of it always remains
@@ -78,3 +80,49 @@ def observed(labels: Labels, likelihood: Any, weight: Any, mix: Any, chain: Any)
         labels.mix * decay[..., None] + (posterior * weight[..., None])[..., None, :],
         labels.seen * decay + weight[..., None],
     )
+
+
+def followed(labels: Labels, likelihood: Any, weights: Any, stay: float, prior: Any = None) -> tuple[Labels, Any, Any]:
+    """Go through the samples of one stream, as `expected` and `observed` do one by one, but without copies.
+
+    Args:
+        labels: What was known before, of a table of one stream of NumPy arrays.
+        likelihood: Class probabilities of the samples, (N, C).
+        weights: How much each sample counts, (N,).
+        stay: See `expected`.
+        prior: See `expected`.
+
+    Returns:
+        The labels afterwards, the log prior of each sample (N, C), and the probability of a fresh draw (N,).
+    """
+    smooth = SMOOTH / likelihood.shape[1] if prior is None else SMOOTH * prior
+    sticky, last = float(labels.sticky[0]), labels.last[0]
+    (ever, lately), (seen, recent) = labels.mix[0].copy(), labels.seen[0].tolist()
+    boost, fresh = np.empty_like(likelihood), np.empty_like(weights)
+    for row, (sample, weight) in enumerate(zip(likelihood, weights.tolist(), strict=True)):
+        one, two = 0.5 / (seen + SMOOTH), 0.5 / (recent + SMOOTH)
+        mix = ever * one
+        mix += lately * two
+        mix += smooth * (one + two)
+        chain = last * stay
+        chain += (1 - stay) * mix
+        ratio = np.divide(chain, mix, out=boost[row])
+        ratio *= sticky
+        ratio += 1 - sticky
+        fresh[row] = 1 - sticky * stay
+        if weight <= 0:
+            continue
+        by_chain, by_mix = float(chain @ sample), float(mix @ sample)
+        last = np.multiply(chain, sample, out=chain)
+        last /= by_chain
+        mix *= sample
+        mix *= weight / by_mix
+        ever += mix
+        lately *= _KEEP
+        lately += mix
+        seen, recent = seen + weight, recent * _KEEP + weight
+        odds = sticky * by_chain
+        sticky = (1 - SHARE) * odds / (odds + (1 - sticky) * by_mix) + SHARE * START
+    np.log(boost, out=boost)
+    after = Labels(np.array([sticky]), last[None], np.stack([ever, lately])[None], np.array([[seen, recent]]))
+    return after, np.minimum(boost, BOOST, out=boost), fresh

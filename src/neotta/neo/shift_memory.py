@@ -36,11 +36,18 @@ class ShiftMemory(OneStreamMemory):
         if rows.shape[0] == 0:
             return rows.to(wide)
         with self.guard(), torch.no_grad():
-            before = self.moments()
-            state = self.rule.State(*(column[None] for column in before))
+            before, groups = self.moments(), SoleStream(rows.shape[0])
             if weights is not None:
                 weights = per_row(weights, rows, samples)
-            after, subtract = run_rule(self.rule, state, rows, SoleStream(rows.shape[0]), bias, adapt, weights)
+            if rows.is_cpu and not is_compiling():
+                arrays = self.rule.State(*(column.numpy()[None] for column in before))
+                after, subtract = run_on_host(self.rule, arrays, rows, groups, bias, adapt, weights)
+                if adapt:
+                    for array, values in zip(arrays, after, strict=True):
+                        array[...] = values
+                return subtract.to(wide)
+            state = self.rule.State(*(column[None] for column in before))
+            after, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights)
             if adapt:
                 for column, values in zip(before, after, strict=True):
                     column.copy_(values[0])
@@ -55,19 +62,32 @@ def run_rule(
     Returns:
         The new state and what to subtract, (N, C), both on the device.
     """
+    if rows.device.type == "cpu" and not is_compiling():
+        arrays = type(state)(*(column.numpy() for column in state))
+        after, subtract = run_on_host(rule, arrays, rows, groups, bias, adapt, weights)
+        return type(state)(*map(torch.as_tensor, after)), subtract
     rows = rows.detach().to(state.mean.dtype)
     bias = rows.new_zeros(rows.shape[1]) if bias is None else bias.detach().to(rows)
     finite = moments.usable(rows, moments.limit(rows.dtype))
-    if rows.device.type != "cpu" or is_compiling():
-        return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt, weights=weights)
-    bad = int((~finite if weights is None else ~finite & (weights > 0)).sum()) if adapt else 0
+    return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt, weights=weights)
+
+
+def run_on_host(
+    rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool, weights: Tensor | None
+) -> tuple[Any, Tensor]:
+    """Add a batch with a rule on logits in NumPy; the state has NumPy arrays, before and after."""
+    values = rows.detach().to(torch.float64).numpy()
+    known = np.zeros(values.shape[1]) if bias is None else bias.detach().to("cpu", torch.float64).numpy()
+    largest = moments.limit(values.dtype)
+    # The largest and smallest number are NaN or out of range if any is.
+    whole = bool(values.max() <= largest and values.min() >= -largest)
+    finite = np.ones(len(values), bool) if whole else moments.usable(values, largest)
+    given = None if weights is None else weights.numpy()
+    bad = int((~finite if given is None else ~finite & (given > 0)).sum()) if adapt and not whole else 0
     if bad:
         warn(f"{bad} of {len(finite)} rows of logits contain NaN or Inf, or are too large: predicted, but excluded")
-    arrays = type(state)(*(column.numpy() for column in state))
-    given: dict[str, Any] = {"finite": finite.numpy(), "bias": bias.numpy(), "adapt": adapt}
-    given["weights"] = None if weights is None else weights.numpy()
-    after, subtract = rule.take(arrays, rows.numpy(), groups, **given)
-    return type(state)(*map(torch.as_tensor, after)), torch.from_numpy(np.array(subtract))
+    after, subtract = rule.take(state, values, groups, finite=finite, bias=known, adapt=adapt, weights=given)
+    return after, torch.from_numpy(np.array(subtract))
 
 
 def one_stream(features: int, classes: int, rule: Rule, device: torch.device | str | None) -> OneStreamMemory:

@@ -12,8 +12,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from neotta.neo.class_means import ClassMeans
-from neotta.neo.label_prior import START, Labels, expected, observed
+from neotta.neo.label_prior import START, Labels, expected, followed, observed
 from neotta.neo.moments import COUNTS, Groups, namespace
 
 WARM = 4.0  # from this weight on, near-duplicates are discounted and outliers clipped
@@ -89,7 +91,12 @@ class StreamGroups(Groups, Protocol):
 def softmax(logits: Any) -> Any:
     """Probabilities, (..., C)."""
     xp = namespace(logits)
-    powers = xp.exp(logits - xp.amax(logits, -1)[..., None])
+    powers = logits - xp.amax(logits, -1)[..., None]
+    if xp is np:  # without further copies
+        np.exp(powers, out=powers)
+        powers /= powers.sum(-1)[..., None]
+        return powers
+    powers = xp.exp(powers)
     return powers / powers.sum(-1)[..., None]
 
 
@@ -130,12 +137,14 @@ def step(
     previous = groups.last(y, counts, state.previous)
     old = groups.spread(state.shift)
     labels, log_prior, fresh = state.labels, 0.0, xp.ones_like(weights)
+    centred = clipped + (bias - old)
+    responsible = softmax(centred)
     if use.prior:
-        likelihood = softmax(novelty[:, None] * (y + bias - old))
+        usual = clipped is y and xp is np and bool((novelty == 1).all())
+        likelihood = responsible if usual else softmax(novelty[:, None] * (y + bias - old))
         labels, log_prior, fresh = _sequence(labels, likelihood, weights, groups, use)
-    centred = clipped + bias - old
     drawn = weights * fresh * novelty.clip(min=LEAST)
-    scales = _updated(state, clipped, drawn, softmax(centred), centred, groups, use.window)
+    scales = _updated(state, clipped, drawn, responsible, centred, groups, use.window)
     state = scales._replace(previous=previous, **labels._asdict())
     state = state._replace(shift=shift_of(state, use))
     return state, groups.spread(state.shift) - log_prior
@@ -185,14 +194,13 @@ def _joined(one: Central, other: Central) -> Central:
     total = namespace(both).where(both > 0, both, 1.0)[..., None]
     n, m = one.weight[..., None], other.weight[..., None]
     step = other.mean - one.mean
+    square = step * step * (n * m / total)
+    skewed = square * ((n - m) / total) + other.second * (3 * n / total) - one.second * (3 * m / total)
     return Central(
         both,
-        one.mean + step * m / total,
-        one.second + other.second + step**2 * n * m / total,
-        one.third
-        + other.third
-        + step**3 * n * m * (n - m) / total**2
-        + 3 * step * (n * other.second - m * one.second) / total,
+        one.mean + step * (m / total),
+        one.second + other.second + square,
+        one.third + other.third + step * skewed,
     )
 
 
@@ -214,13 +222,20 @@ def _limited(state: StreamMoments, y: Any, counts: Any, groups: StreamGroups) ->
     variance = state.second[:, EVER].sum(-1) / weight.clip(min=1.0)
     power = variance + (mean * mean).sum(-1)  # not the variance alone: a frozen picture has none
     away = y - groups.spread(mean)
-    length = xp.sqrt((away * away).sum(-1)).clip(min=1e-12)
+    length = xp.sqrt(squared(away)).clip(min=1e-12)
     pull = (CLIP * xp.sqrt(groups.spread(power)) / length).clip(max=1.0)
     step = y - groups.before(y, counts, state.previous)
-    novelty = ((step * step).sum(-1) / (DUPLICATE * groups.spread(variance.clip(min=TINY)))).clip(max=1.0)
+    novelty = (squared(step) / (DUPLICATE * groups.spread(variance.clip(min=TINY)))).clip(max=1.0)
     known = groups.spread(warm)
-    clipped = xp.where(known[:, None], groups.spread(mean) + away * pull[:, None], y)
-    return xp.where(known, novelty, 1.0), clipped
+    novelty = xp.where(known, novelty, 1.0)
+    if xp is np and not (known & (pull < 1)).any():  # no outliers, as usual
+        return novelty, y
+    return novelty, xp.where(known[:, None], groups.spread(mean) + away * pull[:, None], y)
+
+
+def squared(rows: Any) -> Any:
+    """Squared length of rows, (..., C) to (...)."""
+    return np.einsum("...i,...i->...", rows, rows) if namespace(rows) is np else (rows * rows).sum(-1)
 
 
 def _sequence(
@@ -232,6 +247,8 @@ def _sequence(
         The labels afterwards, the log prior of each sample (N, C), and the probability of a fresh draw (N,).
     """
     prior = use.label_prior(likelihood)
+    if isinstance(likelihood, np.ndarray) and len(labels.sticky) == 1:
+        return followed(labels, likelihood, weights, use.stay, prior)
 
     def turn(mine: Labels, sample: Any, weight: Any) -> tuple[Labels, Any, Any]:
         mix, chain, log_prior = expected(mine, use.stay, prior)
@@ -249,8 +266,11 @@ def _updated(
     total = groups.total(weights)
     some = xp.where(total > 0, total, 1.0)
     mean = groups.total(column * y) / some[:, None]
-    away = y - groups.spread(mean)
-    batch = Central(total, mean, groups.total(column * away**2), groups.total(column * away**3))
+    batch = Central(total, mean, mean * 0.0, mean * 0.0)
+    if not groups.alone:
+        away = y - groups.spread(mean)
+        square = column * away * away
+        batch = Central(total, mean, groups.total(square), groups.total(square * away))
     lengths = xp.stack([xp.full_like(total, math.inf), xp.full_like(total, window or math.inf)], -1)
     keep = xp.exp(-total[:, None] / lengths)
     wide, old = keep[..., None], state.weight * keep

@@ -22,20 +22,28 @@ from neotta._torchvision import guard
 
 LIMITS = {1: 1.03, 8: 1.03, 64: 1.01}
 STREAM_LIMITS = {1: 1.06, 8: 1.06, 64: 1.02}
+CAMERAS, CAMERA_LIMIT = 64, 1.06
 
 
 def models(name):
-    """The plain model, the same with NEO, with NEO-Stream, and folded, sharing no weights."""
+    """The plain model, the same with NEO, NEO-Stream, one stream per camera, and folded, sharing no weights."""
     guard()
     import timm
 
     torch.manual_seed(0)
     plain = timm.create_model(name, pretrained=False).eval()
     neo, stream = (neotta.adapt(copy.deepcopy(plain), method) for method in ("neo", "neo-stream"))
+    cameras = neotta.adapt(copy.deepcopy(plain), "neo-stream", streams=True)
     folded = copy.deepcopy(plain)
     neotta.adapt(folded, "neo")
     folded(torch.randn(8, 3, 224, 224))
-    return plain, neo, stream, neotta.fold(folded)
+    return plain, neo, stream, cameras, neotta.fold(folded)
+
+
+def of_cameras(model, images):
+    """A batch with one image of each camera."""
+    with neotta.streams(range(len(images))):
+        return model(images)
 
 
 def inline(linear, embeddings):
@@ -58,10 +66,12 @@ def layer(group, rounds, repeat=1, limit=None):
     """The layer against nn.Linear, each with weights of its own, so that none warms the cache for another."""
     linear, embeddings = torch.nn.Linear(768, 1000), torch.randn(64, 768)
     head = neotta.NEOHead.from_linear(copy.deepcopy(linear))
+    stream = neotta.adapt(torch.nn.Sequential(copy.deepcopy(linear)), "neo-stream", head="0")[0]
     folded = copy.deepcopy(head.folded())
     ways = {
         "nn.Linear": lambda: linear(embeddings),
         "NEOHead": lambda: head(embeddings),
+        "NEO-Stream": lambda: stream(embeddings),
         "folded": lambda: folded(embeddings),
         "inline": inline(copy.deepcopy(linear), embeddings),
     }
@@ -81,7 +91,7 @@ def main() -> None:
     rows = []
     with torch.inference_mode():
         for name in names:
-            plain, neo, stream, folded = models(name)
+            plain, neo, stream, cameras, folded = models(name)
             for batch in (1, 8, 64):
                 images = torch.randn(batch, 3, 224, 224)
                 ways = {
@@ -91,6 +101,9 @@ def main() -> None:
                     "folded": lambda images=images, folded=folded: folded(images),
                 }
                 limits = {"neo": LIMITS[batch], "neo-stream": STREAM_LIMITS[batch], "folded": LIMITS[batch]}
+                if batch == CAMERAS:
+                    ways["64 cameras"] = lambda images=images, cameras=cameras: of_cameras(cameras, images)
+                    limits["64 cameras"] = CAMERA_LIMIT
                 rows += compare(f"{name}, batch {batch}", ways, rounds=rounds * (5 if batch == 1 else 1), limits=limits)
         rows += layer("layer (64, 768) -> 1000, in a row", rounds * 4, repeat=20)
         rows += layer("the same, one call at a time", rounds * 30)

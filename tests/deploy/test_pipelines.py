@@ -96,3 +96,20 @@ def test_a_folded_model_is_saved_with_its_adapted_bias(tmp_path, pictures, proce
         neotta.fold(model).save_pretrained(tmp_path)
         loaded = AutoModelForImageClassification.from_pretrained(tmp_path)
         torch.testing.assert_close(loaded(pixels).logits, wanted, atol=1e-5, rtol=0)
+
+
+def test_a_pipeline_that_splits_its_input_takes_ids_and_weights_in_order(processor, pictures):
+    from transformers import pipeline
+
+    ids, weights = ["gate", "yard", "gate", "door"], [1.0, 1.0, 0.5, 0.0]
+    counts = []
+    for size in (1, 2, 3, 4):
+        model = neotta.adapt(hf_vit(), streams=True)
+        classify = pipeline("image-classification", model=model, image_processor=processor, device="cpu")
+        with neotta.streams(ids), neotta.rows(weights):
+            assert len(classify(pictures, batch_size=size)) == 4
+        counts.append(neotta.head(model).streams.counts())
+        with neotta.streams(ids), neotta.paused(model):
+            classify(pictures, batch_size=size)
+        assert neotta.head(model).streams.counts() == counts[-1]
+    assert counts == [{"gate": 2, "yard": 1}] * 4

@@ -18,6 +18,8 @@ from neotta.neo.moments import Groups
 from neotta.neo.row_weights import per_row
 from neotta.neo.rules import MeanRule, Rule
 
+_AT_ONCE = 8  # streams: what they need then stays in the cache
+
 
 class ShiftMemory(OneStreamMemory):
     """The moments of logits over all time and over a window, and the state of the label prior."""
@@ -86,8 +88,21 @@ def run_on_host(
     bad = int((~finite if given is None else ~finite & (given > 0)).sum()) if adapt and not whole else 0
     if bad:
         warn(f"{bad} of {len(finite)} rows of logits contain NaN or Inf, or are too large: predicted, but excluded")
-    after, subtract = rule.take(state, values, groups, finite=finite, bias=known, adapt=adapt, weights=given)
-    return after, torch.from_numpy(np.array(subtract))
+    if not groups.alone or len(values) <= _AT_ONCE:
+        after, subtract = rule.take(state, values, groups, finite=finite, bias=known, adapt=adapt, weights=given)
+        return after, torch.from_numpy(np.array(subtract))
+    subtract = np.empty_like(values)
+    for start in range(0, len(values), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        mine = type(state)(*(column[part] for column in state))
+        some = None if given is None else given[part]
+        new, subtract[part] = rule.take(
+            mine, values[part], groups, finite=finite[part], bias=known, adapt=adapt, weights=some
+        )
+        if adapt:
+            for column, numbers in zip(mine, new, strict=True):
+                column[...] = numbers
+    return state, torch.from_numpy(subtract)
 
 
 def one_stream(features: int, classes: int, rule: Rule, device: torch.device | str | None) -> OneStreamMemory:

@@ -11,7 +11,7 @@ from support.stream_models import CLASSES, FEATURES, answer, batch, plain
 from torch import nn
 
 import neotta
-from neotta.errors import AlreadyAdaptedError, InputError, OptionError, StateMismatchError, UnsupportedModelError
+from neotta.errors import AlreadyAdaptedError, InputError, OptionError, StateMismatchError
 from neotta.neo.rules import MeanRule
 from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
@@ -200,12 +200,5 @@ def test_options_of_another_rule_are_told_where_they_belong(options, method):
 
 
 def test_what_it_cannot_do_is_said():
-    from neotta.deploy import export
-
-    model = adapted()
     with pytest.raises(InputError, match=r"no centroid of embeddings.*head\.centre"):
-        _ = neotta.head(model).centroid
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
-    with pytest.raises(UnsupportedModelError, match="no adaptive form"):
-        export(model, "never.onnx", form="adaptive", example=torch.zeros(1, 3, 2, 2), verify=False)
+        _ = neotta.head(adapted()).centroid

@@ -70,24 +70,26 @@ def augment(images: Tensor, random: torch.Generator) -> Tensor:
     return functional.grid_sample(images - black, grid, align_corners=False) + black
 
 
-def train(model: nn.Module, images: Tensor, labels: Tensor) -> None:
-    """Train in place."""
+def train(
+    model: nn.Module, images: Tensor, labels: Tensor, *, epochs: int = EPOCHS, batch: int = BATCH, every: int = 10
+) -> None:
+    """Train in place, and print the loss every few epochs."""
     random = torch.Generator().manual_seed(SEED)
-    steps = len(images) // BATCH
+    steps = len(images) // batch
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * steps, pct_start=0.1)
     model.train()
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         total = 0.0
-        for rows in torch.randperm(len(images), generator=random)[: steps * BATCH].split(BATCH):
+        for rows in torch.randperm(len(images), generator=random)[: steps * batch].split(batch):
             loss = functional.cross_entropy(model(augment(images[rows], random)), labels[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
             total += loss.item()
-        if epoch % 10 == 9:
-            print(f"epoch {epoch + 1:3d} of {EPOCHS}: training loss {total / steps:.4f}", flush=True)
+        if epoch % every == every - 1:
+            print(f"epoch {epoch + 1:3d} of {epochs}: training loss {total / steps:.4f}", flush=True)
 
 
 @torch.no_grad()
@@ -97,11 +99,13 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return (model(images).argmax(dim=1) == labels).double().mean().item()
 
 
-def save(model: nn.Module, classes: tuple[str, ...], clean: float, path: Path) -> None:
+def save(
+    model: nn.Module, classes: tuple[str, ...], clean: float, path: Path, kwargs: dict[str, float] = KWARGS
+) -> None:
     """Write the weights together with all that is needed to use them."""
     card = {
         "architecture": "timm:VisionTransformer",
-        "kwargs": KWARGS,
+        "kwargs": kwargs,
         "preprocess": {
             "size": [32, 32],
             "resize": None,

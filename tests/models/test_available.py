@@ -33,7 +33,8 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_pattern_the_bundled_models():
-    (entry,) = available_models()
+    entry, real = available_models()
+    assert real.name == "mnist"
     assert entry.name == "digits"
     assert entry.size == (16, 16)
     assert entry.classes == 3

@@ -10,55 +10,108 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 Report = Callable[[str, int, int], None]
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("neotta-demo.html"),
-    severity: Annotated[int, typer.Option(min=1, max=5, help="Of the corruptions, 1 (slight) to 5.")] = 5,
+    real: Annotated[
+        bool,
+        typer.Option("--real", help="Show a real shift instead: a model of MNIST on other digits, with all methods."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The page to write. Default: neotta-demo.html, or neotta-demo-real.html."),
+    ] = None,
+    severity: Annotated[
+        int | None, typer.Option(min=1, max=5, help="Of the corruptions, 1 (slight) to 5, the default.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="For the order of the images and the noise.")] = 0,
     samples: Annotated[int | None, typer.Option(min=1, help="Number of test images. Default: all.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
-    """Show what 15 corruptions do to a small model, and what NEO wins back."""
+    """Show what 15 corruptions do to a small model, and what NEO wins back; or, with --real, what a real shift does."""
     import time
 
+    from rich.console import Console
     from rich.text import Text
 
-    from neotta._files import atomic
-    from neotta.cli.console import Console
     from neotta.errors import OptionError
 
+    output = output or Path("neotta-demo-real.html" if real else "neotta-demo.html")
     if output.is_dir():
         raise OptionError(f"{output} is a folder: name the file to write, such as --output {output / 'demo.html'}")
+    if real and severity is not None:
+        raise OptionError("--severity is about corruptions, and --real has none: give one of them")
     start = time.perf_counter()
     console = Console()
-    with _progress(Console(stderr=True)) as on_domain:
-        import torch
-
-        from neotta.evaluate.demo import run
-
-        torch.set_num_threads(1)  # on a model this small more threads only wait for each other
-        results = run(severity, seed, samples, on_domain)
-
-    from neotta.report.demo import demo_page, measured, summary
-    from neotta.report.terminal import demo_table, legend
-
-    page = demo_page(results, time.perf_counter() - start)
-    try:
-        with atomic(output) as temporary:
-            temporary.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"{error.strerror or error}: choose another place with --output") from error
-
-    for part in (measured(results), "", demo_table(results, console), "", legend(console), summary(results), ""):
+    show = _real if real else _corrupted
+    page, parts = show(console, severity, seed, samples, start)
+    _write(output, page)
+    for part in parts:
         console.print(part, highlight=False)
     console.print(Text.assemble("The page with pictures: ", (str(output), "bold")), soft_wrap=True)
     console.print(Text.assemble("Your own model, in one line: ", ("model = neotta.adapt(model)", "bold cyan")))
     if open_page:
         typer.launch(str(output.resolve()))
+
+
+def _corrupted(
+    console: Console, severity: int | None, seed: int, samples: int | None, start: float
+) -> tuple[str, tuple[RenderableType, ...]]:
+    """The page and what is printed, for corrupted digits."""
+    import time
+
+    from rich.console import Console as Terminal
+
+    with _progress(Terminal(stderr=True)) as on_domain:
+        import torch
+
+        from neotta.evaluate.demo import SEVERITY, run
+
+        torch.set_num_threads(1)  # on a model this small more threads only wait for each other
+        results = run(SEVERITY if severity is None else severity, seed, samples, on_domain)
+
+    from neotta.report.demo import demo_page, measured, summary
+    from neotta.report.terminal import demo_table, legend
+
+    page = demo_page(results, time.perf_counter() - start)
+    return page, (measured(results), "", demo_table(results, console), "", legend(console), summary(results), "")
+
+
+def _real(
+    console: Console, severity: int | None, seed: int, samples: int | None, start: float
+) -> tuple[str, tuple[RenderableType, ...]]:
+    """The page and what is printed, for a real shift; there is no severity."""
+    import time
+
+    from rich.console import Console as Terminal
+
+    with _progress(Terminal(stderr=True)) as on_method:
+        import torch
+
+        from neotta.evaluate.real_demo import run
+
+        torch.set_num_threads(1)
+        results = run(seed, samples, on_method)
+
+    from neotta.report.real_demo import measured, real_demo_page, real_demo_table
+
+    left_out = [f"{name} was left out: {reason}." for name, reason in results.left_out.items()]
+    page = real_demo_page(results, time.perf_counter() - start)
+    return page, (measured(results), "", real_demo_table(results, console), "", *left_out, results.summary(), "")
+
+
+def _write(output: Path, page: str) -> None:
+    from neotta._files import atomic
+    from neotta.errors import OptionError
+
+    try:
+        with atomic(output) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{error.strerror or error}: choose another place with --output") from error
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from neotta.data.base import Image
 from neotta.data.layouts.arrays import ArrayDataset
 from neotta.errors import OptionError
 
-Subset = Literal["train", "test"]
+Subset = Literal["train", "test", "all"]
 
 SIDE = 32
 """Height and width of the images, in pixels."""
@@ -41,14 +41,15 @@ def digits(split: Subset = "test") -> Digits:
     """Load one part of the bundled digits.
 
     Args:
-        split: `"test"` (600 images, 60 of each class) or `"train"` (1,197 images, which the model saw).
+        split: `"test"` (600 images, 60 of each class), `"train"` (1,197 images, which the model saw), or `"all"` of
+            them, for models that were trained on other data.
     """
     if split not in get_args(Subset):
-        raise OptionError(f"split is {split!r}: choose 'train' or 'test'")
+        raise OptionError(f"split is {split!r}: choose 'train', 'test' or 'all'")
     from safetensors.numpy import load
 
     raw = load(resources.files("neotta").joinpath("assets", "digits.safetensors").read_bytes())
-    rows = np.flatnonzero(raw["is_test"] == (split == "test"))
+    rows = np.arange(len(raw["is_test"])) if split == "all" else np.flatnonzero(raw["is_test"] == (split == "test"))
     return Digits(
         domain=f"digits/{split}",
         ids=[f"{row:04d}" for row in rows],

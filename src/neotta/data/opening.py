@@ -12,7 +12,8 @@ from neotta.data.layouts import LAYOUTS, Opener, recognise
 from neotta.data.source import DataSource
 from neotta.errors import CodeError, DataError
 
-BUNDLED = "digits"
+BUNDLED = {"digits": "test", "digits-all": "all"}
+"""Names of the data that comes with neotta, and the part of the digits that each is."""
 
 
 def open_data(
@@ -22,8 +23,8 @@ def open_data(
 
     Args:
         spec: `"LAYOUT=PATH"`, such as `"imagenet-c=data/imagenet-c"`; a bare path, whose layout is recognised; or
-            `"digits"`, the dataset that comes with neotta. A layout may also be a function of yours:
-            `"py:path/to/file.py:function=PATH"`.
+            `"digits"`, the dataset that comes with neotta (`"digits-all"`: with its training images). A layout may also
+            be a function of yours: `"py:path/to/file.py:function=PATH"`.
         domains: Keep only these: names (`"fog/5"`), corruptions (`"fog"`), or patterns (`"*/5"`).
         layout: The layout, instead of its name before the `=`.
 
@@ -41,8 +42,8 @@ def layout_of(spec: str | os.PathLike[str]) -> str | None:
     Args:
         spec: What `open_data` takes.
     """
-    if spec == BUNDLED:
-        return BUNDLED
+    if isinstance(spec, str) and spec in BUNDLED:
+        return spec
     name, path = _parse(os.fspath(spec))
     if name is not None:
         return _by_key().get(_key(name), name)
@@ -51,8 +52,8 @@ def layout_of(spec: str | os.PathLike[str]) -> str | None:
 
 
 def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
-    if spec == BUNDLED and layout in (None, BUNDLED):
-        return DataSource(BUNDLED, None, ("test",), digits, tuple("0123456789"))  # type: ignore[arg-type]
+    if layout in (None, spec) and isinstance(spec, str) and spec in BUNDLED:
+        return DataSource(spec, None, (BUNDLED[spec],), digits, tuple("0123456789"))  # type: ignore[arg-type]
     name, path = _parse(os.fspath(spec)) if layout is None else (layout, os.fspath(spec))
     root = Path(path).expanduser()
     if not root.exists():

@@ -16,7 +16,7 @@ from neotta.models._weights import Parts, Request, load_strictly, read_header, r
 from neotta.models.preprocess import Preprocess
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
-BUNDLED = {"digits": ASSETS / "digits_vit.safetensors"}
+BUNDLED = {"digits": ASSETS / "digits_vit.safetensors", "mnist": ASSETS / "mnist_vit.safetensors"}
 KEY = "neotta"
 
 

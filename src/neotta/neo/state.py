@@ -130,11 +130,13 @@ def check_about(about: Mapping[str, Any], source: str) -> None:
     Raises:
         StateMismatchError: An entry is missing, or is not what it should be.
     """
-    heads, options = about.get("heads"), about.get("options")
-    if about.get("method") not in VARIANTS:
-        raise StateMismatchError(f"{source} is of the method {about.get('method')!r}, which is not known here")
+    method, heads, options = about.get("method"), about.get("heads"), about.get("options")
+    if not isinstance(method, str) or method not in VARIANTS:
+        raise StateMismatchError(f"{source} is of the method {method!r}, which is not known here")
     if not isinstance(heads, dict) or not heads or not isinstance(options, dict):
         raise StateMismatchError(f"{source} does not say which heads and options it belongs to")
+    if unknown := set(options) - set(VARIANTS[method].model_fields):
+        raise StateMismatchError(f"{source} has an option that {method} does not have: {min(unknown)!r}")
 
 
 def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: str) -> Reference | None:

@@ -221,7 +221,7 @@ class StreamMemory(Memory):
         state = completed(self.cache.fields, state)
         mine = {**{name: tuple(rows.shape[1:]) for name, rows in self.cache.named_buffers()}, "ids": ()}
         theirs = {name: tuple(tensor.shape[1:]) for name, tensor in state.items()}
-        if mine != theirs:
+        if mine != theirs or any(tensor.dim() == 0 for tensor in state.values()):
             raise StateMismatchError(f"expected the entries {mine} for each stream, got {theirs}")
         rows = {name: tensor for name, tensor in state.items() if name != "ids"}
         check_ids(unpack(state["ids"]), rows)

@@ -29,6 +29,10 @@ SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; after them come 1, 2, ..."""
 
 
+MOST_SEEDS = 100_000
+"""Largest number of seeds that a plan may ask for."""
+
+
 def _some(samples: int) -> int:
     if samples < -1 or samples == 0:
         raise ValueError("at least 1, or -1 for all")
@@ -173,7 +177,8 @@ class Plan(BaseModel):
         """Some orders need a protocol or severities: what is not given follows."""
         order = given.get("order", given.get("stream")) if isinstance(given, Mapping) else None
         options = given.get("order_options", given.get("stream_options")) if order == "real" else None
-        through = order in THROUGH_DOMAINS or (isinstance(options, Mapping) and options.get("kind") in CHANGES)
+        kind = options.get("kind") if isinstance(options, Mapping) else None
+        through = order in tuple(THROUGH_DOMAINS) or kind in tuple(CHANGES)  # either may be any value, also a list
         implied: dict[str, Any] = {"protocol": "continual"} if through else {}
         if order == "gradual" and given.get("corruptions"):
             implied["severities"] = [1, 2, 3, 4, 5]
@@ -193,6 +198,8 @@ class Plan(BaseModel):
         if isinstance(value, int) and not isinstance(value, bool):
             if value < 1:
                 raise ValueError("at least one seed is needed")
+            if value > MOST_SEEDS:
+                raise ValueError(f"this is the number of seeds, at most {MOST_SEEDS:,}; one seed is a list: [{value}]")
             return seed_list(value)
         return value
 
@@ -215,6 +222,8 @@ class Plan(BaseModel):
         Raises:
             OptionError: A key is unknown or a value wrong; the message names it.
         """
+        if not isinstance(given, Mapping):
+            raise OptionError(f"a plan is a table of entries, got {type(given).__name__}")
         try:
             return cls.model_validate(dict(given))
         except ValidationError as error:

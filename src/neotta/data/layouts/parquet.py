@@ -199,10 +199,13 @@ def _labels(files: list[Path], column: str) -> list[Any]:
     values: list[Any] = []
     for path in files:
         reading = _reading(path)
-        table = reading.read(columns=[column]) if path.suffix == ".parquet" else reading
-        if column not in table.column_names:
-            raise DataError(f"{str(path)!r} has no column {column!r}, as other files of the dataset have")
-        values.extend(table.column(column).to_pylist())
+        try:
+            table = reading.read(columns=[column]) if path.suffix == ".parquet" else reading
+            if column not in table.column_names:
+                raise DataError(f"{str(path)!r} has no column {column!r}, as other files of the dataset have")
+            values.extend(table.column(column).to_pylist())
+        except (OSError, UnicodeError, _arrow("pyarrow").ArrowException) as error:
+            raise DataError(f"column {column!r} of {str(path)!r} cannot be read: {error}") from error
     return values
 
 

@@ -1,0 +1,181 @@
+"""Archives, images, datasets, records and plans from strangers."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from support.fuzzing import damaged, fuzz, only_own_errors, strange
+
+from neotta.cli.config import read_config
+from neotta.data.decode import decode, probe
+from neotta.data.downloads.unpack import install
+from neotta.data.opening import open_data
+from neotta.errors import OptionError
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import Records, as_line
+
+PHOTO = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+
+
+def encoded(kind, mode="RGB"):
+    buffer = io.BytesIO()
+    Image.fromarray(PHOTO).convert(mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+KINDS = [("PNG",), ("JPEG",), ("WEBP",), ("BMP",), ("GIF", "P"), ("TIFF",), ("PNG", "RGBA")]
+IMAGES = [encoded(*each) for each in KINDS]
+
+
+@given(data=st.data())
+@fuzz(50)
+def test_images(data):
+    content = data.draw(st.sampled_from(IMAGES).flatmap(damaged))
+    for read in (decode, probe):
+        with only_own_errors():
+            read(content)
+
+
+def tar(mode):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for number in range(3):
+            member = tarfile.TarInfo(f"set/class/{number}.bin")
+            member.size = 700
+            archive.addfile(member, io.BytesIO(bytes(700)))
+    return buffer.getvalue()
+
+
+def zipped():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"set/class/{number}.bin", bytes(700))
+    return buffer.getvalue()
+
+
+ARCHIVES = [tar("w"), tar("w:gz"), zipped()]
+
+
+@given(data=st.data())
+@fuzz(25)
+def test_archives(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archive")
+    (folder / "x").write_bytes(data.draw(st.sampled_from(ARCHIVES).flatmap(damaged)))
+    with only_own_errors():
+        install(folder / "x", folder / "set", "x", inside_folder=True)
+    assert {entry.name for entry in folder.iterdir()} <= {"x", "set"}
+
+
+def arrays(**content):
+    buffer = io.BytesIO()
+    np.savez(buffer, **content)
+    return buffer.getvalue()
+
+
+def array(content):
+    buffer = io.BytesIO()
+    np.save(buffer, content)
+    return buffer.getvalue()
+
+
+def parquet():
+    import pyarrow
+    import pyarrow.parquet
+
+    buffer = io.BytesIO()
+    rows = [{"image": {"bytes": IMAGES[0], "path": f"{number}.png"}, "label": number} for number in range(3)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
+    return buffer.getvalue()
+
+
+STACK = np.stack([PHOTO] * 4)
+LABELS = np.arange(4, dtype=np.uint8)
+CIFAR = b"".join(bytes([label]) + bytes(3072) for label in range(4))
+DATASETS = {
+    "npz": {"x.npz": arrays(images=STACK, labels=LABELS)},
+    "cifar-10": {"data_batch_1.bin": CIFAR, "test_batch.bin": CIFAR, "batches.meta.txt": b"a\nb\nc\n"},
+    "cifar-10-c": {"fog.npy": array(np.zeros((50, 32, 32, 3), np.uint8)), "labels.npy": array(np.arange(50) % 10)},
+    "parquet": {"data/test-0.parquet": parquet()},
+    "folder": {"a/1.png": IMAGES[0], "b/1.png": IMAGES[1]},
+}
+
+
+@pytest.mark.parametrize("layout", DATASETS)
+@given(data=st.data())
+@fuzz(25)
+def test_datasets(layout, data, tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    victim = data.draw(st.sampled_from(sorted(DATASETS[layout])))
+    for name, content in DATASETS[layout].items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data.draw(damaged(content)) if name == victim else content)
+    with only_own_errors():
+        source = open_data(root / "x.npz" if layout == "npz" else root)
+        for domain in list(source.domains)[:3]:
+            with only_own_errors():
+                dataset = source.dataset(domain)
+                for index in range(min(3, len(dataset))):
+                    with only_own_errors():
+                        dataset.read(index)
+
+
+RECORD = {
+    **{"key": "k", "method": "neo", "preset": "paper", "options": {}, "model": "m", "data": "d", "status": "ok"},
+    **{"protocol": "online", "domains": ["fog/3"], "domain": "fog/3", "order": "iid", "order_options": {}, "seed": 1},
+    **{"samples": 10, "held_out_samples": -1, "batch_size": 2, "count": 10, "code": "c", "version": "1"},
+    "metrics": {"top1": 50.0, "top5": 90.0, "ece": 0.1, "nll": 1.0, "entropy": 0.5, "confidence": 0.6},
+    "per_class": {"class": [0, 1], "right": [2, 3], "samples": [5, 5]},
+    "seconds": 0.5,
+}
+RECORDS = [{**RECORD, "key": f"{m} {s}", "method": m, "seed": s} for m in ("none", "neo") for s in (1, 2)]
+
+
+@given(data=st.data())
+@fuzz(25)
+def test_damaged_records(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("records") / "r.jsonl"
+    path.write_bytes(data.draw(damaged("".join(f"{as_line(record)}\n" for record in RECORDS).encode())))
+    with only_own_errors():
+        Records(path).read()
+    with only_own_errors():
+        assert len(Records(path).read(repair=False)) <= 8
+
+
+PLAN = {"model": "digits", "corruptions": ["fog"], "severities": [3], "seeds": [1, 2], "samples": [16]}
+PLAN |= {"methods": [{"name": "neo", "options": {"weighting": "sample"}}, "t3a"], "order": "correlated"}
+PLAN |= {"order_options": {"delta": 0.1}, "batch_sizes": [8], "protocol": "online", "model_options": {"a": 1}}
+TEXTS = {"plan.json": json.dumps(PLAN), "plan.yaml": yaml.safe_dump(PLAN)}
+TEXTS["plan.toml"] = 'model = "digits"\ncorruptions = ["fog"]\nseeds = 2\nmethods = ["none", "neo:weighting=batch"]\n'
+
+
+@given(data=st.data())
+@fuzz(50)
+def test_plans(data, tmp_path_factory):
+    name = data.draw(st.sampled_from(sorted(TEXTS)))
+    path = tmp_path_factory.mktemp("plan") / name
+    path.write_bytes(data.draw(damaged(TEXTS[name].encode())))
+    with only_own_errors():
+        Plan.make(read_config(path)).runs(["fog/3"])
+
+
+@given(plan=strange(PLAN))
+@fuzz(25)
+def test_plans_that_make_no_sense(plan):
+    with only_own_errors():
+        Plan.make(plan).runs(["fog/3"])
+
+
+@pytest.mark.parametrize("seeds", [100_001, 2**63])
+def test_a_plan_cannot_fill_the_memory_with_seeds(seeds):
+    with pytest.raises(OptionError, match="the number of seeds, at most 100,000"):
+        Plan.make({"seeds": seeds})

@@ -104,13 +104,12 @@ def _row(row: Row, group: Group) -> dict[str, Any]:
     }
 
 
-def _cost(row: Row) -> str:
-    """What `neotta bench` measured, if it did; else the time of the runs themselves."""
-    if row.cost is not None:
-        slowdown = row.cost.get("slowdown")
+def _cost(row: Row) -> tuple[str, str]:
+    """A number and what it is: what `neotta bench` measured, if it did; else the time of the runs themselves."""
+    if row.cost is not None and row.cost.get("slowdown"):
         above = row.cost.get("memory_above_plain")
         memory = "" if above is None else f", {above / 2**20:+.0f} MiB"
-        return f"{slowdown:.2f} x the model's time{memory}" if slowdown else ""
+        return f"{row.cost['slowdown']:.2f} x", f"the model's time{memory}"
     if math.isnan(row.seconds):
-        return ""
-    return f"{1e3 * row.seconds:.3g} ms {'a sample' if row.with_encoder else 'without encoder'}"
+        return "–", ""
+    return f"{1e3 * row.seconds:.3g} ms", "a sample" if row.with_encoder else "a sample, without encoder"

@@ -15,14 +15,14 @@ def two(command, tmp_path):
     """Two people's files: both measured NEO on the same samples, one of them also on others."""
     words = ["run", "--workers", "0", "--no-cache", "--corruptions", "fog,contrast", "--samples", "48", "--seeds", "2"]
     words += ["--batch-sizes", "16"]
-    for name, methods in (("ann", "none,neo"), ("ben", "neo,lame")):
+    for name, methods in (("ann", "none,neo"), ("ben", "neo,lame,neo-continual:alpha=0.05,debias=true")):
         done = command(*words, "--methods", methods, "-o", f"{name}.jsonl", folder=tmp_path)
         assert done.returncode == 0, done.stderr
     done = command(*words[:5], "fog", "--samples", "32", "--seeds", "1", "-o", "ben.jsonl", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     done = command("leaderboard", "ann.jsonl", "ben.jsonl", "-o", "page.html", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "5 rows in 2 groups: page.html\n"
+    assert done.stdout == "6 rows in 2 groups: page.html\n"
     return tmp_path
 
 
@@ -38,7 +38,7 @@ def test_the_page_in_a_browser(browser, two, width, scheme):
         assert (complaints, asked) == ([], [address])
         assert page.evaluate("document.documentElement.scrollWidth") == width
         first, second = page.locator("table.ranking").all()
-        assert first.locator("tr.row").count() == 3
+        assert first.locator("tr.row").count() == 4
         assert second.locator("tr.row").count() == 2
         assert first.get_by_text("2 files agree").is_visible()
         for table in (first, second):  # everything can be seen without scrolling sideways
@@ -46,7 +46,7 @@ def test_the_page_in_a_browser(browser, two, width, scheme):
             assert wide <= shown
         commands = page.locator("tr.more pre")
         assert not any(each.is_visible() for each in commands.all())
-        button = first.get_by_role("button", name="Reproduce neo")
+        button = first.get_by_role("button", name="Reproduce neo", exact=True)
         button.click()
         assert button.get_attribute("aria-expanded") == "true"
         opened = [each.inner_text() for each in commands.all() if each.is_visible()]

@@ -112,4 +112,4 @@ def _cost(row: Row) -> tuple[str, str]:
         return f"{row.cost['slowdown']:.2f} x", f"the model's time{memory}"
     if math.isnan(row.seconds):
         return "–", ""
-    return f"{1e3 * row.seconds:.3g} ms", "a sample" if row.with_encoder else "a sample, without encoder"
+    return f"{1e3 * row.seconds:.3g} ms", "" if row.with_encoder else "without encoder"

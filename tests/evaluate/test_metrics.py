@@ -147,3 +147,8 @@ def test_the_ends_and_the_words_of_an_interval():
 )
 def test_verdicts(low, high, least, expected):
     assert verdict(Interval((low + high) / 2, 1.0, 3, low, high), least) == expected
+
+
+def test_the_least_difference_is_none():
+    assert verdict(Interval(1.0, 1.0, 3, 0.001, 2.0)) == "helps"
+    assert verdict(Interval(-1.0, 1.0, 3, -2.0, -0.001)) == "hurts"

@@ -138,11 +138,21 @@ def test_what_cannot_be_calibrated_is_refused(plan, message):
         ({"order": "recurring", "order_options": {"redraw": 2}}, "'redraw' .* is true or false, got 2"),
         ({"order": "iid", "order_options": {"ratio": 2}}, "has no option 'ratio', nor any other"),
         ({"order": "circular"}, "circular"),
+        ({"order": "changing", "severities": [3]}, "chooses severities itself"),
     ],
 )
 def test_wrong_orders_are_refused(plan, message):
     with pytest.raises(OptionError, match=message):
         Plan.make({**PLAN, **plan})
+
+
+@pytest.mark.parametrize("order", ["mixed", "gradual", "changing"])
+def test_a_written_plan_gives_the_same_plan_back(order, tmp_path):
+    from neotta.cli.config import read_config, write_config
+
+    plan = Plan.make({**PLAN, "order": order, "order_options": {"delta": 0.1}})
+    (tmp_path / "plan.toml").write_text(write_config(plan))
+    assert Plan.make(read_config(tmp_path / "plan.toml")) == plan
 
 
 def test_a_new_camera_begins_anew():

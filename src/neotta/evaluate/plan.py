@@ -180,6 +180,11 @@ class Plan(BaseModel):
         kind = options.get("kind") if isinstance(options, Mapping) else None
         through = order in tuple(THROUGH_DOMAINS) or kind in tuple(CHANGES)  # either may be any value, also a list
         implied: dict[str, Any] = {"protocol": "continual"} if through else {}
+        if order == "changing" and given.get("severities") not in (None, 5, [5]):
+            raise OptionError(
+                "the order 'changing' chooses severities itself: leave them out, and say how hard it should be with "
+                "the option 'accuracy'"
+            )
         if order == "gradual" and given.get("corruptions"):
             implied["severities"] = [1, 2, 3, 4, 5]
         return {**implied, **given} if implied else given

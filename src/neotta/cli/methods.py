@@ -29,8 +29,8 @@ def methods(
     if table:
         console.print(_comparison(kinds))
         console.print(
-            "FTTA: no source data. HF: free of hyperparameters. OF: free of optimisation. BI: independent of the batch "
-            "size. BF: free of backpropagation. FP: forward passes per batch, at most."
+            "FTTA: no source data. HPF: free of hyperparameters. OF: free of optimisation. BI: independent of the "
+            "batch size. BF: free of backpropagation. FP: forward passes per batch, at most."
         )
         for kind in kinds.values():
             has = kind.declaration
@@ -69,7 +69,7 @@ def _describe(kind: Any, console: Console) -> None:
 
 
 def _needs(has: Declaration) -> Iterator[str]:
-    yield has.needs
+    yield f"{has.needs}{' as such, (B, 3, H, W)' if has.pixels else ''}"
     if has.gradients:
         yield "gradients"
     if has.batch_norm:
@@ -96,7 +96,7 @@ def _list(kinds: dict[str, Any]) -> Table:
 
 
 def _comparison(kinds: dict[str, Any]) -> Table:
-    rows = _table("method", "FTTA", "HF", "OF", "BI", "BF", "FP")
+    rows = _table("method", "FTTA", "HPF", "OF", "BI", "BF", "FP")
     for kind in kinds.values():
         has = kind.declaration
         marks = (

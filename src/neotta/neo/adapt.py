@@ -42,6 +42,7 @@ from neotta.neo.surgery import (
     stand_ins,
 )
 from neotta.neo.sync import sync as synchronize
+from neotta.neo.training_mode import watch_mode
 from neotta.neo.variants import VARIANTS, NEOBNOptions, options_of, rule_of
 from neotta.options import Options
 
@@ -146,6 +147,7 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
     put_in(model, pairs, asked)
     if asked.output is not None:
         attach(model, output)
+    watch_mode(model, heads(model).values())
 
 
 def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) -> OutputHead:

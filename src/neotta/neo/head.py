@@ -22,6 +22,7 @@ from neotta.neo.per_call import register, settings
 from neotta.neo.rules import MeanRule, Shrinkage, Weighting
 from neotta.neo.shift_memory import one_stream
 from neotta.neo.stream_ids import StreamId
+from neotta.neo.training_mode import warn_of_training
 from neotta.neo.variants import rule_of
 from neotta.options import Options
 
@@ -175,6 +176,8 @@ class NEOHead(nn.Linear):
             flat = input.reshape(-1, self.in_features)
         if self.adapting and not is_compiling():
             refuse_transforms()
+            if self.training:
+                warn_of_training(self)
         samples = input.shape[0] if input.dim() > 1 else 1
         adapt, weights = settings(self, flat, samples)
         if modules["memory"].rule.space == "logits":

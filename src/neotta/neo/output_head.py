@@ -20,6 +20,7 @@ from neotta.neo.model_inputs import Inputs, examples
 from neotta.neo.per_call import settings
 from neotta.neo.row_weights import per_row
 from neotta.neo.stream_ids import StreamId
+from neotta.neo.training_mode import warn_of_training
 
 NAME = "neotta_output"
 """Name of the child that `adapt(model, at="logits")` adds to a model."""
@@ -71,6 +72,8 @@ class OutputHead(NEOHead):
         """
         if self.adapting and not is_compiling():
             refuse_transforms()
+            if self.training:
+                warn_of_training(self)
         samples = len(input) if samples is None else samples
         adapt, weights = settings(self, input, samples)
         if mask is not None:
@@ -103,6 +106,7 @@ class OutputHead(NEOHead):
 
 def attach(model: nn.Module, head: OutputHead) -> None:
     """Let a model pass its output through a head; its state dict and its class stay as they are."""
+    head.training = model.training
     model.add_module(NAME, head)
     model.register_forward_hook(head.after, with_kwargs=True)
 

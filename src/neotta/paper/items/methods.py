@@ -10,7 +10,7 @@ from neotta.report.grids import Entry, Table, grid
 
 FIELDS = {
     "FTTA": "fully_test_time",
-    "HF": "hyperparameter_free",
+    "HPF": "hyperparameter_free",
     "OF": "optimization_free",
     "BI": "batch_size_independent",
     "BF": "backprop_free",
@@ -60,7 +60,7 @@ def show(case: Case) -> None:
         ]
         ideal += [kind.title] if name in PUBLISHED and tuple(declared.values()) == IDEAL else []
     caption = (
-        "FTTA: fully test-time, without source data. HF: free of hyperparameters. OF: free of optimisation. "
+        "FTTA: fully test-time, without source data. HPF: free of hyperparameters. OF: free of optimisation. "
         "BI: independent of the batch size. BF: free of backpropagation. FP: forward passes for a batch, at most. "
         "Paper: what it prints where that differs; – for methods that its table does not have."
     )

@@ -79,7 +79,7 @@ def test_one_stream_of_a_state_of_many(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["digits", "{}/x.onnx", "--form", "flat"], "unknown form 'flat': known: adaptive, folded"),
+        (["digits", "{}/x.onnx", "--form", "flat"], "unknown form 'flat': known: adaptive, folded, triton"),
         (["digits", "{}/x.onnx", "--method", "neo"], "--form adaptive"),
         (["digits", "{}/x.onnx", "--state", "{}/nothing", "--option", "alpha=1"], "leave out"),
         (["digits", "{}/x.onnx", "--state", "{}/nothing"], "no state file"),

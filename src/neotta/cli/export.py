@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def export(
     model: Annotated[str, typer.Argument(help="A model by name, as of `neotta models`, or a packaged file.")],
-    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    out: Annotated[Path | None, typer.Argument(help="The ONNX file to write; omit it with --triton.")] = None,
     form: Annotated[
         str, typer.Option(help="folded: an ordinary model with the adapted bias; adaptive: goes on adapting.")
     ] = "folded",
@@ -47,6 +47,10 @@ def export(
             help="Another option of the model, as norm_eps=1e-12 or preprocess.resize=256; may be repeated.",
         ),
     ] = None,
+    triton: Annotated[
+        Path | None,
+        typer.Option(help="Write a Triton model repository into this folder; its sequences are adapted one by one."),
+    ] = None,
     labels: Annotated[Path | None, typer.Option(help="Names of the classes, one per line.")] = None,
     opset: Annotated[int, typer.Option(help="Version of the ONNX operators, 18 or later.")] = 18,
     verify: Annotated[bool, typer.Option(help="Compare with torch to 1e-4 before the file is written.")] = True,
@@ -55,12 +59,21 @@ def export(
     """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs."""
     if state is not None and (method is not None or option):
         raise OptionError("--state says how the model is adapted: leave out --method and --option")
-    if form == "folded" and (method is not None or option):
-        raise OptionError("--method and --option are for --form adaptive: a folded file has what --state says")
+    if form == "folded" and triton is None and (method is not None or option):
+        raise OptionError(
+            "--method and --option are for --form adaptive and --triton: a folded file has what --state says"
+        )
     if stream is not None and state is None:
         raise OptionError("--stream names one of the streams that --state holds: give both")
-    if out.is_dir():
-        raise OptionError(f"{out} is a folder: name the file to write, such as {out / 'model.onnx'}")
+    target = out or triton
+    if target is None or (out is not None and triton is not None):
+        raise OptionError("name the file to write, or a folder with --triton, one of the two")
+    if triton is not None:
+        if form != "folded":
+            raise OptionError("--triton has a form of its own: omit --form")
+        form = "triton"
+    if target.is_dir() and form != "triton":
+        raise OptionError(f"{target} is a folder: name the file to write, such as {target / 'model.onnx'}")
     names = None if labels is None else _lines(labels)
 
     from neotta.deploy.exporters import export as write
@@ -73,13 +86,16 @@ def export(
     )
     if state is not None:
         load(loaded.model, state)
-    elif form == "adaptive":
+    elif form in ("adaptive", "triton"):
         adapt(loaded.model, method or "neo-stream", **(pairs("option", option) or {}))
     chosen = None if stream is None else _stream(loaded.model, stream)
-    write(loaded, out, form=form, stream=chosen, opset=opset, verify=verify)
+    write(loaded, target, form=form, stream=chosen, opset=opset, verify=verify)
+    if form == "triton":
+        typer.echo(f"{target}: a model repository; start Triton with --model-repository={target}")
+        return
     checked = "checked against torch" if verify and form in ("folded", "adaptive") else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
-    typer.echo(f"{printable(out)}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
+    typer.echo(f"{printable(out)}: {kind}, {target.stat().st_size / 2**20:.1f} MiB, {checked}")
 
 
 def _stream(model: nn.Module, text: str) -> StreamId:

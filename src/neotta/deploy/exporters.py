@@ -61,7 +61,7 @@ def _check(name: str, exporter: Exporter) -> None:
 
 
 EXPORTERS: Registry[Exporter] = Registry(
-    "form", group="neotta.exporters", builtin=("neotta.deploy.onnx_export",), check=_check
+    "form", group="neotta.exporters", builtin=("neotta.deploy.onnx_export", "neotta.deploy.triton"), check=_check
 )
 
 
@@ -94,20 +94,24 @@ def export(
     The *folded* form is an ordinary model, images to logits, with the adapted bias b - W c: the same graph and the same
     speed as without neotta. A model that is not adapted is exported unchanged.
 
-    The *adaptive* form keeps adapting. Its inputs are `images` (B, 3, H, W), `mean` (d,) float32 and `count` () int64;
-    its outputs are `logits` (B, C), `next_mean` and `next_count`, to be passed with the next batch (start with zeros;
-    `OnnxClassifier` does this), and `rejected` (), the number of rows excluded because of NaN or Inf. Some variants
-    have further inputs and outputs (`batches` () int64, `scatter` () float32). With the optional input `adapt` () bool
-    set to False, the state does not change. The mean is rounded to float32 once per batch: after T batches its relative
-    error is about 6e-8 √T.
+    The *adaptive* form keeps adapting: it takes its state with a batch and returns that of the next one. With
+    neo-stream its inputs are `images` (B, 3, H, W), `state` (about 14 C,) float32 and `count` () int64; its outputs are
+    `logits` (B, C), `next_state` and `next_count`, to be passed with the next batch, and `rejected` (), the number of
+    rows excluded because of NaN or Inf. With the other rules, `mean` (d,) float32 is in the place of `state`, and some
+    variants have further inputs and outputs (`batches` () int64, `scatter` () float32). A new stream starts with zeros
+    (`OnnxClassifier` does all this). With the optional input `adapt` () bool set to False, the state does not change.
+    The state is rounded to float32 once per batch: after T batches its relative error is about 6e-8 √T.
+
+    The form *triton* writes a model repository for NVIDIA Triton: the adaptive graph, and a configuration that lets the
+    server keep the state of each sequence.
 
     The batch size is dynamic. The file's metadata contains, under the key `neotta`, a JSON object with the name,
     preprocessing, labels, method, options and, for an adaptive file, the initial state for `OnnxClassifier`.
 
     Args:
         model: A classifier, or the result of `load_model`; float32.
-        path: The file to write, atomically.
-        form: "folded", "adaptive", a form added with `register_exporter`, or `py:path/to/file.py:function`.
+        path: The file to write, atomically; the folder for "triton".
+        form: "folded", "adaptive", "triton", a form added with `register_exporter`, or `py:path/to/file.py:function`.
         preprocess: The preprocessing of the model.
         labels: Names of the classes.
         name: Name of the classifier.

@@ -138,7 +138,7 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
     wrong = {
         "NaN": {**arrays, "mean": arrays["mean"] * np.nan},
         "out of range": {**arrays, "count": arrays["count"] - 100},
-        "not the state": {name: array for name, array in arrays.items() if name != "mean"},
+        "not a state": {name: array for name, array in arrays.items() if name != "mean"},
         "2 stream ids": {**arrays, "count": np.concatenate([arrays["count"]] * 2)},
     }
     for message, entries in wrong.items():

@@ -112,7 +112,9 @@ def test_folded_it_is_the_graph_of_the_plain_model(files, tmp_path, images):
     assert [list(t.dims) for t in folded.initializer] == [list(t.dims) for t in plain.initializer]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if "stream" in name else []) for name in MODELS]
+)
 def test_adaptive_it_goes_on_as_the_model_would(files, name):
     model, classifier = model_of(name), OnnxClassifier(files(name, "adaptive"))
     for images in ragged():

@@ -115,6 +115,7 @@ def test_the_graph_itself_begins_with_zeros_and_goes_on(file):
     assert np.isfinite(after).all()
 
 
+@pytest.mark.slow
 def test_the_graph_replays_the_recorded_vectors(shared, tmp_path):
     vectors = json.loads((shared / "safe" / "vectors.json").read_text())
     cases = {name: case for name, case in vectors.items() if case["options"] == {} and len(case["bias"]) <= 20}

@@ -41,7 +41,7 @@ def initial(folder, state, data_type):
 
 
 @pytest.mark.parametrize("rule", ["neo-stream", "neo"])
-@pytest.mark.parametrize("seen", [0, 5])
+@pytest.mark.parametrize("seen", [pytest.param(0, marks=pytest.mark.slow), 5])
 @torch.no_grad()
 def test_the_server_can_keep_the_state_of_each_camera(tmp_path, rule, seen):
     model = neotta.adapt(network(), rule)
@@ -74,6 +74,7 @@ def test_the_server_can_keep_the_state_of_each_camera(tmp_path, rule, seen):
     assert held["count"].tolist() == [seen + 7]
 
 
+@pytest.mark.slow
 def test_the_command_and_its_errors(tmp_path):
     done = CliRunner().invoke(
         app, ["export", "digits", "--triton", str(tmp_path / "repository"), "--no-verify"], catch_exceptions=False

@@ -353,4 +353,5 @@ CHECKS = (
     a_model_that_was_converted_is_noticed_or_followed,
     wrong_options_are_named,
 )
+"""The checks of the contract, in the order in which they run."""
 """All promises of the contract."""

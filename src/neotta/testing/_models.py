@@ -79,3 +79,4 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "batch-norm": batch_norm,
     "group-norm": GroupNormNetwork,
 }
+"""Small models of three kinds, by name: functions that build them with random weights."""

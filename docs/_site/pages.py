@@ -1,0 +1,216 @@
+"""Generates the pages that follow from the code: one for each method, and the reference."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from neotta.adapters.registry import methods
+from neotta.cli.option_help import changes, default, takes
+
+PACKAGES = {
+    "neotta": "The names that most programs need.",
+    "neotta.adapters": "The base classes of methods, for methods of your own.",
+    "neotta.testing": "The contract that every method keeps, to run on your own.",
+    "neotta.monitoring": "Detect changes, and export metrics.",
+    "neotta.deploy": "ONNX files, logits behind any runtime, Ray.",
+    "neotta.data": "Datasets, corruptions and orders.",
+    "neotta.evaluate.statistics": "The comparison behind every verdict.",
+    "neotta.errors": "Everything that neotta raises.",
+}
+
+OUTSIDE = "Module, Linear, Exception, BaseModel, BaseEstimator, Estimator, tuple, Protocol"
+"""Classes whose members are not repeated."""
+
+
+def write(folder: Path) -> None:
+    """Write all generated pages, and remove those of methods and packages that are gone."""
+    texts = {f"methods/{name}.md": method_page(name, kind) for name, kind in methods().items()}
+    texts["methods/index.md"] = methods_index()
+    shown: dict[int, str] = {}
+    texts |= {f"reference/{package}.md": reference_page(package, shown) for package in PACKAGES}
+    texts["reference/index.md"] = reference_index()
+    for old in folder.rglob("*.md"):
+        if old.relative_to(folder).as_posix() not in texts:
+            old.unlink()
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:  # Sphinx reads again what is newer
+            path.write_text(text, encoding="utf-8")
+
+
+# ---- methods
+
+
+def methods_index() -> str:
+    """A table of all methods."""
+    rows = [
+        f"| [{kind.title}]({name}.md) | {summary(kind)} | {kind.declaration.needs} "
+        f"| {'yes' if kind.declaration.gradients else 'no'} | {kind.declaration.forward_passes} |"
+        for name, kind in methods().items()
+    ]
+    names = "\n".join(methods())
+    return (
+        "# Methods by name\n\n"
+        "You want to know what a method does, what it needs and which options it has. These pages are generated from "
+        "the code; `neotta methods NAME` prints the same. How to run methods: [Methods](../../methods.md).\n\n"
+        "| method | what it does | needs | gradients | forward passes |\n|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + f"\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+    )
+
+
+def method_page(name: str, kind: Any) -> str:
+    """One method: what it does, what it needs, its options and presets."""
+    return "\n".join(
+        [
+            f"# {kind.title}",
+            "",
+            inspect.cleandoc(kind.__doc__ or ""),
+            "",
+            f"*Published in:* {kind.paper}" if kind.paper else "",
+            "",
+            "```python",
+            "import neotta",
+            "import neotta.testing",
+            "",
+            'model = neotta.testing.MODELS["vit"]().eval()  # or any classifier',
+            f'print(neotta.methods()["{name}"].title)',
+            "```",
+            "",
+            "## What it needs",
+            "",
+            *(f"- {need}" for need in needs(kind.declaration)),
+            "",
+            "## Options",
+            "",
+            *options(kind),
+            "",
+        ]
+    )
+
+
+def needs(has: Any) -> Iterator[str]:
+    """What a method declares, in words."""
+    yield "embeddings: it can run from a cache" if has.needs == "embeddings" else "images"
+    yield "gradients" if has.gradients else "no gradients"
+    yield f"at most {has.forward_passes} forward pass{'es' if has.forward_passes > 1 else ''} per batch"
+    if has.batch_norm:
+        yield "BatchNorm layers"
+    if has.source_images:
+        yield f"{has.source_images} clean source images (option `source`)"
+    if has.normalisation:
+        yield "the model's normalisation (options `mean` and `std`)"
+    if has.random:
+        yield "a seed (option `seed`); an evaluation sets it to the seed of the run"
+
+
+def options(kind: Any) -> Iterator[str]:
+    """The options as a table."""
+    fields = kind.Options.model_fields
+    if not fields:
+        yield "It has no options."
+        return
+    yield "| option | takes | default | meaning |"
+    yield "|---|---|---|---|"
+    for name, field in fields.items():
+        given = "; ".join([f"`{default(field)}`", *changes(kind.Options, name)])
+        yield f"| `{name}` | {escaped(takes(field))} | {escaped(given)} | {escaped(field.description or '')} |"
+
+
+def escaped(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def summary(thing: Any) -> str:
+    """The first line of a docstring."""
+    return escaped(inspect.cleandoc(thing.__doc__ or "").split("\n")[0])
+
+
+# ---- reference
+
+
+def reference_index() -> str:
+    """The packages with public names."""
+    rows = "\n".join(f"| [`{package}`]({package}.md) | {about} |" for package, about in PACKAGES.items())
+    names = "\n".join(PACKAGES)
+    return (
+        "# Reference\n\nEvery public name, from its docstring.\n\n"
+        f"| package | what it is for |\n|---|---|\n{rows}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+    )
+
+
+def reference_page(package: str, shown: dict[int, str]) -> str:
+    """The public names of a package.
+
+    Args:
+        package: Its name.
+        shown: The package whose page has an object, by `id`; a name that is shown there is only linked to.
+
+    Raises:
+        ValueError: One of them has no docstring.
+    """
+    module = importlib.import_module(package)
+    parts = [f"# `{package}`", "", PACKAGES[package], "", f"```{{eval-rst}}\n.. py:module:: {package}\n```", ""]
+    for name in public_names(module):
+        thing = getattr(module, name)
+        if not is_data(thing) and not inspect.getdoc(thing):
+            raise ValueError(f"{package}.{name} has no docstring")
+        first = shown.setdefault(id(thing), package)
+        if first != package:
+            parts += [f"## {name}", "", f"See [`{first}.{name}`]({first}.md#{name.lower()}).", ""]
+            continue
+        if is_data(thing):
+            parts += [f"## {name}", "", constant_docstring(module, name), ""]
+            continue
+        parts += [f"## {name}", "", "```{eval-rst}", f".. {directive(thing)}:: {package}.{name}"]
+        if inspect.isclass(thing):
+            parts += ["   :members:", "   :exclude-members: Options", f"   :inherited-members: {OUTSIDE}"]
+        parts += ["```", ""]
+    return "\n".join(parts)
+
+
+def public_names(module: Any) -> list[str]:
+    """The names of `__all__`, or the classes and functions that a module defines."""
+    if hasattr(module, "__all__"):
+        return [name for name in module.__all__ if not name.startswith("_")]
+    found = [(name, thing) for name, thing in vars(module).items() if not name.startswith("_")]
+    return [name for name, thing in found if getattr(thing, "__module__", None) == module.__name__]
+
+
+def is_data(thing: Any) -> bool:
+    """Whether this is a constant or a module, which have no docstring that autodoc finds under another name."""
+    return not callable(thing) and not inspect.isclass(thing)
+
+
+def constant_docstring(module: Any, name: str) -> str:
+    """The string below the assignment of a constant, wherever in the package it is defined.
+
+    Raises:
+        ValueError: There is none.
+    """
+    thing = getattr(module, name)
+    if inspect.ismodule(thing):
+        return inspect.getdoc(thing) or ""
+    for path in sorted(Path(str(module.__file__)).parent.rglob("*.py")):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for statement, following in itertools.pairwise(body):
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+            named = isinstance(target, ast.Name) and target.id == name
+            if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                return str(following.value.value)
+    raise ValueError(f"{module.__name__}.{name} has no docstring below its assignment")
+
+
+def directive(thing: Any) -> str:
+    """The directive of autodoc for an object."""
+    if inspect.isclass(thing):
+        return "autoexception" if issubclass(thing, BaseException) else "autoclass"
+    return "autofunction"

@@ -1,0 +1,67 @@
+"""The documentation site: `sphinx-build -W --keep-going docs build/site`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_site"))
+
+import pages  # noqa: E402
+from docstrings import to_rst  # noqa: E402
+from reference import unresolved  # noqa: E402
+
+from neotta import __version__  # noqa: E402
+
+project = "neotta"
+author = "the neotta developers"
+copyright = f"{author}. Apache-2.0"
+release = version = __version__
+
+extensions = [
+    "myst_nb",  # Markdown, and notebooks kept as Markdown
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+source_suffix = {".md": "myst-nb"}
+exclude_patterns = ["_site", "results/figures", "**/README.txt"]
+nitpicky = True  # every name that is referred to has to exist
+
+# ---- Markdown and notebooks
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence", "attrs_inline"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "build" / "notebooks")
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+
+# ---- reference
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+python_use_unqualified_type_names = True
+
+# ---- look
+html_theme = "furo"
+html_title = "neotta"
+html_static_path = ["_site/static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+
+
+def setup(app: object) -> None:
+    """Generate the pages of methods and the reference before anything is read."""
+    pages.write(HERE / "generated")
+    app.connect("autodoc-process-docstring", to_rst, priority=400)  # type: ignore[attr-defined]  # before napoleon
+    app.connect("missing-reference", unresolved)  # type: ignore[attr-defined]

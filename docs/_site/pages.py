@@ -76,13 +76,7 @@ def method_page(name: str, kind: Any) -> str:
             "",
             f"*Published in:* {kind.paper}" if kind.paper else "",
             "",
-            "```python",
-            "import neotta",
-            "import neotta.testing",
-            "",
-            'model = neotta.testing.MODELS["vit"]().eval()  # or any classifier',
-            f'print(neotta.methods()["{name}"].title)',
-            "```",
+            *example(name, kind.declaration),
             "",
             "## What it needs",
             "",
@@ -94,6 +88,23 @@ def method_page(name: str, kind: Any) -> str:
             "",
         ]
     )
+
+
+def example(name: str, has: Any) -> Iterator[str]:
+    """A few lines that run the method on a small random model."""
+    model = "batch-norm" if has.batch_norm else "vit"
+    source = f", source=torch.randn({has.source_images}, 3, 32, 32)" if has.source_images else ""
+    yield "```python"
+    yield "import neotta"
+    yield "import neotta.testing"
+    yield "import torch"
+    yield ""
+    yield f'model = neotta.testing.MODELS["{model}"]().eval()  # or any classifier'
+    yield "images = torch.randn(8, 3, 32, 32)"
+    yield ""
+    yield f'adapter = neotta.create("{name}", model{source})'
+    yield "logits = adapter(images)  # predict and adapt"
+    yield "```"
 
 
 def needs(has: Any) -> Iterator[str]:

@@ -1,0 +1,74 @@
+"""The documentation site builds strictly, its notebooks run, and it works in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neotta
+
+ROOT = Path(__file__).parent.parent
+pytest.importorskip("sphinx", reason="the site needs pip install 'neotta[docs]'")
+
+
+def pages():
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "_site" / "pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("method", sorted(neotta.methods()))
+def test_the_example_of_each_method_runs(method):
+    text = pages().method_page(method, neotta.methods()[method])
+    block = re.search(r"```python\n(.*?)```", text, re.S)[1]
+    names = {}
+    exec(compile(block, method, "exec"), names)
+    assert len(names["logits"]) == 8
+
+
+def test_a_public_name_without_a_docstring_is_refused(monkeypatch):
+    monkeypatch.setattr(neotta, "__all__", [*neotta.__all__, "undocumented"])
+    monkeypatch.setattr(neotta, "undocumented", lambda: None, raising=False)
+    with pytest.raises(ValueError, match=r"neotta\.undocumented has no docstring"):
+        pages().reference_page("neotta", {})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(folder)]
+    built = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert built.returncode == 0, built.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.slow
+def test_every_page_is_there(site):
+    for page in ("index", "will-it-help", "tutorials/your-model", "ideas/streams", "generated/methods/neo-stream"):
+        assert (site / f"{page}.html").is_file(), page
+    assert "<img" in (site / "ideas" / "streams.html").read_text(), "the drawings are made"
+    assert "neotta.adapt" in (site / "generated" / "reference" / "neotta.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_it_works_in_a_browser(site, browser, width, scheme):
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    errors = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    for name in ("index.html", "will-it-help.html", "ideas/streams.html", "generated/reference/neotta.html"):
+        page.goto((site / name).as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
+    page.goto((site / "search.html").as_uri() + "?q=one+class")
+    page.wait_for_selector("#search-results li")
+    assert page.locator("#search-results li").count() > 0
+    assert not errors
+    page.close()

@@ -3,7 +3,7 @@
 The bundled digits and their model, all 15 corruptions at severity 5. Three parts:
 
 - from clean to each corruption: samples until the alarm (median over seeds), and how often it came at all;
-- streams that do not change: false alarms per 10,000 samples, beside the stated bound;
+- streams that do not change: false alarms per 10,000 samples, beside the stated bound; and bursts of one class;
 - streams that run through all domains: accuracy of the plain model, NEO and NEO-Continual, and of NEO with a monitor
   that resets it, or takes the nearest centroid out of a library (of all domains, or of every second one) made from
   other images.
@@ -36,6 +36,9 @@ BEFORE = 400
 
 LIBRARY = 256
 """Images of each known domain."""
+
+BURSTS = 8_000
+"""Samples of a stream of bursts."""
 
 STREAM = 20_000
 """Samples of a stream that does not change."""
@@ -93,6 +96,28 @@ def false_alarms(embeddings, seeds, rate):
                 monitor.observe(rows[start : start + 250])
             alarms, samples = alarms + len(monitor.changes), samples + STREAM
     return alarms, samples
+
+
+def bursts(model, embeddings, labels, seeds, rate):
+    """Alarms in streams of bursts of one class, by length, domain and what is tested: their number and the samples."""
+    found = []
+    for length in (20, 200):
+        for unit in ("label", "sample"):
+            alarms = samples = 0
+            for seed in range(seeds):
+                for name in (CLEAN, "fog"):
+                    rng = np.random.default_rng(seed)
+                    places = [
+                        rng.choice(np.flatnonzero(labels.numpy() == rng.integers(10)), length)
+                        for _ in range(BURSTS // length)
+                    ]
+                    adapter = neotta.create("neo", model)
+                    monitor = neotta.Monitor(adapter, false_alarm_rate=rate, unit=unit)
+                    for part in torch.split(embeddings[name][np.concatenate(places)], 16):
+                        adapter.predict_embeddings(part)
+                    alarms, samples = alarms + len(monitor.changes), samples + BURSTS
+            found.append((length, unit, alarms, samples))
+    return found
 
 
 def ways(model, folder):
@@ -158,6 +183,11 @@ def show(result, seeds):
         for rate, alarms, samples in result["false_alarms"]
     ]
     table("Streams that do not change", ("rate", "false alarms in 10,000", "bound", ""), rows)
+    rows = [
+        (f"{length} per class", unit, f"{alarms / samples * 1e4:.2f}", f"{alarms} in {samples:,}")
+        for length, unit, alarms, samples in result["bursts"]
+    ]
+    table("Bursts of a class, rate 1e-06", ("bursts", "unit", "false alarms in 10,000", ""), rows)
     rows = []
     for way in result["accuracy"][0]:
         values = [100 * one[way] for one in result["accuracy"]]
@@ -182,6 +212,7 @@ def main() -> None:
         "delays": delays(embeddings, args.seeds, args.batch_size),
         "false_alarms": [(rate, *false_alarms(embeddings, args.seeds, rate)) for rate in (1e-6, 1e-5, 1e-4)],
     }
+    result["bursts"] = bursts(model, embeddings, labels, args.seeds, 1e-6)
     with tempfile.TemporaryDirectory() as folder:
         fill(model, encode("train", LIBRARY)[1], Path(folder))
         runs = [

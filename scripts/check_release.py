@@ -53,7 +53,8 @@ def problems(wheel: Path, sdist: Path, tag: str | None) -> list[str]:
     found += [f"the wheel lacks {name}" for name in ("neotta/py.typed", "neotta/__init__.py") if name not in names]
     if not any(name.endswith("licenses/LICENSE") for name in names):
         found.append("the wheel lacks its licence")
-    inside = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
     wanted = ("src/neotta/__init__.py", "tests/conftest.py", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt")
     found += [f"the source distribution lacks {name}" for name in wanted if name not in inside]
     return found

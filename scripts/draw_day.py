@@ -2,7 +2,7 @@
 
     python scripts/draw_day.py docs/day.svg
 
-The camera shows the bundled digits: one digit for an hour, mixed digits, fog, one digit in the fog, and a clear evening.
+The camera shows the bundled digits: one digit for an hour, mixed digits, fog, one digit in the fog, a clear evening.
 Each line is the share of right answers among the last 60 frames.
 """
 

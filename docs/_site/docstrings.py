@@ -26,6 +26,8 @@ def _prose(line: str) -> str:
     """`code` becomes ``code``; elsewhere `*` and `|` are escaped, except at the start of a list item."""
     parts = re.split(r"(`[^`]+`)", line)
     return "".join(
-        f"`{part}`" if part.startswith("`") and len(part) > 2 else re.sub(r"(?<=\S)([*|_])|([*|])(?=\S)", r"\\\1\2", part)
+        f"`{part}`"
+        if part.startswith("`") and len(part) > 2
+        else re.sub(r"(?<=\S)([*|_])|([*|])(?=\S)", r"\\\1\2", part)
         for part in parts
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from neotta.neo.centroid import Centroid
     from neotta.neo.fold import fold, restore
     from neotta.neo.head import NEOHead
+    from neotta.neo.health import health
     from neotta.neo.merge import merge
     from neotta.neo.paused import paused
     from neotta.neo.per_call import rows
@@ -56,6 +57,7 @@ __all__ = [
     "fold",
     "head",
     "heads",
+    "health",
     "load",
     "load_model",
     "merge",
@@ -97,6 +99,7 @@ __getattr__, __dir__ = lazy(
         "fold": "neotta.neo.fold",
         "head": "neotta.neo.surgery",
         "heads": "neotta.neo.surgery",
+        "health": "neotta.neo.health",
         "load": "neotta.neo.state",
         "merge": "neotta.neo.merge",
         "methods": "neotta.adapters.registry",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import math
 import sys
@@ -21,6 +22,7 @@ from neotta.monitoring.rank_evidence import RankEvidence, ranks
 from neotta.monitoring.scores import Spread
 
 D = 6
+independent = functools.partial(neotta.Monitor, unit="sample")  # the samples below are independent draws
 
 
 def model(seed=0):
@@ -220,7 +222,7 @@ def test_generations_follow_each_other_and_memory_stays_bounded():
 )
 def test_wrong_options_are_named(options, word):
     with pytest.raises(OptionError, match=word):
-        neotta.Monitor(model(), **options)
+        independent(model(), **options)
 
 
 # ---- the monitor
@@ -229,7 +231,7 @@ def test_wrong_options_are_named(options, word):
 def test_a_monitor_sees_what_the_head_sees_and_changes_no_answer():
     net, other = model(), model()
     rows = cloud(100, 2.0)
-    with neotta.Monitor(net) as monitor:
+    with independent(net) as monitor:
         assert torch.equal(feed(net, rows), feed(other, rows))
         assert monitor.samples == 100
         np.testing.assert_allclose(monitor.centroid.mean.numpy(), batch(rows).double().mean(0).numpy(), rtol=1e-12)
@@ -239,7 +241,7 @@ def test_a_monitor_sees_what_the_head_sees_and_changes_no_answer():
 
 def test_the_status_says_what_was_seen():
     net = model()
-    monitor = neotta.Monitor(net)
+    monitor = independent(net)
     rows = batch(cloud(200, 3.0)).double().numpy()
     feed(net, rows)
     status = monitor.status()
@@ -256,7 +258,7 @@ def test_the_status_says_what_was_seen():
 
 
 def test_drift_has_a_speed():
-    monitor = neotta.Monitor(false_alarm_rate=1e-9)
+    monitor = independent(false_alarm_rate=1e-9)
     drift = np.arange(256)[:, None] * 0.1 * np.eye(D)[0]  # 10 in 100 samples
     monitor.observe(cloud(256, spread=0.1) + drift)
     assert monitor.status().speed == pytest.approx(10.0, rel=0.05)
@@ -264,7 +266,7 @@ def test_drift_has_a_speed():
 
 def test_an_alarm_calls_back_and_begins_a_new_domain():
     net, seen = model(), []
-    monitor = neotta.Monitor(net, on_change=seen.append)
+    monitor = independent(net, on_change=seen.append)
     feed(net, cloud(300))
     feed(net, cloud(100, 6.0, seed=1))
     assert [change.action for change in seen] == ["none"]
@@ -283,7 +285,7 @@ def test_an_alarm_calls_back_and_begins_a_new_domain():
 def test_reset_gives_the_model_the_samples_since_the_change_alone():
     for size in (1, 16):
         net = model()
-        neotta.Monitor(net, action="reset")
+        independent(net, action="reset")
         feed(net, cloud(300), size)
         feed(net, cloud(100, 6.0, seed=1), size)
         head = neotta.head(net)
@@ -299,7 +301,7 @@ def test_nearest_takes_a_known_centroid_for_what_it_is_worth(tmp_path):
         feed(other, cloud(1000, centre, seed=5))
         library.add(name, other)
     net = model()
-    monitor = neotta.Monitor(net, library, action="nearest")
+    monitor = independent(net, library, action="nearest")
     feed(net, cloud(300))
     feed(net, cloud(48, 6.0, seed=1))
     (change,) = monitor.changes
@@ -317,7 +319,7 @@ def test_a_known_domain_that_is_not_near_counts_for_nothing(tmp_path):
     library = neotta.DomainLibrary(tmp_path)
     library.add("far", other)
     net = model()
-    monitor = neotta.Monitor(net, library, action="nearest")
+    monitor = independent(net, library, action="nearest")
     feed(net, cloud(300))
     feed(net, cloud(48, 6.0, seed=1))
     assert [change.worth for change in monitor.changes] == [0]
@@ -326,7 +328,7 @@ def test_a_known_domain_that_is_not_near_counts_for_nothing(tmp_path):
 
 def test_nearest_without_any_known_domain_is_a_reset(tmp_path):
     net = model()
-    monitor = neotta.Monitor(net, tmp_path / "none yet", action="nearest")
+    monitor = independent(net, tmp_path / "none yet", action="nearest")
     feed(net, cloud(300))
     feed(net, cloud(48, 6.0, seed=1))
     assert [change.nearest for change in monitor.changes] == [None]
@@ -335,7 +337,7 @@ def test_nearest_without_any_known_domain_is_a_reset(tmp_path):
 
 def test_a_frozen_model_is_watched_but_not_touched():
     net = model()
-    monitor = neotta.Monitor(net, action="reset")
+    monitor = independent(net, action="reset")
     feed(net, cloud(300))
     neotta.head(net).freeze()
     before = neotta.head(net).centroid.state()
@@ -347,7 +349,7 @@ def test_a_frozen_model_is_watched_but_not_touched():
 @pytest.mark.parametrize("options", [{"shrinkage": "james-stein"}, {}])
 def test_a_reset_keeps_what_shrinkage_needs(options):
     net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo", head="1", **options)
-    neotta.Monitor(net, action="reset")
+    independent(net, action="reset")
     feed(net, cloud(300), 1)
     feed(net, cloud(100, 6.0, seed=1), 1)
     centroid = neotta.head(net).centroid
@@ -360,7 +362,7 @@ def test_a_moving_average_goes_on_from_the_new_centroid():
     net = neotta.adapt(
         nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo-continual", head="1", alpha=0.01, debias=True
     )
-    neotta.Monitor(net, action="reset")
+    independent(net, action="reset")
     feed(net, cloud(300), 1)
     feed(net, cloud(100, 6.0, seed=1), 1)
     assert float((neotta.head(net).centre() - 6.0).abs().max()) < 0.8
@@ -369,9 +371,9 @@ def test_a_moving_average_goes_on_from_the_new_centroid():
 def test_adapters_can_be_watched():
     net = nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval()
     adapter = neotta.create("neo", net, head="1")
-    monitor = neotta.Monitor(adapter, action="reset")
+    monitor = independent(adapter, action="reset")
     with pytest.raises(OptionError, match="another monitor"):
-        neotta.Monitor(adapter)
+        independent(adapter)
     for rows in (cloud(300), cloud(96, 6.0, seed=1)):
         for part in torch.split(batch(rows), 16):
             adapter.predict_embeddings(part)
@@ -387,7 +389,7 @@ def test_adapters_can_be_watched():
 
 def test_one_stream_of_many_is_watched_and_reset_alone():
     net = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)).eval(), "neo", head="1", streams=True)
-    monitor = neotta.Monitor(net, stream="gate", action="reset")
+    monitor = independent(net, stream="gate", action="reset")
     assert monitor.status().model.distance == 0  # before it was ever met
 
     def run(rows, centre_of_yard=0.0):
@@ -410,14 +412,14 @@ def test_one_stream_of_many_is_watched_and_reset_alone():
 
 def test_copies_and_restored_models_do_not_report_to_the_monitor():
     net = model()
-    monitor = neotta.Monitor(net)
+    monitor = independent(net)
     feed(copy.deepcopy(net), cloud(10))
     feed(neotta.restore(net), cloud(10))
     assert monitor.samples == 0
 
 
 def test_bad_rows_are_counted_and_kept_out():
-    monitor = neotta.Monitor()
+    monitor = independent()
     rows = cloud(10)
     rows[3, 2] = np.nan
     rows[4, 0] = np.inf
@@ -428,7 +430,7 @@ def test_bad_rows_are_counted_and_kept_out():
 
 
 def test_empty_batches_and_more_dimensions_are_fine():
-    monitor = neotta.Monitor()
+    monitor = independent()
     monitor.observe(torch.zeros(0, D))
     monitor.observe(torch.randn(2, 3, D))
     assert monitor.samples == 6
@@ -436,25 +438,25 @@ def test_empty_batches_and_more_dimensions_are_fine():
 
 def test_what_cannot_be_watched_is_refused():
     with pytest.raises(NotAdaptedError):
-        neotta.Monitor(nn.Linear(3, 2))
+        independent(nn.Linear(3, 2))
     with pytest.raises(OptionError, match="adapted model"):
-        neotta.Monitor("digits")
+        independent("digits")
     with pytest.raises(UnknownNameError, match="head"):
-        neotta.Monitor(model(), head="2")
+        independent(model(), head="2")
     two = neotta.adapt(nn.ModuleDict({"a": nn.Linear(D, 2), "b": nn.Linear(D, 2)}), "neo", head=["a", "b"])
     with pytest.raises(ModelError, match="name one"):
-        neotta.Monitor(two)
-    assert neotta.Monitor(two, head="b").head_name == "b"
+        independent(two)
+    assert independent(two, head="b").head_name == "b"
     with pytest.raises(InputError, match="this model has no streams"):
-        neotta.Monitor(model(), stream="gate")
+        independent(model(), stream="gate")
     many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)), "neo", head="1", streams=True)
     with pytest.raises(InputError, match=r"Monitor\(model, stream='gate'\)"):
-        neotta.Monitor(many)
+        independent(many)
     with pytest.raises(InputError, match="string or an integer"):
-        neotta.Monitor(many, stream=1.5)
+        independent(many, stream=1.5)
     with pytest.raises(OptionError, match="an adapter has one head"):
-        neotta.Monitor(neotta.create("neo", nn.Sequential(nn.Linear(D, 3))), stream="gate")
-    monitor = neotta.Monitor()
+        independent(neotta.create("neo", nn.Sequential(nn.Linear(D, 3))), stream="gate")
+    monitor = independent()
     with pytest.raises(InputError, match="seen no embeddings"):
         monitor.status()
     with pytest.raises(InputError, match="batch"):
@@ -463,11 +465,11 @@ def test_what_cannot_be_watched_is_refused():
     with pytest.raises(InputError, match="6"):
         monitor.observe(np.zeros((2, 3)))
     with pytest.raises(OptionError, match="model to act on"):
-        neotta.Monitor(action="reset")
+        independent(action="reset")
 
 
 def test_reset_forgets_the_domain_but_not_the_counts():
-    monitor = neotta.Monitor()
+    monitor = independent()
     monitor.observe(cloud(200))
     monitor.reset()
     status = monitor.status()
@@ -475,7 +477,7 @@ def test_reset_forgets_the_domain_but_not_the_counts():
 
 
 def test_threads_lose_no_sample():
-    monitor = neotta.Monitor()
+    monitor = independent()
     threads = [
         threading.Thread(target=lambda seed=seed: [monitor.observe(cloud(5, seed=seed)) for _ in range(40)])
         for seed in range(4)
@@ -499,7 +501,7 @@ def test_prometheus_scrapes_the_figures(tmp_path):
     feed(other, cloud(50, 1.0))
     neotta.DomainLibrary(tmp_path).add("night", other)
     net = model()
-    monitor = neotta.Monitor(net, tmp_path)
+    monitor = independent(net, tmp_path)
     registry = prometheus_client.CollectorRegistry()
     prometheus.export(monitor, registry)
     server, thread = prometheus_client.start_http_server(0, addr="127.0.0.1", registry=registry)
@@ -529,17 +531,17 @@ def test_several_monitors_have_a_label_each():
     prometheus_client = pytest.importorskip("prometheus_client")
     from neotta.monitoring import prometheus
 
-    monitors = {"gate": neotta.Monitor(), "yard": neotta.Monitor()}
+    monitors = {"gate": independent(), "yard": independent()}
     registry = prometheus_client.CollectorRegistry(auto_describe=True)
     prometheus.export(monitors, registry)
-    monitors["roof"] = neotta.Monitor()
+    monitors["roof"] = independent()
     monitors["yard"].observe(cloud(7))
     text = prometheus_client.generate_latest(registry).decode()
     for name, samples in (("gate", 0), ("yard", 7), ("roof", 0)):
         assert f'neotta_samples_total{{monitor="{name}"}} {samples}.0' in text
     assert text.count("neotta_origin_distance{") == 1
     with pytest.raises(OptionError, match="by name"):
-        prometheus.export({3: neotta.Monitor()}, registry)
+        prometheus.export({3: independent()}, registry)
 
 
 def test_without_prometheus_the_error_names_the_extra(monkeypatch):
@@ -547,14 +549,14 @@ def test_without_prometheus_the_error_names_the_extra(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"neotta\[prometheus\]"):
-        prometheus.export(neotta.Monitor())
+        prometheus.export(independent())
 
 
 def test_exporting_twice_gives_no_duplicate_series():
     prometheus_client = pytest.importorskip("prometheus_client")
     from neotta.monitoring import prometheus
 
-    monitor = neotta.Monitor(neotta.adapt(nn.Sequential(nn.Linear(4, 2)), "neo"))
+    monitor = independent(neotta.adapt(nn.Sequential(nn.Linear(4, 2)), "neo"))
     registry = prometheus_client.CollectorRegistry()
     first = prometheus.export(monitor, registry)
     again = prometheus.export(monitor, registry)

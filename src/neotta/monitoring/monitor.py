@@ -17,10 +17,11 @@ from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, OptionError
 from neotta.monitoring.actions import apply_action, worth
 from neotta.monitoring.change import REFERENCE, ChangeDetector
+from neotta.monitoring.label_draws import LabelDraws
 from neotta.monitoring.library import Domain, DomainLibrary, rank
 from neotta.monitoring.position import MeanPosition, Position, ShiftPosition
 from neotta.monitoring.rank_evidence import Alarm, Floats
-from neotta.monitoring.status import Action, Change, Status, speed
+from neotta.monitoring.status import Action, Change, Status, Unit, speed
 from neotta.monitoring.targets import find_target
 from neotta.neo import fork_locks
 from neotta.neo.centroid import Centroid
@@ -33,8 +34,10 @@ class Monitor:
     """Monitors the embeddings of an adapted model.
 
     It tracks the centroid of the current domain, compares it with known domains, and raises an alarm when the
-    embeddings change suddenly. If they are independent and identically distributed, the probability of a false alarm
-    within n samples of the start, or of the last alarm, is at most `false_alarm_rate` · n.
+    embeddings change suddenly. Frames of a camera depend on each other, so by default only the first sample of each run
+    of the same answer is tested, and a change of the labels alone raises no alarm (`label_changes` counts them). If the
+    tested samples are independent and identically distributed, the probability of a false alarm within n of them is at
+    most `false_alarm_rate` · n.
 
     The monitor sees a batch before the model does, so an action already applies to the batch that raises the alarm. No
     action is taken on a frozen model. Remove the monitor before compiling or pickling a model.
@@ -52,6 +55,8 @@ class Monitor:
         memory: Number of samples after which the test is refitted, in the long run.
         head: Name of the head, for a model with several.
         stream: The stream to monitor, for a model adapted with `streams=True`.
+        unit: What is tested: `"label"`, the first sample of each run of the same answer, or `"sample"`, every sample,
+            for streams whose samples are independent. Without a model there are no answers: every sample is tested.
         attach: Whether to watch the model's calls. If not, pass the embeddings to `observe` before calling the model.
     """
 
@@ -67,10 +72,13 @@ class Monitor:
         memory: int = 1024,
         head: str | None = None,
         stream: StreamId | None = None,
+        unit: Unit = "label",
         attach: bool = True,
     ) -> None:
         if action not in get_args(Action):
             raise OptionError(f"action is {action!r}: expected one of {', '.join(map(repr, get_args(Action)))}")
+        if unit not in get_args(Unit):
+            raise OptionError(f"unit is {unit!r}: expected 'label' or 'sample'")
         if action == "nearest" and library is None:
             raise OptionError("action 'nearest' needs a library of known domains")
         if action != "none" and model is None:
@@ -79,10 +87,12 @@ class Monitor:
             raise OptionError(f"on_change is {on_change!r}: expected a callable")
         self.library = library if isinstance(library, DomainLibrary | None) else DomainLibrary(library)
         self.action: Action = action
+        self.unit: Unit = "sample" if model is None else unit
         self.on_change = on_change
         self.samples = 0
         self.rejected = 0
         self.changes: list[Change] = []
+        self.label_changes = 0
         self._options: dict[str, Any] = {"false_alarm_rate": false_alarm_rate, "warmup": warmup, "memory": memory}
         ChangeDetector(1, **self._options)  # validates the options
         self._lock = fork_locks.register(self, wait=False)
@@ -214,6 +224,7 @@ class Monitor:
     def _begin(self, features: int) -> ChangeDetector:
         self._centroid = Centroid(features, variance=True)
         self._set_position(self._new_position())
+        self._draws = LabelDraws(self._target.neo) if self._target is not None and self.unit == "label" else None
         self._detector = ChangeDetector(features, **self._options)
         return self._detector
 
@@ -221,18 +232,27 @@ class Monitor:
         finite = np.isfinite(rows).all(1)
         self.rejected += int((~finite).sum())
         rows = rows[finite]
+        tested = np.arange(len(rows)) if self._draws is None else self._draws.starts(rows)
         changes, start = [], 0
         while start < len(rows):
-            alarm = detector.observe(rows[start:])
-            stop = len(rows) if alarm is None else start + alarm.position + 1
+            coming = tested[tested >= start]
+            alarm = detector.observe(rows[coming])
+            stop = len(rows) if alarm is None else int(coming[alarm.position]) + 1
             self.samples += stop - start
             place = self._here()
             place.add(rows[start:stop])
             if not isinstance(place, MeanPosition):
                 self.centroid.update(torch.from_numpy(rows[start:stop]))
             if alarm is not None:
-                changes.append(self._change(detector, alarm, rows[stop:], stop))
+                since = detector.recent(alarm.since)
+                if self._draws is not None and not self._draws.shifted(since):
+                    self.label_changes += 1
+                    detector.restart(since)
+                else:
+                    changes.append(self._change(detector, alarm, rows[stop:], int(np.sum(tested < stop))))
             start = stop
+        if self._draws is not None:
+            self._draws.remember(rows[tested])
         self.changes += changes
         return changes
 
@@ -243,8 +263,10 @@ class Monitor:
             detector: The detector that raised the alarm.
             alarm: The alarm.
             coming: The rest of the batch, which most likely belongs to the new domain too, (n, d).
-            in_batch: Number of samples of this batch up to the alarm, which the model has not seen yet.
+            in_batch: Number of tested samples of this batch up to the alarm, which the model has not seen yet.
         """
+        if self._draws is not None:
+            self._draws.restart()
         before = self._here()
         known = _trim(detector.recent(alarm.since), coming, self.centroid.mean.numpy())
         detector.restart(known)

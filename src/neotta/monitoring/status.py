@@ -12,6 +12,7 @@ from neotta.monitoring.library import Proximity
 from neotta.monitoring.rank_evidence import Floats
 
 Action = Literal["none", "reset", "nearest"]
+Unit = Literal["label", "sample"]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, 
 from neotta.neo.conv_head import neo_head
 from neotta.neo.find_head import find_heads
 from neotta.neo.fold import undo_adapt
+from neotta.neo.harm_watch import Callback, HarmWatch, OnHarm, check_action
 from neotta.neo.head_views import CosineView, linear_view
 from neotta.neo.memory import Memory
 from neotta.neo.model_inputs import Inputs
@@ -62,6 +63,7 @@ def adapt(
     start: FleetStart | None = None,
     sync: bool = False,
     reference: Reference | str | os.PathLike[str] | None = None,
+    on_harm: OnHarm | Callback | None = None,
     **options: Any,
 ) -> Model:
     """Make a classifier adapt to its input: a re-centering head replaces its linear head.
@@ -90,6 +92,9 @@ def adapt(
         sync: Synchronise with the replicas in the other processes of torch.distributed; see `neotta.sync`.
         reference: Where clean data lies, as `neotta.reference(model, images)` measured it, or the file it was saved to:
             re-center towards it instead of the origin.
+        on_harm: What to do once where the answers say that adapting hurts a stream: `"warn"`, `"freeze"` (it learns no
+            more), `"restore"` (it goes back to its last good state, or to plain answers, and learns no more), or a
+            function that is called with the stream (None without streams) and the reason. See `neotta.health`.
         **options: The method's options, for example `prior=False`, or `alpha=0.1` of `"neo-continual"`.
 
     Raises:
@@ -107,6 +112,7 @@ def adapt(
     checked = options_of(method, options)
     axes = _axes(at, head, sample_axes)
     places = _streams(checked, streams, capacity, folder, start)
+    check_action(on_harm)
     asked = Adaptation(method, checked, places, _reference(method, reference), axes)
     present = stand_ins(model)
     if not present:
@@ -117,6 +123,9 @@ def adapt(
         )
     elif (now := adaptation(model)) != (asked if at is not None else asked._replace(output=now.output)):
         raise AlreadyAdaptedError(f"the model is already adapted with {now}: neotta.restore(model) first")
+    if on_harm is not None:
+        for neo in heads(model).values():
+            neo.watch = HarmWatch(neo, on_harm)
     if sync:
         _synchronize(model, undo=not present)
     return model

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from neotta.errors import InputError, UnsupportedModelError
 from neotta.neo._transforms import CANNOT_ADAPT, refuse_transforms
 from neotta.neo.centroid import Centroid
+from neotta.neo.harm_watch import HarmWatch
 from neotta.neo.memory import Memory
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm
@@ -152,6 +153,7 @@ class NEOHead(nn.Linear):
         # The point to re-center towards: in place of the bias for rules on logits, of zero for those on embeddings.
         self.register_buffer("origin", origin, persistent=False)
         self.uniform_bias = uniform_bias
+        self.watch: HarmWatch | None = HarmWatch(self, None) if memory.rule.space == "logits" else None
         self.adapting = True
         register(self)
         # BatchNorm layers that adapt together with this head (NEO-BN); not its children.
@@ -180,16 +182,26 @@ class NEOHead(nn.Linear):
                 warn_of_training(self)
         samples = input.shape[0] if input.dim() > 1 else 1
         adapt, weights = settings(self, flat, samples)
+        watch, ids = None if is_compiling() else self.watch, None
+        if watch is not None:
+            ids = watch.ids(modules["memory"], samples)
+            weights = watch.held(ids, weights, samples)
         if modules["memory"].rule.space == "logits":
             logits = self.classify(flat)
             bias = self._parameters["bias"] if self._buffers["origin"] is None else self._buffers["origin"]
             shift = modules["memory"].step(logits, samples, bias=bias, adapt=adapt, weights=weights)
-            return subtract(logits, shift).reshape(*input.shape[:-1], self.out_features)
+            answer = subtract(logits, shift)
+            if watch is not None:
+                watch.see(self, ids, logits, answer, adapt)
+            return answer.reshape(*input.shape[:-1], self.out_features)
         origin = self._buffers["origin"]
         rows = flat if origin is None else flat.to(origin.dtype) - origin
         centre = self._from_origin(modules["memory"].step(rows, samples, adapt=adapt, weights=weights))
         centred = subtract(flat, centre)
-        return self.classify(centred if flat is input else centred.reshape(input.shape))
+        answer = self.classify(centred if flat is input else centred.reshape(input.shape))
+        if watch is not None and watch.judges:
+            watch.see(self, ids, self.classify(flat), answer.reshape(-1, self.out_features), adapt)
+        return answer
 
     def recenter(self, embeddings: Tensor) -> Tensor:
         """Subtract the centroid, in float32 or better; (..., d) to (..., d) of the same dtype."""
@@ -283,6 +295,8 @@ class NEOHead(nn.Linear):
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget everything, or one stream."""
         self.memory.reset(stream)
+        if self.watch is not None:
+            self.watch.forget(stream)
         for follower in self.followers:
             follower.module.reset()
 

@@ -76,14 +76,22 @@ class OutputHead(NEOHead):
                 warn_of_training(self)
         samples = len(input) if samples is None else samples
         adapt, weights = settings(self, input, samples)
+        watch, ids = None if is_compiling() else self.watch, None
+        if watch is not None:
+            ids = watch.ids(self.memory, samples)
+            weights = watch.held(ids, weights, samples)
         if mask is not None:
             weights = mask.double() if weights is None else mask * per_row(weights, input, samples)
         bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)
         if self.memory.rule.space == "logits":
-            return subtract(input, self.memory.step(input, samples, bias=self.bias, adapt=adapt, weights=weights))
-        free = input - bias
-        centred = subtract(free, self.memory.step(free, samples, adapt=adapt, weights=weights))
-        return centred + (1.0 / self.out_features if self.uniform_bias else bias)
+            answer = subtract(input, self.memory.step(input, samples, bias=self.bias, adapt=adapt, weights=weights))
+        else:
+            free = input - bias
+            centred = subtract(free, self.memory.step(free, samples, adapt=adapt, weights=weights))
+            answer = centred + (1.0 / self.out_features if self.uniform_bias else bias)
+        if watch is not None:
+            watch.see(self, ids, input, answer, adapt)
+        return answer
 
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
         """Refused: there is no layer to fold into."""

@@ -118,4 +118,4 @@ class ClassResiduals:
         residual = runs.mean(0)
         # Variance of the mean of n residuals, each with the error of its class mean.
         noise = self._scatter / freedom * (1 / len(runs) + float(np.mean(1 / self._counts[labels[first]])))
-        return float(residual @ residual) > CLEAR**2 * noise
+        return bool(residual @ residual > CLEAR**2 * noise)

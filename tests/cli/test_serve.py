@@ -1,0 +1,67 @@
+"""`neotta serve` on the command line: what it checks before it starts."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+import neotta
+
+
+def test_check_opens_everything_and_says_what_would_be_served(command, tmp_path):
+    done = command("serve", "--check", "--store", tmp_path / "state", "--durable", "batch")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("model     digits: 10 classes, 32 x 32 pixels")
+    assert "rule      neo-stream" in done.stdout
+    assert "on disk; 0 cameras known" in done.stdout
+    assert "every batch" in done.stdout
+    assert done.stdout.endswith("ok\n")
+    assert (tmp_path / "state" / "cameras.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--host", "0.0.0.0"], "needs a key"),
+        (["--durable", "sometimes"], "expected 'batch', or seconds"),
+        (["--rollback", "perhaps"], "expected 'off', 'warn' or 'act'"),
+        (["--name", "a/b"], "does not fit into an address"),
+        (["--max-rows", "0"], "at least 1"),
+        (["--rule", "neo-strem"], "did you mean 'neo-stream'?"),
+        (["--option", "gate=x"], "gate"),
+        (["--key-file", "missing"], "cannot be read"),
+        (["--webhook", "ftp://x"], "not an address of http"),
+        (["--labels", "missing.txt"], "cannot be read"),
+        (["--store", "redis://127.0.0.1:9/0"], "Redis cannot be reached at 127.0.0.1:9/0"),
+        (["--log-level", "loud"], "expected debug, info"),
+        (["nothing.onnx"], "there is no file"),
+    ],
+)
+def test_mistakes_are_one_line(command, tmp_path, monkeypatch, words, reason):
+    monkeypatch.delenv("NEOTTA_KEY", raising=False)
+    store = [] if "--store" in words else ["--store", "memory"]
+    done = command("serve", "--check", *store, *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_port_that_is_taken(command):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = command("serve", "--store", "memory", "--port", taken.getsockname()[1])
+    assert (done.returncode, "choose another --port" in done.stderr) == (2, True)
+
+
+def test_a_state_needs_its_model(command, tmp_path):
+    digits = neotta.load_model("digits")
+    neotta.save(neotta.adapt(digits.model, "neo"), tmp_path / "fog.safetensors")
+    done = command("serve", "fog.safetensors", "--check", "--store", "memory", folder=tmp_path)
+    assert (done.returncode, "neotta serve MODEL --state" in done.stderr) == (2, True)
+    state = ["--state", "fog.safetensors", "--store", "memory", "--check"]
+    done = command("serve", "digits", *state, folder=tmp_path)
+    assert (done.returncode, "rule      neo\n" in done.stdout) == (0, True)
+    done = command("serve", "digits", *state, "--rule", "neo", folder=tmp_path)
+    assert (done.returncode, "omit --rule" in done.stderr) == (2, True)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import signal
-import socket
-import subprocess
 import time
 
 import numpy as np
@@ -14,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.redis_server import Redis
 from support.serving import pictures, serving, small_engine, wait_until
 from support.small_model import network
 
@@ -24,43 +21,6 @@ from neotta.deploy.serve.shared_moments import Shared, difference, join, shared_
 from neotta.errors import OptionError, StorageError
 
 pytest.importorskip("redis")
-
-
-class Redis:
-    """A server of its own, which can be stopped, killed and started again."""
-
-    def __init__(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.folder, self.process = folder, None
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self):
-        words = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        words += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(self._listens)
-
-    def _listens(self):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as line:
-            line.sendall(b"PING\r\n")
-            return line.recv(10).startswith(b"+PONG")
-        return False
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory):
-    if shutil.which("redis-server") is None:
-        pytest.skip("needs redis-server (Debian: apt-get install redis-server)")
-    server = Redis(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.stop()
 
 
 def engine_on(redis, rule="neo-stream", **options):

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from neotta.deploy.exporters import ExportJob, export, register_exporter
     from neotta.deploy.logits import LogitRecenter
     from neotta.deploy.onnx_runtime import OnnxClassifier
+    from neotta.deploy.serve.ray_app import serve_app
 
-__all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_exporter"]
+__all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_exporter", "serve_app"]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -24,5 +25,6 @@ __getattr__, __dir__ = lazy(
         "ExportJob": "neotta.deploy.exporters",
         "export": "neotta.deploy.exporters",
         "register_exporter": "neotta.deploy.exporters",
+        "serve_app": "neotta.deploy.serve.ray_app",
     },
 )

@@ -15,11 +15,9 @@ import json
 import numpy as np
 
 from neotta._files import atomic
-from neotta.data.aligned import align
 from neotta.data.corruptions import corrupt
-from neotta.data.opening import open_data
 from neotta.deploy.serve.classifier import Classifier, Job
-from neotta.deploy.serve.clean import clean_threshold
+from neotta.deploy.serve.clean import clean_threshold, labelled
 from neotta.deploy.serve.estimate import estimates
 from neotta.deploy.serve.figures import WINDOW
 from neotta.deploy.serve.inputs import resizing
@@ -60,11 +58,11 @@ def main():
     options = {name: value for name, value in options.items() if value is not None}
     engines = {rule: TorchEngine(load_model(given.model, **options), rule) for rule in RULES}
     engine = engines["none"]
-    dataset = align(open_data(given.data).dataset(), engine.labels)
+    dataset, labels = labelled(engine, given.data)
     threshold = clean_threshold(engine, given.data, most=512)
     generator = np.random.default_rng(0)
     chosen = generator.permutation(len(dataset))[: given.samples]
-    labels, preprocess = np.asarray(dataset.labels)[chosen], resizing(engine.preprocess)
+    labels, preprocess = labels[chosen], resizing(engine.preprocess)
     cells = []
     for name, severity in SHIFTS:
         raw = [dataset.read(index) for index in chosen]
@@ -105,8 +103,8 @@ def report(cells):
         errors = np.array([cell[by] - cell["truth"] for cell in cells])
         inside = np.mean([cell["inside"][by] for cell in cells])
         print(
-            f"{by:11} mean absolute error {abs(errors).mean():.3f}, 90 % within {np.quantile(abs(errors), 0.9):.3f}, "
-            f"bias {errors.mean():+.3f}, interval holds {inside:.0%}"
+            f"{by:11} mean absolute error {abs(errors).mean():.3f}, 90 % from {np.quantile(errors, 0.05):+.3f} to "
+            f"{np.quantile(errors, 0.95):+.3f}, mean {errors.mean():+.3f}, interval holds {inside:.0%}"
         )
         for order in ORDERS:
             part = [abs(cell[by] - cell["truth"]) for cell in cells if cell["order"] == order]

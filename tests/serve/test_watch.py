@@ -65,8 +65,8 @@ def test_estimates_need_samples_and_have_intervals():
     assert found["threshold"].accuracy == 1.0
     for each in found.values():
         assert 0 <= each.low <= each.accuracy <= each.high <= 1
-        assert each.high - each.low >= min(ERROR.values())
-    assert best(found).by == min(found, key=ERROR.get)
+        assert each.accuracy - each.low >= min(ERROR[each.by][0], each.accuracy)
+    assert best(found).by == min(found, key=lambda by: sum(ERROR[by]))
     assert best({}) is None
 
 

@@ -5,15 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from neotta.data.aligned import align
+from neotta.data.base import ImageDataset
 from neotta.data.opening import open_data
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.estimate import learn_threshold
 from neotta.deploy.serve.inputs import resizing
 from neotta.errors import DataError
+from neotta.neo.statefile import Array
 from neotta.neo.stream_moments import softmax
 
 MOST = 1024
 """Number of images that are used."""
+
+
+def labelled(engine: Engine, spec: str) -> tuple[ImageDataset, Array]:
+    """Open labelled images, and number their classes as the model does: by name, or as they are if they have none.
+
+    Raises:
+        DataError: The images have no labels, or other classes than the model.
+    """
+    dataset = open_data(spec).dataset()
+    if dataset.labels is None:
+        raise DataError(f"{spec!r} has no labels: expected folders named after the classes")
+    if dataset.classes is not None:
+        dataset = align(dataset, engine.labels)
+    labels = np.asarray(dataset.labels)
+    if labels.max() >= engine.classes:
+        raise DataError(f"{spec!r} has a class {labels.max()}, but the model has only {engine.classes}")
+    return dataset, labels
 
 
 def clean_threshold(engine: Engine, spec: str, *, most: int = MOST, batch: int = 32) -> float:
@@ -28,11 +47,7 @@ def clean_threshold(engine: Engine, spec: str, *, most: int = MOST, batch: int =
     Raises:
         DataError: The images have no labels, or other classes than the model.
     """
-    dataset = open_data(spec).dataset()
-    if dataset.labels is None:
-        raise DataError(f"{spec!r} has no labels: a threshold is learnt from folders named after the classes")
-    dataset = align(dataset, engine.labels)
-    labels = np.asarray(dataset.labels)
+    dataset, labels = labelled(engine, spec)
     chosen = np.unique(np.linspace(0, len(dataset) - 1, min(most, len(dataset))).astype(int))
     preprocess = resizing(engine.preprocess)
     sure, right = [], []

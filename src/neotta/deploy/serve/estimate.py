@@ -27,8 +27,9 @@ ROWS = 32
 FEWEST = 32
 """An estimate needs so many samples."""
 
-ERROR = {"agreement": 0.15, "confidence": 0.12, "threshold": 0.10}
-"""How far the estimates are off beyond chance: nine of ten cells of `benchmarks/estimators.py` are within this."""
+ERROR = {"agreement": (0.45, 0.05), "confidence": (0.40, 0.05), "threshold": (0.30, 0.10)}
+"""By how much estimates are too high and too low: 95 % of the streams of `benchmarks/estimators.py` are within each.
+Under a strong shift a model is surer than it should be, and so all of them err towards too high."""
 
 
 class Estimate(NamedTuple):
@@ -96,7 +97,7 @@ def estimates(rows: Array, classes: int, threshold: float | None = None) -> dict
 
 def best(found: dict[str, Estimate]) -> Estimate | None:
     """The estimate to show: the one that was off least, of those that are known."""
-    return min(found.values(), key=lambda each: ERROR[each.by], default=None)
+    return min(found.values(), key=lambda each: sum(ERROR[each.by]), default=None)
 
 
 def _agreement(agrees: Array, predicted: Array, classes: int) -> float:
@@ -113,8 +114,8 @@ def _agreement(agrees: Array, predicted: Array, classes: int) -> float:
 def _interval(value: float, samples: int, by: str) -> Estimate:
     """Sampling noise (90 %) and the estimator's own error together."""
     chance = 1.645 * math.sqrt(max(value * (1 - value), 0.01) / samples)
-    width = math.hypot(chance, ERROR[by])
-    return Estimate(value, max(0.0, value - width), min(1.0, value + width), by)
+    below, above = (math.hypot(chance, error) for error in ERROR[by])
+    return Estimate(value, max(0.0, value - below), min(1.0, value + above), by)
 
 
 def learn_threshold(sure: Array, right: Array) -> float:

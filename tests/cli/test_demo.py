@@ -15,14 +15,16 @@ from rich.console import Console
 from scipy.stats import binomtest
 from typer.testing import CliRunner
 
+import neotta
 from neotta.cli.demo import demo as command
 from neotta.data import digits
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.errors import OptionError
-from neotta.evaluate.demo import Demo, DemoDomain, run, sign_test
+from neotta.evaluate.demo import METHODS, Demo, DemoDomain, run, sign_test
+from neotta.evaluate.demo_cameras import Cameras
 from neotta.evaluate.predictions import PredictionStats, RunResult
 from neotta.models.load import load_model
-from neotta.report.demo import demo_page, summary, title
+from neotta.report.demo import demo_page, one_digit, summary, title
 from neotta.report.terminal import bar, demo_table
 
 SAMPLES = 96
@@ -38,13 +40,15 @@ def page(results) -> str:
     return demo_page(results, seconds=1.0)
 
 
-def made_up(without: list[int], neo: list[int], labels: list[int], name: str = "fog") -> DemoDomain:
+def made_up(without: list[int], stream: list[int], labels: list[int], name: str = "fog") -> DemoDomain:
     def answers(classes):
         sure = torch.full((len(classes),), 0.5)
         stats = PredictionStats(torch.tensor(labels), torch.tensor(classes), sure, sure, sure, sure)
         return RunResult([str(row) for row in range(len(classes))], [name] * len(classes), stats, 10)
 
-    return DemoDomain(name, answers(without), answers(neo), lambda row: np.zeros((32, 32, 3), np.uint8))
+    cameras = Cameras({method: (np.array([True, False]),) for method in METHODS})
+    image = np.zeros((32, 32, 3), np.uint8)
+    return DemoDomain(name, answers(without), answers(labels), answers(stream), cameras, lambda row: image)
 
 
 # ---- the numbers
@@ -88,6 +92,7 @@ def test_the_same_seed_gives_the_same_answers():
     for one, other in zip(first.domains, second.domains, strict=True):
         assert (one.image(5) == other.image(5)).all()
         assert torch.equal(one.neo.stats.confidence, other.neo.stats.confidence)
+        assert torch.equal(one.stream.stats.confidence, other.stream.stats.confidence)
     assert (run(seed=2, samples=8).clean.labels != first.clean.labels).any()
 
 
@@ -95,13 +100,44 @@ def test_the_demo_shows_a_shift_and_a_repair(results):
     assert results.clean.accuracy_without > 0.95
     assert results.mean_without < results.clean.accuracy_without - 0.1
     assert results.mean_neo > results.mean_without
+    assert results.mean_stream >= results.mean_without
+
+
+def test_neo_stream_is_what_the_one_line_does(results):
+    loaded, domain = load_model("digits"), results.domains[-1]
+    model = neotta.adapt(loaded.model)
+    images = torch.stack([loaded.preprocess(domain.image(row)) for row in range(SAMPLES)])
+    with torch.inference_mode():
+        answers = torch.cat([model(batch) for batch in images.split(64)])
+    torch.testing.assert_close(
+        domain.stream.stats.confidence.double(), answers.softmax(1).amax(1).double(), atol=1e-4, rtol=0
+    )
+
+
+def test_a_camera_that_sees_one_digit_keeps_its_accuracy_only_with_neo_stream(results):
+    cameras = results.clean.cameras
+    assert cameras.count == 10
+    assert sum(map(len, cameras.right["none"])) == SAMPLES
+    assert cameras.accuracy("none") == pytest.approx(results.clean.accuracy_without)
+    assert cameras.accuracy("neo") < 0.5
+    assert cameras.accuracy("neo-stream") >= cameras.accuracy("none") - 0.02
+    assert results.cameras.count == 150
+    assert f"with NEO in {100 * cameras.accuracy('neo'):.1f} %" in one_digit(results)
+
+
+def test_the_curve_is_the_share_of_right_answers_among_the_last_frames():
+    right = np.array([False] * 4 + [True] * 12)
+    cameras = Cameras({"neo": (right, ~right, right[:15])})
+    assert cameras.frames == 15
+    expected = [np.mean([c[max(0, t - 7) : t + 1] for c in (right, ~right, right)]) for t in range(15)]
+    np.testing.assert_allclose(cameras.curve("neo"), expected)
 
 
 def test_fixed_and_broken():
-    domain = made_up(without=[1, 2, 3, 4], neo=[1, 0, 5, 6], labels=[1, 0, 5, 4])
+    domain = made_up(without=[1, 2, 3, 4], stream=[1, 0, 5, 6], labels=[1, 0, 5, 4])
     assert domain.fixed.tolist() == [1, 2]
     assert domain.broken.tolist() == [3]
-    assert (domain.accuracy_without, domain.accuracy_neo) == (0.5, 0.75)
+    assert (domain.accuracy_without, domain.accuracy_stream) == (0.5, 0.75)
 
 
 @pytest.mark.parametrize("won", [0, 1, 3, 10, 200])
@@ -170,11 +206,18 @@ def test_the_page_has_every_domain_and_number(page, results):
         row = re.search(rf'<th scope="row">{title(domain.name)}</th>.*?</tr>', page, re.DOTALL)
         assert row is not None
         numbers = re.findall(r'<td class="number">(.*?)</td>', row.group())
-        assert numbers[:2] == [f"{100 * domain.accuracy_without:.1f}", f"{100 * domain.accuracy_neo:.1f}"]
-        assert float(numbers[2].replace("−", "-")) == pytest.approx(
-            100 * (domain.accuracy_neo - domain.accuracy_without), abs=0.051
+        shares = (domain.accuracy_without, domain.accuracy_neo, domain.accuracy_stream)
+        assert numbers[:3] == [f"{100 * share:.1f}" for share in shares]
+        assert float(numbers[3].replace("−", "-")) == pytest.approx(
+            100 * (domain.accuracy_stream - domain.accuracy_without), abs=0.051
         )
-    assert f"{100 * results.mean_neo:.1f} %" in page
+    assert f"{100 * results.mean_stream:.1f} %" in page
+    assert f"NEO {100 * results.mean_neo:.1f}" in page
+    assert one_digit(results) in page
+    lines = re.findall(r'<polyline class="(\w+)" points="([^"]+)"', page)
+    assert [kind for kind, _ in lines] == ["without", "neo", "stream"] * 2
+    last = [100 - float(points.rsplit(",", 1)[1]) for _, points in lines[:3]]
+    np.testing.assert_allclose(last, [100 * results.clean.cameras.curve(method)[-1] for method in METHODS], atol=0.051)
     assert "prefers-color-scheme: dark" in page
 
 
@@ -183,11 +226,11 @@ def test_the_page_says_where_neo_hurts():
     clean = made_up([0] * 20, [0] * 20, labels, "clean")
     worse = made_up([0] * 20, [1] * 20, labels, "fog")
     results = Demo((clean, worse), severity=5, seed=0, batch_size=64, parameters=10, state=4)
-    assert "better on 0 and worse on 1" in summary(results)
+    assert "better than the model alone on 0 and worse on 1" in summary(results)
     page = demo_page(results, seconds=1.0)
     assert "−100.0" in page
-    assert "Broken by NEO" in page
-    assert "Fixed by NEO" not in page
+    assert "Broken by NEO-Stream" in page
+    assert "Fixed by NEO-Stream" not in page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -224,9 +267,10 @@ def test_the_table_fits_the_terminal(results, width):
     console = Console(width=width, file=io.StringIO())
     console.print(demo_table(results, console))
     lines = console.file.getvalue().splitlines()
-    assert len(lines) == 1 + 16 + 1
+    assert len(lines) == 1 + 16 + 1 + 2
     assert max(map(len, lines)) <= width
-    assert lines[-1].startswith("Mean of 15")
+    assert lines[-3].startswith("Mean of 15")
+    assert lines[-2].startswith("Clean, one digit")
 
 
 @pytest.fixture
@@ -243,6 +287,7 @@ def test_the_command_writes_the_page_and_says_where(cli, tmp_path):
     assert str(target) in result.stdout
     assert "model = neotta.adapt(model)" in result.stdout
     assert "JPEG compression" in result.stdout
+    assert "A camera that sees only one digit" in result.stdout
     assert "16 of 16: jpeg_compression" in result.stderr
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]

@@ -1,4 +1,4 @@
-"""`neotta demo`: see within a minute what NEO does, without any data or download."""
+"""`neotta demo`: see within a minute what NEO-Stream and NEO do, without any data or download."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def demo(
     samples: Annotated[int | None, typer.Option(min=1, help="Number of test images. Default: all.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
-    """Show what 15 corruptions do to a small model, and what NEO wins back; or, with --real, what a real shift does."""
+    """Show what 15 corruptions do to a small model, and what NEO-Stream and NEO win back; --real: a real shift."""
     import time
 
     from rich.console import Console
@@ -73,11 +73,12 @@ def _corrupted(
         torch.set_num_threads(1)  # on a model this small more threads only wait for each other
         results = run(SEVERITY if severity is None else severity, seed, samples, on_domain)
 
-    from neotta.report.demo import demo_page, measured, summary
+    from neotta.report.demo import demo_page, measured, one_digit, summary
     from neotta.report.terminal import demo_table, legend
 
     page = demo_page(results, time.perf_counter() - start)
-    return page, (measured(results), "", demo_table(results, console), "", legend(console), summary(results), "")
+    table, sentences = demo_table(results, console), (summary(results), one_digit(results))
+    return page, (measured(results), "", table, "", legend(console), *sentences, "")
 
 
 def _real(

@@ -1,4 +1,4 @@
-"""The demonstration: what corrupted images do to the bundled model, and what NEO wins back."""
+"""The demonstration: what corrupted images do to the bundled model, and what NEO-Stream and NEO win back."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from neotta.data.base import Image, ImageDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.order import Order
 from neotta.errors import OptionError
+from neotta.evaluate.demo_cameras import Cameras, measure
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.workbench import Workbench
@@ -27,20 +28,27 @@ LEVEL = 0.05
 """The significance level of a difference."""
 
 
+METHODS = ("none", "neo", "neo-stream")
+
+
 @dataclass(frozen=True)
 class DemoDomain:
-    """One kind of images, predicted by the model as it is and by the model with NEO.
+    """One kind of images, predicted by the model as it is, with NEO and with NEO-Stream.
 
     Attributes:
         name: `"clean"` or the name of the corruption.
         without: The predictions of the model as it is.
         neo: The predictions of the same model with NEO, adapting as it goes.
+        stream: The predictions of the same model with NEO-Stream, adapting as it goes.
+        cameras: The same images, as cameras show them that each see one digit only.
         image: Returns the image of a row, (32, 32, 3) uint8, as the model saw it.
     """
 
     name: str
     without: RunResult
     neo: RunResult
+    stream: RunResult
+    cameras: Cameras
     image: Callable[[int], Image]
 
     @property
@@ -60,18 +68,23 @@ class DemoDomain:
         return float(self._correct(self.neo).mean())
 
     @property
+    def accuracy_stream(self) -> float:
+        """Share of correct predictions with NEO-Stream."""
+        return float(self._correct(self.stream).mean())
+
+    @property
     def fixed(self) -> NDArray[np.int64]:
-        """The rows that only NEO gets right."""
-        return np.flatnonzero(~self._correct(self.without) & self._correct(self.neo))
+        """The rows that NEO-Stream gets right and the model as it is gets wrong."""
+        return np.flatnonzero(~self._correct(self.without) & self._correct(self.stream))
 
     @property
     def broken(self) -> NDArray[np.int64]:
-        """The rows that only the model as it is gets right."""
-        return np.flatnonzero(self._correct(self.without) & ~self._correct(self.neo))
+        """The rows that the model as it is gets right and NEO-Stream gets wrong."""
+        return np.flatnonzero(self._correct(self.without) & ~self._correct(self.stream))
 
     @property
     def verdict(self) -> int:
-        """1 where NEO is better, -1 where it is worse, 0 where the difference may be chance."""
+        """1 where NEO-Stream is better, -1 where it is worse, 0 where the difference may be chance."""
         return verdict(len(self.fixed), len(self.broken))
 
     def _correct(self, result: RunResult) -> NDArray[np.bool_]:
@@ -120,8 +133,18 @@ class Demo:
         return float(np.mean([domain.accuracy_neo for domain in self.corrupted]))
 
     @property
+    def mean_stream(self) -> float:
+        """Mean accuracy over the corruptions with NEO-Stream."""
+        return float(np.mean([domain.accuracy_stream for domain in self.corrupted]))
+
+    @property
+    def cameras(self) -> Cameras:
+        """The cameras of all corruptions."""
+        return Cameras.together(domain.cameras for domain in self.corrupted)
+
+    @property
     def verdict(self) -> int:
-        """As for one domain, for the mean: each image counts once, with what NEO wins on it over all corruptions."""
+        """As for one domain, for the mean: each image counts once, with what is won on it over all corruptions."""
         won = np.zeros(len(self.clean.labels), dtype=np.int64)
         for domain in self.corrupted:
             won[domain.fixed] += 1
@@ -135,9 +158,10 @@ def run(
     samples: int | None = None,
     on_domain: Callable[[str, int, int], None] | None = None,
 ) -> Demo:
-    """Measure the bundled model without and with NEO, on clean images and on each of the 15 corruptions.
+    """Measure the bundled model as it is, with NEO and with NEO-Stream, on clean images and on each of 15 corruptions.
 
-    Every domain is seen once, in batches. NEO predicts and adapts batch by batch, and is reset before each domain.
+    Every domain is seen twice, in batches: the digits mixed, and by ten cameras that each see one digit only. The rules
+    predict and adapt batch by batch, and are reset before each domain and each camera.
 
     Args:
         severity: 1 (slight) to 5 (strong).
@@ -171,20 +195,22 @@ def run(
 
 def _measure(bench: Workbench, kind: str, name: str, index: NDArray[np.int64], seed: int) -> DemoDomain:
     dataset = bench.data.dataset(name)
-    order = Order(
-        kind="list",
-        seed=seed,
-        domains=(name,),
-        domain=np.zeros(len(index), dtype=np.int64),
-        index=index,
-        ids=tuple(dataset.ids[place] for place in index),
-        batch_size=BATCH_SIZE,
-    )
 
-    def predict(method: str) -> RunResult:
+    def predict(method: str, places: NDArray[np.int64], batch_size: int) -> RunResult:
+        order = Order(
+            kind="list",
+            seed=seed,
+            domains=(name,),
+            domain=np.zeros(len(places), dtype=np.int64),
+            index=places,
+            ids=tuple(dataset.ids[place] for place in places),
+            batch_size=batch_size,
+        )
         return bench.runner.predict(method, (order,), functools.partial(create, method, bench.model), from_cache=True)
 
-    return DemoDomain(kind, predict("none"), predict("neo"), functools.partial(_read, dataset, index))
+    without, neo, stream = (predict(method, index, BATCH_SIZE) for method in METHODS)
+    cameras = measure(index, without.stats.labels.numpy(), METHODS, predict)
+    return DemoDomain(kind, without, neo, stream, cameras, functools.partial(_read, dataset, index))
 
 
 def _read(dataset: ImageDataset, index: NDArray[np.int64], row: int) -> Image:

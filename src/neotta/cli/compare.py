@@ -127,6 +127,7 @@ def _draw(comparison: Comparison, path: Path) -> None:
 def read_records(paths: list[Path]) -> list[Record]:
     """All records of files, with names that can be printed; what is damaged is left out with a warning."""
     from neotta.errors import DataError
+    from neotta.evaluate.record_checks import check_records
     from neotta.evaluate.records import Records
 
     records: list[Record] = []
@@ -138,6 +139,7 @@ def read_records(paths: list[Path]) -> list[Record]:
             records += Records(path).read(repair=False)
     for warning in caught:
         typer.echo(f"neotta: {printable(warning.message)}", err=True)
+    check_records(records)
     return [shown(record) for record in records]
 
 

@@ -25,6 +25,8 @@ from neotta.errors import DataError
 from neotta.evaluate.predictions import UNKNOWN, RunResult
 
 Bits = NDArray[np.bool_]
+LARGEST = 100_000_000
+"""Number of samples that a record can speak of: more of them would only fill the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +49,11 @@ class Answers:
     image: Indices
     batch: Indices
 
-    def of_domain(self, name: str) -> Answers:
-        """Those of one domain whose answer is known; blends of the same two corruptions are one domain."""
+    def of_domain(self, name: str) -> Answers | None:
+        """Those of one domain whose answer is known, or None; blends of the same two corruptions are one domain."""
         numbers = [number for number, domain in enumerate(self.domains) if name in (domain, scored_as(domain))]
-        return self._at(self.known & np.isin(self.domain, numbers))
+        chosen = self.known & np.isin(self.domain, numbers)
+        return self._at(chosen) if chosen.any() else None
 
     def _at(self, chosen: Bits) -> Answers:
         right, known = self.right[chosen], self.known[chosen]
@@ -106,7 +109,7 @@ def unpack(record: Mapping[str, Any]) -> Answers | None:
         return None
     try:
         return _unpacked(kept, int(record["seed"]), int(record["batch_size"]))
-    except (KeyError, TypeError, ValueError, zlib.error) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, zlib.error) as error:
         raise DataError(f"the answers in the record {record.get('key')!r} are damaged: {error!r}") from error
 
 
@@ -115,6 +118,8 @@ def _unpacked(kept: Mapping[str, Any], seed: int, batch_size: int) -> Answers:
     right = _bits(kept["right"], samples)
     known = _bits(kept["known"], samples) if "known" in kept else np.ones(samples, dtype=bool)
     names, sizes, pools = zip(*kept["pools"], strict=True)
+    if not all(isinstance(name, str) and type(size) is int and 0 <= size <= LARGEST for name, size, _ in kept["pools"]):
+        raise ValueError("'pools' has to hold names and sizes of domains")
     domain = _array(kept["domain"]) if "domain" in kept else np.zeros(samples, dtype=np.int64)
     how, _, text = str(kept["index"]).partition(":")
     if how == "positions":
@@ -179,9 +184,15 @@ def _text(values: NDArray[Any]) -> str:
 
 
 def _array(text: str) -> Indices:
-    content = zlib.decompress(base64.b64decode(text[1:], validate=True))
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(base64.b64decode(text[1:], validate=True), 8 * LARGEST)
+    if not unpacking.eof:
+        raise ValueError("a list is cut off, or too long")
     return np.frombuffer(content, dtype=f"<u{text[0]}").astype(np.int64)
 
 
 def _bits(text: str, count: int) -> Bits:
-    return np.unpackbits(_array(text).astype(np.uint8), count=count).astype(bool)
+    packed = _array(text)
+    if len(packed) != -(-count // 8):
+        raise ValueError(f"there are {len(packed)} bytes for {count} samples")
+    return np.unpackbits(packed.astype(np.uint8), count=count).astype(bool)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
 from neotta.evaluate.answers import unpack
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.labels import Conditions, Variant, natural
+from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, natural
 from neotta.evaluate.metrics import Interval, interval
 from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Difference, Metric, Value, corrected, gap_of, mean_of, shared
@@ -139,7 +139,7 @@ def _collect(
         label, seed = names[Variant.of(record)], int(record.get("seed", 0))
         if record.get("status") == "failed":
             missed = [found.cells.setdefault((domain, label), Cell()) for domain in _domains(record)]
-            failed.append((Failure(label, str(record["domain"]), seed, str(record.get("error"))), missed))
+            failed.append((Failure(label, record.get("domain", UNKNOWN), seed, str(record.get("error"))), missed))
             continue
         samples = (*record.get("manifests", ()), record.get("count"))
         answers = unpack(record)
@@ -210,7 +210,7 @@ def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> I
 
 
 def _domains(record: Record) -> list[str]:
-    return list(record.get("domains") or [record["domain"]])
+    return list(record.get("domains") or [record.get("domain", UNKNOWN)])
 
 
 def by_domain(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -11,6 +11,7 @@ from neotta.errors import DataError, OptionError
 from neotta.evaluate.blocks import Block, Cell, make_block
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, differing, labels
+from neotta.evaluate.record_checks import check_records
 from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import METRICS, RELATIVE_ERROR, Difference, Metric, Value
 
@@ -115,13 +116,14 @@ def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = 
 
     Raises:
         OptionError: There is no such metric, or no such baseline, or several.
-        DataError: No record is of a run, or none has the metric.
+        DataError: No record is of a run, one makes no sense, or none has the metric.
     """
     if metric not in METRICS:
         raise OptionError(f"metric is {metric!r}: choose one of {', '.join(METRICS)}")
     runs = [record for record in records if record.get("status") == "failed" or "metrics" in record]
     if not runs:
         raise DataError("there is no record of a run: make some with 'neotta run'")
+    check_records(runs)
     names = labels(runs)
     base = _baseline(names, baseline)
     weights = _weights(runs)

@@ -132,9 +132,11 @@ def leaderboard(files: Mapping[str, Iterable[Record]]) -> list[Group]:
 
 
 def _usable(record: Record) -> bool:
-    """Whether a record can be ranked: its run succeeded, has labels, and its order is known and whole."""
+    """Whether a record can be ranked: its run succeeded, has labels, and is known and whole."""
     top1 = (record.get("metrics") or {}).get("top1")
     if record.get("status") != "ok" or not record.get("manifests") or not isinstance(top1, (int, float)):
+        return False
+    if any(record.get(name) is None for name in ("model", "data", "seed", "samples", "batch_size")):
         return False
     try:
         unpack(record)
@@ -188,8 +190,9 @@ def _values(records: Mapping[Place, Record], metric: str) -> list[list[Value]]:
         for domain, measured in by_domain(record):
             name = f"{place}: {domain}"
             known = answers and answers.of_domain(domain)
-            number = float(measured.get(metric, math.nan))
-            found.setdefault(seed, {})[name] = Value(number, tuple(record["manifests"]), known)
+            number = measured.get(metric)
+            value = math.nan if number is None else float(number)
+            found.setdefault(seed, {})[name] = Value(value, tuple(record["manifests"]), known)
     whole = {seed: dict(sorted(values.items())) for seed, values in sorted(found.items())}
     shifted = [[v for name, v in values.items() if not name.endswith(f": {CLEAN}")] for values in whole.values()]
     return [some or list(values.values()) for some, values in zip(shifted, whole.values(), strict=True)]

@@ -258,8 +258,8 @@ def _parse(line: bytes) -> Record | None:
     """A record, or None if the line is damaged."""
     try:
         record = json.loads(line)
-    except ValueError:
+        if not isinstance(record, dict) or not isinstance(record.get("key"), str):
+            return None
+        return record if _with_checksum(record)["sha256"] == record.get("sha256") else None
+    except (ValueError, RecursionError):  # also half a character, which no file can hold, and endless nesting
         return None
-    if not isinstance(record, dict) or "key" not in record or "sha256" not in record:
-        return None
-    return record if _with_checksum(record)["sha256"] == record["sha256"] else None

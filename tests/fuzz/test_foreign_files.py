@@ -1,4 +1,4 @@
-"""Archives, images, datasets, records and plans from strangers."""
+"""Archives, images, datasets and plans from strangers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from neotta.data.downloads.unpack import install
 from neotta.data.opening import open_data
 from neotta.errors import OptionError
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.records import Records, as_line
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
 
@@ -127,28 +126,6 @@ def test_datasets(layout, data, tmp_path_factory):
                 for index in range(min(3, len(dataset))):
                     with only_own_errors():
                         dataset.read(index)
-
-
-RECORD = {
-    **{"key": "k", "method": "neo", "preset": "paper", "options": {}, "model": "m", "data": "d", "status": "ok"},
-    **{"protocol": "online", "domains": ["fog/3"], "domain": "fog/3", "order": "iid", "order_options": {}, "seed": 1},
-    **{"samples": 10, "held_out_samples": -1, "batch_size": 2, "count": 10, "code": "c", "version": "1"},
-    "metrics": {"top1": 50.0, "top5": 90.0, "ece": 0.1, "nll": 1.0, "entropy": 0.5, "confidence": 0.6},
-    "per_class": {"class": [0, 1], "right": [2, 3], "samples": [5, 5]},
-    "seconds": 0.5,
-}
-RECORDS = [{**RECORD, "key": f"{m} {s}", "method": m, "seed": s} for m in ("none", "neo") for s in (1, 2)]
-
-
-@given(data=st.data())
-@fuzz(25)
-def test_damaged_records(data, tmp_path_factory):
-    path = tmp_path_factory.mktemp("records") / "r.jsonl"
-    path.write_bytes(data.draw(damaged("".join(f"{as_line(record)}\n" for record in RECORDS).encode())))
-    with only_own_errors():
-        Records(path).read()
-    with only_own_errors():
-        assert len(Records(path).read(repair=False)) <= 8
 
 
 PLAN = {"model": "digits", "corruptions": ["fog"], "severities": [3], "seeds": [1, 2], "samples": [16]}

@@ -129,6 +129,34 @@ def test_a_plain_model_stays_plain():
     assert type(model[0]) is nn.Linear
 
 
+@pytest.mark.parametrize("value", [3e38, -3e38, 1e60])
+@pytest.mark.parametrize(("method", "entry"), [("neo", "mean"), ("neo-continual", "mean"), ("neo-stream", "start")])
+def test_finite_values_that_make_infinite_answers_are_refused(method, entry, value, tmp_path):
+    state = changed(state_of(seen(method=method)), entry, filled(value))
+    model = seen(method=method)
+    before = remembered(model)
+    with pytest.raises(StateError, match=f"{entry}.*too large"):
+        neotta.load(model, state)
+    assert remembered(model) == before
+    assert torch.isfinite(answer(model)).all()
+    neotta.load(model.double(), changed(state, entry, filled(1e20)), strict=False)  # float64 can hold it
+    assert torch.isfinite(model(torch.ones(1, D).double())).all()
+
+
+@pytest.mark.parametrize(("method", "entry"), [("neo", "mean"), ("neo-stream", "start")])
+def test_an_adapter_refuses_finite_values_that_make_infinite_answers(method, entry):
+    adapter = neotta.create(method, nn.Sequential(nn.Linear(D, 4)))
+    state = adapter.state_dict()
+    name = next(name for name in state if name.split(".")[-1] == entry)
+    with pytest.raises(StateError, match=f"{entry}.*too large"):
+        adapter.load_state_dict({**state, name: torch.full_like(state[name], 3e38)})
+
+
+def test_a_probability_beyond_1_is_refused():
+    with pytest.raises(StateError, match="out of range"):
+        neotta.load(make(method="neo-stream"), changed(state_of(seen(method="neo-stream")), "sticky", filled(1.5)))
+
+
 def test_a_mean_too_large_for_a_table_of_streams_is_refused():
     one = changed(state_of(seen()), "mean", filled(1e300))
     model = seen(streams=True)

@@ -5,7 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,7 @@ from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.per_call import take_weights
+from neotta.neo.state_checks import check_subtracted
 from neotta.neo.variants import VARIANTS
 from neotta.options import Options
 
@@ -65,6 +66,10 @@ class Recentering(Adapter[Options]):
 
     def _state(self) -> dict[str, Tensor]:
         return dict(self.neo.centroid.named_buffers())
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        check_subtracted(state, self.head.weight.dtype)
+        super()._load(state)
 
 
 @register

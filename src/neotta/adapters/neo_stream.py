@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.neo.per_call import take_weights
 from neotta.neo.shift_memory import ShiftMemory
+from neotta.neo.state_checks import check_subtracted
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
 
@@ -48,3 +50,8 @@ class NEOStream(EmbeddingAdapter[Options]):
 
     def _state(self) -> dict[str, Tensor]:
         return dict(self.memory.named_buffers())
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        self.memory.check_state(state)
+        check_subtracted(state, self.head.weight.dtype)
+        super()._load(state)

@@ -27,6 +27,7 @@ class Field(NamedTuple):
             float32 in a table of many streams.
         start: Initial value.
         least: Smallest valid value; counts are never negative.
+        most: Largest valid value.
         optional: Whether a saved state may lack it, and then starts with the initial value.
     """
 
@@ -35,6 +36,7 @@ class Field(NamedTuple):
     start: float = 0.0
     least: float = -math.inf
     optional: bool = False
+    most: float = math.inf
 
 
 class Rule(ABC):

@@ -17,7 +17,7 @@ from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.output_head import OutputHead
 from neotta.neo.reference import Reference
-from neotta.neo.state_checks import check_number
+from neotta.neo.state_checks import check_number, check_subtracted
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.surgery import adaptation, check_module, heads, need_stream, one_at_a_time, stand_ins
@@ -171,15 +171,16 @@ def _check(
 ) -> None:
     """Check that a state fits, before anything changes."""
     mine = {name: tensor.shape for name, tensor in _moving(model).items()}
-    heads_of = {f"{name}.": neo.memory for name, neo in heads(model).items()}
+    heads_of = {f"{name}.": neo for name, neo in heads(model).items()}
     others = (REFERENCE, *heads_of)
     theirs = {name: t.shape for name, t in tensors.items() if not name.startswith(others)}
     try:
         if mine != theirs:
             other = next(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
-        for head, memory in heads_of.items():
-            _target(memory, stream).check_state(_part(tensors, head))
+        for head, neo in heads_of.items():
+            _target(neo.memory, stream).check_state(_part(tensors, head))
+            check_subtracted(_part(tensors, head), neo.weight.dtype)
         for name, moving in _moving(model).items():
             check_number(name, tensors[name], moving)
     except StateMismatchError as error:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from neotta.errors import StateError
-from neotta.neo.moments import LARGEST_COUNT, namespace
+from neotta.neo.moments import LARGEST_COUNT, limit, namespace, usable
 from neotta.neo.rules import Field
 
+SUBTRACTED = ("mean", "start")
+"""Entries of a state that are subtracted from what the head gets or gives, as they are."""
 
-def check_number(name: str, value: Any, like: Any, least: float = -math.inf) -> None:
+
+def check_number(name: str, value: Any, like: Any, least: float = -math.inf, most: float = math.inf) -> None:
     """Refuse an entry of a state that has another kind of numbers, or values that no run can produce.
 
     Args:
@@ -21,6 +24,7 @@ def check_number(name: str, value: Any, like: Any, least: float = -math.inf) -> 
         value: A tensor or array.
         like: The tensor or array that it will be written to.
         least: The least value it can have; whole numbers are at least 0 in any case.
+        most: The largest value it can have.
 
     Raises:
         StateError: It cannot be used.
@@ -34,13 +38,24 @@ def check_number(name: str, value: Any, like: Any, least: float = -math.inf) -> 
         narrow = value.to(like.dtype) if hasattr(value, "to") else value.astype(like.dtype)
         if not bool(namespace(narrow).isfinite(narrow).all()):
             raise StateError(f"entry {name!r} of this state holds NaN or Inf")
-        _check_range(name, value, least, math.inf)
+        _check_range(name, value, least, most)
 
 
 def check_fields(fields: Mapping[str, Field], state: Mapping[str, Any], like: Mapping[str, Any]) -> None:
     """Refuse moments that no stream can have; entries and shapes have been checked."""
     for name, field in fields.items():
-        check_number(name, state[name], like[name], field.least)
+        check_number(name, state[name], like[name], field.least, field.most)
+
+
+def check_subtracted(state: Mapping[str, Any], dtype: Any) -> None:
+    """Refuse finite vectors so large that a model of this dtype would answer with Inf; values have been checked."""
+    largest = limit(dtype)
+    for name in SUBTRACTED:
+        if name in state and not bool(usable(state[name], largest).all()):
+            raise StateError(
+                f"entry {name!r} of this state is too large for a model in {dtype}: it holds "
+                f"{abs(state[name]).max().item():g}, at most {largest:g} can be used"
+            )
 
 
 def completed(fields: Mapping[str, Field], state: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,13 @@ class StreamRule(Rule):
         signed = ("mean", "third", "peak", "previous", "shift", "start")
         least = {name: -math.inf if name in signed else 0.0 for name in StreamMoments._fields}
         return {
-            name: Field(shape, "count" if name in COUNTS else "real", starts.get(name, 0.0), least[name])
+            name: Field(
+                shape,
+                "count" if name in COUNTS else "real",
+                starts.get(name, 0.0),
+                least[name],
+                most=1.0 if name == "sticky" else math.inf,
+            )
             for name, shape in stream_moments.field_shapes(size).items()
         }
 

@@ -58,7 +58,7 @@ def serve(kind, rule, folder, port):
     from neotta.deploy.serve.torch_engine import TorchEngine
 
     engine = TorchEngine(model_of(kind), rule, folder=None if rule == "none" else folder)
-    service = Service(engine, Settings(name="model", limits=Limits(queue=4096, timeout=120.0)), Records(folder))
+    service = Service(engine, Settings(name="model", limits=Limits(queue=4096, timeout=900.0)), Records(folder))
     socket = listening("127.0.0.1", 0)
     port.put(socket.getsockname()[1])
     make_server(service, "127.0.0.1", socket.getsockname()[1], log_level="error").run(sockets=[socket])
@@ -258,7 +258,7 @@ def main():
     parser.add_argument("--requests", type=int, default=100_000, help="of the measurement of memory")
     parser.add_argument("--json", help="file to write")
     given = parser.parse_args()
-    rounds, each = (3, 2) if given.quick else (7, 4)
+    rounds, each = (3, 1) if given.quick else (7, 4)
     print(f"{CAMERAS} cameras, single images of 224 pixels, ViT-Tiny, one thread, binary tensors")
     rates, spared, latencies = throughput(rounds, each)
     for what, found in (("images/s", rates), ("images per second of processor time", spared)):

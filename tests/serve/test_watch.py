@@ -66,7 +66,8 @@ def test_estimates_need_samples_and_have_intervals():
     for each in found.values():
         assert 0 <= each.low <= each.accuracy <= each.high <= 1
         assert each.accuracy - each.low >= min(ERROR[each.by][0], each.accuracy)
-    assert best(found).by == min(found, key=lambda by: sum(ERROR[by]))
+    assert best(found).by == "threshold"
+    assert best({"confidence": found["confidence"], "agreement": found["agreement"]}).by == "agreement"
     assert best({}) is None
 
 

@@ -82,7 +82,7 @@ def _tensor(entry: Any, rest: memoryview) -> tuple[str, Array, int]:
     whole = isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**31 for size in shape)
     if not whole or len(shape) > 8:
         raise Refusal(400, f"the shape of input {name!r} is not a list of sizes")
-    if kind != "BYTES" and kind not in DTYPES:
+    if not isinstance(kind, str) or kind not in (*DTYPES, "BYTES"):
         raise Refusal(400, f"the datatype of input {name!r} is unknown: expected one of {', '.join(DTYPES)}, BYTES")
     parameters = _parameters(entry)
     if "shared_memory_region" in parameters:
@@ -163,7 +163,7 @@ def wanted(head: Mapping[str, Any], known: Sequence[str]) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for each in listed:
         name = each.get("name")
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise Refusal(400, f"there is no output {str(name)[:100]!r}: this model has {', '.join(known)}")
         found[name] = bool(_parameters(each).get("binary_data", every))
     return found

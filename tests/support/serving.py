@@ -62,7 +62,7 @@ class Client:
 
     def ask(self, method, path, body=None, headers=None):
         """Status, headers and body of an answer; JSON is read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
             connection.request(method, path, body, {**key, **(headers or {})})

@@ -91,6 +91,8 @@ class TorchEngine(Engine):
             raise UnsupportedModelError(
                 f"the logits of this {type(self.model).__name__} are not those of its linear head: it cannot be served"
             )
+        if self.heads:  # what torch imports at the first call takes seconds, and no camera should wait for it
+            self.recenter(forward, np.arange(2), ["", ""], adapt=False)
 
     def forward(self, images: Array) -> Forward:
         """Run the model once."""

@@ -36,6 +36,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE.parent / "build" / "notebooks")
 nb_execution_timeout = 300
+nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 

@@ -52,9 +52,11 @@ class AdaptiveNorm(_BatchNorm):
         return self._in_use("running_var")
 
     def _in_use(self, name: str) -> Tensor | None:
-        if self._fallback:
-            return self._buffers[name]
-        return None if self.statistics == "batch" else self._buffers[f"ema_{name}"]
+        if self.statistics == "batch" and not self._fallback:
+            return None
+        used = self._buffers[name if self._fallback else f"ema_{name}"]
+        # The moving average is kept in float32 at least, and the model may have been converted.
+        return used if used is None or self.weight is None else used.to(self.weight.dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise; input and output (B, channels, ...)."""
@@ -134,7 +136,9 @@ def adaptive_norm(
     if statistics == "ema":
         with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
             for name in ("running_mean", "running_var"):
-                new.register_buffer(f"ema_{name}", layer._buffers[name].clone(), persistent=False)  # type: ignore[union-attr]
+                stored: Any = layer._buffers[name]
+                wide = stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True)
+                new.register_buffer(f"ema_{name}", wide, persistent=False)
     return new
 
 

@@ -25,7 +25,9 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "mathml",
 ]
+html_math_renderer = "mathml"
 source_suffix = {".md": "myst-nb"}
 exclude_patterns = ["_site", "results/figures", "**/README.txt"]
 nitpicky = True  # every name that is referred to has to exist

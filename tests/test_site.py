@@ -23,7 +23,6 @@ def pages():
     return module
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("method", sorted(neotta.methods()))
 def test_the_example_of_each_method_runs(method):
     text = pages().method_page(method, neotta.methods()[method])
@@ -72,3 +71,17 @@ def test_it_works_in_a_browser(site, browser, width, scheme):
     assert page.locator("#search-results li").count() > 0
     assert not errors
     page.close()
+
+
+def test_the_hooks_are_the_quick_checks_of_ci():
+    hooks = re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert hooks
+    for hook in hooks:
+        assert re.search(rf"^{re.escape(hook)}( \.)?$", ci, re.M), f"{hook} is not in .ci/run"
+
+
+def test_every_place_states_the_same_version():
+    version = neotta.__version__
+    assert f"version: {version}" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)

@@ -92,7 +92,7 @@ def method_page(name: str, kind: Any) -> str:
 
 def example(name: str, has: Any) -> Iterator[str]:
     """A few lines that run the method on a small random model."""
-    model = "batch-norm" if has.batch_norm else "vit"
+    model = "batch-norm" if has.batch_norm or name == "bn" else "vit"
     source = f", source=torch.randn({has.source_images}, 3, 32, 32)" if has.source_images else ""
     yield "```python"
     yield "import neotta"

@@ -18,7 +18,8 @@ from neotta.models.load import load_model
 from neotta.models.preprocess import Preprocess
 
 ALL_FORMS = (
-    "known: <path>.safetensors, digits, hf:<repository or folder>, py:<module or file.py>:<function>, timm:<name>"
+    "known: <path>.safetensors, digits, hf:<repository or folder>, mnist, "
+    "py:<module or file.py>:<function>, timm:<name>"
 )
 SRC = Path(__file__).resolve().parents[2] / "src"
 

@@ -2,6 +2,7 @@
 
     python scripts/check_release.py            # builds into dist/
     python scripts/check_release.py --tag v0.2.0
+    python scripts/check_release.py --install  # and installs it into clean environments, where the demo runs
 
 Needs `pip install build twine`.
 """
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -36,7 +38,7 @@ def run(*command: str) -> None:
 
 def problems(wheel: Path, sdist: Path, tag: str | None) -> list[str]:
     """What is wrong with the distributions."""
-    version = re.search(r'"(.+)"', (ROOT / "src/neotta/_version.py").read_text())
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "src/neotta/_version.py").read_text())
     number = version[1] if version else "?"
     found = []
     if tag is not None and tag != f"v{number}":
@@ -60,11 +62,43 @@ def problems(wheel: Path, sdist: Path, tag: str | None) -> list[str]:
     return found
 
 
+SMOKE = """
+import torch, neotta
+model = neotta.adapt(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5)).eval())
+assert model(torch.randn(4, 3, 2, 2)).shape == (4, 5)
+print(neotta.__version__, neotta.health(model).verdict)
+"""
+DOWNSTREAM = """
+import neotta
+from torch import Tensor, nn
+
+def classify(model: nn.Module, images: Tensor) -> Tensor:
+    adapted: nn.Module = neotta.adapt(model, "neo", alpha=0.1)
+    logits: Tensor = adapted(images)
+    count: int = neotta.head(adapted).count
+    return logits[:count]
+"""
+
+
+def install(wheel: Path, folder: Path) -> None:
+    """Install the wheel into clean environments: the core alone, with `lab`, and beside mypy."""
+    for extra in ("", "[lab]"):
+        home = folder / (extra.strip("[]") or "core")
+        run(sys.executable, "-m", "venv", str(home))
+        run(str(home / "bin/pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), f"{wheel}{extra}")
+        run(str(home / "bin/python"), "-c", SMOKE)
+    run(str(folder / "lab/bin/neotta"), "demo", "--samples", "100", "--output", str(folder / "demo.html"))
+    (folder / "downstream.py").write_text(DOWNSTREAM)
+    run(str(folder / "core/bin/pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), "mypy")
+    run(str(folder / "core/bin/python"), "-m", "mypy", "--strict", str(folder / "downstream.py"))
+
+
 def main() -> None:
     """Build, check and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tag", help="the tag of the release, which has to fit the version")
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
+    parser.add_argument("--install", action="store_true", help="also install it into clean environments")
     given = parser.parse_args()
     wheel, sdist = build(given.output)
     run(sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist))
@@ -72,6 +106,9 @@ def main() -> None:
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes; {sdist.name}: {sdist.stat().st_size:,} bytes")
     if found:
         sys.exit("\n".join(found))
+    if given.install:
+        with tempfile.TemporaryDirectory() as folder:
+            install(wheel.resolve(), Path(folder))
 
 
 if __name__ == "__main__":

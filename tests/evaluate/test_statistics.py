@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from neotta.errors import InputError
-from neotta.evaluate.statistics import FEW, accuracy, difference, holm
+from neotta.evaluate.statistics import FEW, SUSPICIOUS, accuracy, difference, holm
 
 
 def answers(seed=0, runs=3, samples=200, pool=300, gain=0.1):
@@ -85,6 +85,49 @@ def test_runs_that_differ_by_themselves_count_as_runs():
     assert found.low < -0.5
     assert found.high > 0.1
     assert difference(first[2:], second[2:]).pvalue < 1e-6
+
+
+def by_hand(gap):
+    """Whether runs on images of their own are uneven, and the p-value then, from the textbook: gap is (runs, n)."""
+    (runs, n), residual = gap.shape, gap - gap.mean()
+    seen, expected = gap.mean(axis=1).var(ddof=1), (residual**2).sum() / n**2 / runs
+    uneven = seen > expected and stats.chi2.sf((runs - 1) * seen / expected, runs - 1) <= SUSPICIOUS
+    between = (seen - expected) / runs
+    variance = (residual**2).sum() / gap.size**2 + between
+    freedom = max(runs - 1, (runs - 1) * (variance / (seen / runs)) ** 2)
+    return uneven, 2 * stats.t.sf(abs(gap.mean()) / np.sqrt((gap**2).sum() / gap.size**2 + between), freedom)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_uneven_runs_are_told_and_tested_by_the_textbook(runs):
+    found = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        second = rng.random((runs, 150)) < 0.5
+        first = np.where(rng.random((runs, 150)) < 0.2, rng.random((runs, 150)) < rng.random((runs, 1)), second)
+        uneven, pvalue = by_hand(first.astype(float) - second)
+        mine = difference(first, second)
+        assert mine.uneven == uneven
+        if uneven:
+            assert mine.pvalue == pytest.approx(pvalue)
+        found.append(uneven)
+    assert 5 < sum(found) < 55
+
+
+def test_an_interval_reaches_1_only_if_all_samples_differ():
+    base = np.zeros((1, 5), dtype=bool)
+    four, five = base.copy(), ~base
+    four[0, :4] = True
+    assert difference(four, base).high < 1 == difference(five, base).high
+    assert difference(base, four).low > -1 == difference(base, five).low
+
+
+def test_a_plain_list_is_one_run():
+    right, wrong = [True, True, False], [False, True, False]
+    assert difference(right, wrong) == difference(np.array([right]), np.array([wrong]))
+    assert difference(right, wrong).runs == 1
+    with pytest.raises(InputError, match="no samples"):
+        difference([], [])
 
 
 def test_two_seeds_far_from_zero_are_a_verdict():

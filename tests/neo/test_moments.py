@@ -13,6 +13,7 @@ import neotta
 from neotta import Centroid
 from neotta.deploy import LogitRecenter
 from neotta.neo import moments
+from neotta.neo.groups import EachItsOwn
 from neotta.neo.moments import Moments
 from neotta.neo.rules import MeanRule
 from neotta.neo.stream_memory import StreamMemory
@@ -262,3 +263,38 @@ def test_rows_that_do_not_count_change_nothing_but_their_number(count, bad, seed
             expected = moments.summarise(data[:count], variance=True)
             np.testing.assert_allclose(found.mean, expected.mean)
             np.testing.assert_allclose(found.scatter, expected.scatter)
+
+
+@pytest.mark.parametrize("features", [1, 3])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_weights_are_those_of_a_weighted_mean(kind, features):
+    rows = np.random.default_rng(0).normal(size=(5, features))
+    weights = np.array([0.5, 0.0, 1.0, 2.0, 0.25])
+    found = moments.summarise(kind(rows), weights=kind(weights), variance=True)
+    mean = np.average(rows, axis=0, weights=weights)
+    assert (int(found.count), int(found.batches), int(found.rejected)) == (4, 1, 0)
+    assert np.asarray(found.mean) == pytest.approx(mean)
+    assert float(found.scatter) == pytest.approx(float((weights[:, None] * (rows - mean) ** 2).sum()))
+    assert float(found.discount) == pytest.approx(4 - weights.sum())
+
+
+@pytest.mark.parametrize("weights", [None, np.array([0.5, 1.0, 0.0])])
+def test_rejected_rows_are_counted_unless_they_weigh_nothing(weights):
+    rows, finite = np.array([[1.0], [np.nan], [np.inf]]), np.array([True, False, False])
+    found = moments.summarise(rows, finite=finite, weights=weights)
+    assert (found.count, found.rejected, found.mean.tolist()) == (1, 2 if weights is None else 1, [1.0])
+    assert found.scatter is None
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_a_row_of_a_stream_of_its_own_is_its_mean(features):
+    rows = np.random.default_rng(0).normal(size=(4, features))
+    found = moments.summarise(rows, EachItsOwn(), variance=True)
+    assert found.mean is rows
+    assert (found.count.tolist(), found.batches.tolist(), found.scatter.tolist()) == ([1] * 4, [1] * 4, [0.0] * 4)
+
+
+def test_a_difference_of_nothing_is_nothing():
+    state = Moments(np.array(3), np.array(1), np.array(0), np.array([1.0, 2.0]), np.array(4.0))
+    found = moments.difference(state, state)
+    assert (found.count, found.mean.tolist(), float(found.scatter)) == (0, [0.0, 0.0], 0.0)

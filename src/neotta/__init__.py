@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from neotta.neo.merge import merge
     from neotta.neo.paused import paused
     from neotta.neo.per_call import rows
-    from neotta.neo.reference import Reference, reference
+    from neotta.neo.reference import reference
+    from neotta.neo.reference_file import Reference
     from neotta.neo.split import split
     from neotta.neo.state import load, save
     from neotta.neo.stream_ids import streams
@@ -88,7 +89,7 @@ __getattr__, __dir__ = lazy(
         "NEOHead": "neotta.neo.head",
         "NeottaError": "neotta.errors",
         "LoadedModel": "neotta.models.load",
-        "Reference": "neotta.neo.reference",
+        "Reference": "neotta.neo.reference_file",
         "reference": "neotta.neo.reference",
         "Preprocess": "neotta.models.preprocess",
         "adapt": "neotta.neo.adapt",

@@ -9,7 +9,8 @@ from torch import nn
 
 from neotta.evaluate.check import ORDERS, CheckReport, RuleCost
 from neotta.evaluate.check_words import sentences
-from neotta.neo.reference import Reference, measured
+from neotta.neo.reference import measured
+from neotta.neo.reference_file import Reference
 
 
 def report(worst, classes=10, shares=None, far=0.1, labelled=True):

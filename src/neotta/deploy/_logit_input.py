@@ -47,9 +47,7 @@ def inverse_of(weight: Any, classes: int) -> Array:
     other = "shrinkage='james-stein-logits' does not need it"
     if weight is None:
         raise OptionError(f"shrinkage='james-stein' needs weight=, the weight of the head (C, d); {other}")
-    numbers = _numbers("weight", weight)
-    if numbers.ndim != 2 or len(numbers) != classes or not np.isfinite(numbers).all():
-        raise OptionError(f"weight must be finite numbers of shape ({classes}, d), got shape {numbers.shape}")
+    numbers = weight_of(weight, classes)
     rank = np.linalg.matrix_rank(numbers)
     if rank < numbers.shape[1]:
         raise OptionError(
@@ -57,6 +55,14 @@ def inverse_of(weight: Any, classes: int) -> Array:
             f"of {numbers.shape[1]} numbers, so it does not determine their lengths; {other}"
         )
     return np.linalg.pinv(numbers)
+
+
+def weight_of(weight: Any, classes: int) -> Array:
+    """Convert the weight of the head to an array, (C, d)."""
+    numbers = _numbers("weight", weight)
+    if numbers.ndim != 2 or len(numbers) != classes or not np.isfinite(numbers).all():
+        raise OptionError(f"weight must be finite numbers of shape ({classes}, d), got shape {numbers.shape}")
+    return numbers
 
 
 def _numbers(name: str, values: Any) -> Array:

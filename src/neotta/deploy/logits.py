@@ -14,10 +14,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from neotta.deploy._logit_input import Estimator, bias_of, inverse_of, matrix
+from neotta.deploy._logit_input import Estimator, bias_of, inverse_of, matrix, weight_of
 from neotta.deploy._logit_memory import LogitMeanRule, LogitMemory
 from neotta.deploy._stream_states import ids_of, weights_of
 from neotta.errors import InputError, OptionError, StateError, StateMismatchError
+from neotta.neo.class_means import ClassMeans
+from neotta.neo.reference_file import Reference, as_reference, for_logits
 from neotta.neo.rules import Rule, Weighting
 from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
 from neotta.neo.stream_ids import StreamId
@@ -28,7 +30,7 @@ LogitShrinkage = Literal["james-stein", "james-stein-logits"]
 StreamIds = StreamId | Iterable[StreamId]
 
 _OPTIONS = {  # of each rule
-    "neo-stream": ("gate", "stay", "window", "prior"),
+    "neo-stream": ("gate", "stay", "window", "prior", "reference"),
     "neo": ("weighting", "alpha", "debias", "uniform_bias", "shrinkage"),
 }
 
@@ -76,7 +78,9 @@ class LogitRecenter(Estimator):
         debias: Of neo: correct the bias of the moving average towards its zero start.
         uniform_bias: Of neo: use 1/C instead of the bias (NEO-MSE).
         shrinkage: Of neo: None, "james-stein" or "james-stein-logits".
-        weight: Weight of the head, (C, d), for "james-stein".
+        weight: Weight of the head, (C, d), for "james-stein"; and to check that the reference belongs to it.
+        reference: Of neo-stream: where clean data lies, as `neotta.reference(model, images)` measured it, or the file
+            it was saved to, which is read without torch. Re-center towards it instead of the origin.
 
     Attributes:
         mean_: Mean of the bias-free logits of the samples seen without a stream, (C,) float64; with neo-stream, centred
@@ -106,6 +110,7 @@ class LogitRecenter(Estimator):
         uniform_bias: bool = False,
         shrinkage: LogitShrinkage | None = None,
         weight: Any = None,
+        reference: Reference | str | os.PathLike[str] | None = None,
     ) -> None:
         self.bias = bias
         self.rule = rule
@@ -119,6 +124,7 @@ class LogitRecenter(Estimator):
         self.uniform_bias = uniform_bias
         self.shrinkage = shrinkage
         self.weight = weight
+        self.reference = reference
 
     @classmethod
     def from_onnx(cls, path: str | os.PathLike[str], *, output: str | None = None, **options: Any) -> LogitRecenter:
@@ -127,7 +133,8 @@ class LogitRecenter(Estimator):
         Args:
             path: The file. It is read, not run; this needs the package `onnx`.
             output: Name of the output with the logits; by default the first.
-            **options: Options of the constructor; the weight is filled in if shrinkage needs it.
+            **options: Options of the constructor; the weight is filled in if shrinkage needs it, or a reference is
+                checked with it.
 
         Raises:
             HeadNotFoundError: The logits do not come from a linear layer.
@@ -136,7 +143,7 @@ class LogitRecenter(Estimator):
         from neotta.deploy._onnx_head import read_head
 
         weight, bias = read_head(path, output)
-        if options.get("shrinkage") == "james-stein":
+        if options.get("shrinkage") == "james-stein" or options.get("reference") is not None:
             options.setdefault("weight", weight)
         return cls(bias, **options)
 
@@ -334,7 +341,9 @@ class LogitRecenter(Estimator):
 
     def _kind(self, classes: int) -> dict[str, Any]:
         """What two states must have in common."""
-        options = {name: getattr(self, name) for name in _OPTIONS[self.rule]}
+        options = {name: getattr(self, name) for name in _OPTIONS[self.rule] if name != "reference"}
+        if self.reference is not None:
+            options["reference"] = as_reference(self.reference).digest
         head = fingerprint({"bias": bias_of(self.bias, classes)})
         return {"kind": "logits", "classes": classes, "rule": self.rule, "options": options, "bias": head}
 
@@ -348,24 +357,36 @@ class LogitRecenter(Estimator):
             self.n_features_in_, self._memory = classes, new
         elif self._memory.fields != new.fields or _shrinkage(self._memory) != _shrinkage(new):
             raise OptionError("the state does not contain what this rule or shrinkage needs: call reset() to change it")
+        elif getattr(self._memory.rule, "classes", None) != getattr(new.rule, "classes", None):
+            raise OptionError("the state was measured from another reference: call reset() to change it")
         self._memory.rule, self._memory.bias, self._asked = new.rule, new.bias, asked
         return self._memory
 
     def _new(self, classes: int) -> LogitMemory:
         """An empty state for these options, which are validated only on use, as scikit-learn requires."""
-        return LogitMemory(self._checked_rule(classes), bias_of(self.bias, classes))
+        bias, known = bias_of(self.bias, classes), None
+        if self.reference is not None and self.rule == "neo-stream":
+            weight = None if self.weight is None else weight_of(self.weight, classes)
+            known = for_logits(self.reference, classes, None if self.bias is None else bias, weight)
+        rule = self._checked_rule(classes, None if known is None else known.classes)
+        return LogitMemory(rule, bias if known is None else known.origin)
 
-    def _checked_rule(self, classes: int) -> Rule:
+    def _checked_rule(self, classes: int, means: ClassMeans | None) -> Rule:
         if self.rule not in _OPTIONS:
             more = " (NEO-Continual is rule='neo' with alpha=0.1, NEO-MSE with uniform_bias=True)"
             raise OptionError(f"rule is {self.rule!r}: expected 'neo-stream' or 'neo'{more}")
         defaults = inspect.signature(type(self).__init__).parameters
         for rule, names in _OPTIONS.items():
             given = [name for name in names if getattr(self, name) != defaults[name].default]
+            if rule != self.rule and "reference" in given:
+                raise OptionError(
+                    "a reference needs rule='neo-stream' here: NEO scales it by how far embeddings shrink; logits do "
+                    "not show that"
+                )
             if rule != self.rule and given:
                 raise OptionError(f"{given[0]} is an option of rule={rule!r}, but the rule is {self.rule!r}")
         if self.rule == "neo-stream":
-            return StreamRule(self.gate, self.stay, self.window, self.prior)
+            return StreamRule(self.gate, self.stay, self.window, self.prior, means)
         if self.shrinkage not in (None, *get_args(LogitShrinkage)):
             raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None, 'james-stein' or 'james-stein-logits'")
         inverse = inverse_of(self.weight, classes) if self.shrinkage == "james-stein" else None

@@ -22,7 +22,8 @@ from neotta.neo.adapt import adapt
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.outputs import check_outputs
-from neotta.neo.reference import HeadReference, Reference, measured
+from neotta.neo.reference import measured
+from neotta.neo.reference_file import HeadReference, Reference
 from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint
 from neotta.neo.variants import VARIANTS

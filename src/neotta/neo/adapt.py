@@ -23,7 +23,7 @@ from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.output_head import NAME as OUTPUT
 from neotta.neo.output_head import OutputHead, attach, count_classes, known_bias
 from neotta.neo.outputs import check_outputs
-from neotta.neo.reference import Reference, as_reference
+from neotta.neo.reference_file import Reference, as_reference
 from neotta.neo.rules import FleetStart
 from neotta.neo.shift_memory import one_stream
 from neotta.neo.sqlite_store import SqliteStore

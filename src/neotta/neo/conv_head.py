@@ -15,7 +15,7 @@ from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
 
 if TYPE_CHECKING:
-    from neotta.neo.reference import HeadReference
+    from neotta.neo.reference_file import HeadReference
 
 Self = TypeVar("Self", bound="NEOConvHead")
 

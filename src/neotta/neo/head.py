@@ -28,7 +28,7 @@ from neotta.neo.variants import rule_of
 from neotta.options import Options
 
 if TYPE_CHECKING:
-    from neotta.neo.reference import HeadReference
+    from neotta.neo.reference_file import HeadReference
     from neotta.neo.stream_memory import (
         StreamMemory,  # and with it the table and the store, which most heads never need
     )

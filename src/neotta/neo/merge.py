@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.neo.reference_file import PREFIX
 from neotta.neo.rules import Rule
-from neotta.neo.state import REFERENCE, check_about, reference_in, state_of
+from neotta.neo.state import check_about, reference_in, state_of
 from neotta.neo.state_checks import check_fields, check_ids, completed
 from neotta.neo.statefile import State, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
@@ -55,7 +56,7 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
             f"a moving average ({about['method']}) cannot be merged: it depends on the order of its batches"
         )
     many, known = bool(about.get("streams")), reference_in(first, about, source)
-    merged = {name: tensor for name, tensor in first.items() if name.startswith(REFERENCE)}
+    merged = {name: tensor for name, tensor in first.items() if name.startswith(PREFIX)}
     for head in about["heads"]:
         rule = rule_of(options, None if known is None else known.heads[head].classes)
         ids, total = _merged([_table(state.tensors, name, head, many, rule) for state, name in read], rule)

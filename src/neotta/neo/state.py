@@ -16,14 +16,12 @@ from neotta.neo.fold import is_folded, undo_adapt
 from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.output_head import OutputHead
-from neotta.neo.reference import Reference
+from neotta.neo.reference_file import PREFIX, Reference
 from neotta.neo.state_checks import check_number, check_subtracted
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.surgery import adaptation, check_module, heads, need_stream, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
-
-REFERENCE = "reference/"  # before the names of its tensors in a state
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
@@ -113,7 +111,7 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     tensors: dict[str, Tensor] = {}
     if known is not None:
         about["reference"] = known.digest
-        tensors.update({f"{REFERENCE}{name}": torch.as_tensor(array) for name, array in known.arrays().items()})
+        tensors.update({f"{PREFIX}{name}": torch.as_tensor(array) for name, array in known.arrays().items()})
     if stream is None:
         tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
     else:
@@ -147,7 +145,7 @@ def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: s
     """
     if "reference" not in about:
         return None
-    arrays = {name.removeprefix(REFERENCE): tensors[name].numpy() for name in tensors if name.startswith(REFERENCE)}
+    arrays = {name.removeprefix(PREFIX): tensors[name].numpy() for name in tensors if name.startswith(PREFIX)}
     return Reference.of(arrays, about)
 
 
@@ -172,7 +170,7 @@ def _check(
     """Check that a state fits, before anything changes."""
     mine = {name: tensor.shape for name, tensor in _moving(model).items()}
     heads_of = {f"{name}.": neo for name, neo in heads(model).items()}
-    others = (REFERENCE, *heads_of)
+    others = (PREFIX, *heads_of)
     theirs = {name: t.shape for name, t in tensors.items() if not name.startswith(others)}
     try:
         if mine != theirs:

@@ -18,7 +18,7 @@ from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
 
 if TYPE_CHECKING:
-    from neotta.neo.reference import Reference
+    from neotta.neo.reference_file import Reference
 
 Model = TypeVar("Model", bound=nn.Module)
 Arguments = ParamSpec("Arguments")

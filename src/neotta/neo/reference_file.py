@@ -1,0 +1,221 @@
+"""Where clean data lies, and the file that holds it; needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from neotta.errors import OptionError, StateMismatchError
+from neotta.neo.class_means import Array, ClassMeans
+from neotta.neo.statefile import fingerprint, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+PREFIX = "reference/"  # before the names of its arrays in the state of a model
+
+
+class HeadReference(NamedTuple):
+    """Where clean data lies, as one head sees it.
+
+    Attributes:
+        samples: Number of clean samples.
+        embedding: Mean of the embeddings, (d,): rules on embeddings re-center towards it.
+        origin: Mean of the centred logits, (C,): rules on logits re-center towards it.
+        classes: Each class's own mean logits, and how often it is predicted.
+    """
+
+    samples: int
+    embedding: Array
+    origin: Array
+    classes: ClassMeans
+
+    def arrays(self) -> dict[str, Array]:
+        """All numbers by name."""
+        return {
+            "samples": np.array(self.samples),
+            "embedding": self.embedding,
+            "origin": self.origin,
+            "prior": self.classes.prior,
+            "deviations": self.classes.deviations,
+            "peak": np.array(self.classes.peak),
+            "free": self.classes.free,
+        }
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array]) -> HeadReference:
+        """Create one from what `arrays` returned."""
+        classes = ClassMeans(arrays["prior"], arrays["deviations"], float(arrays["peak"]), arrays["free"])
+        return cls(int(arrays["samples"]), arrays["embedding"], arrays["origin"], classes)
+
+
+class Reference:
+    """Where clean data lies, for each head of a model. Create it with `neotta.reference`.
+
+    Attributes:
+        heads: What was measured, by the name of the head.
+        fingerprints: A hash of the weights of each head.
+    """
+
+    def __init__(self, heads: Mapping[str, HeadReference], fingerprints: Mapping[str, str]) -> None:
+        self.heads = dict(heads)
+        self.fingerprints = dict(fingerprints)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file, atomically."""
+        write_arrays(path, self.arrays(), self.about())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Reference:
+        """Read a file written by `save`.
+
+        Raises:
+            StateFileError: The file is missing or damaged.
+            StateMismatchError: It is not a reference.
+        """
+        arrays, about = read_arrays(path)
+        if about.get("kind") != "reference":
+            raise StateMismatchError(f"{os.fspath(path)!r} is not a reference: it contains a {about.get('kind')!r}")
+        return cls.of(arrays, about)
+
+    def arrays(self) -> dict[str, Array]:
+        """All numbers by name."""
+        return {f"{name}:{key}": array for name, head in self.heads.items() for key, array in head.arrays().items()}
+
+    def about(self) -> dict[str, Any]:
+        """The description of a file."""
+        return {"kind": "reference", "heads": self.fingerprints}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> Reference:
+        """Create one from its arrays and description.
+
+        Raises:
+            StateMismatchError: Entries are missing, have wrong shapes, or hold NaN or Inf.
+        """
+        heads = {}
+        try:
+            for name in about["heads"]:
+                mine = {key.partition(":")[2]: array for key, array in arrays.items() if key.partition(":")[0] == name}
+                heads[name] = HeadReference.of(mine)
+                _check(heads[name])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateMismatchError(f"this reference is incomplete or damaged: {error}") from error
+        return cls(heads, about["heads"])
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything measured."""
+        return fingerprint(self.arrays())
+
+    def belongs_to(self, heads: Mapping[str, nn.Module]) -> None:
+        """Declare that these heads are the ones it was measured with, whatever their weights."""
+        self.fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in heads.items()}
+
+    def check(self, heads: Mapping[str, nn.Module]) -> None:
+        """Check that this was measured with the same heads.
+
+        Raises:
+            StateMismatchError: It belongs to another model.
+        """
+        self.check_fingerprints({name: fingerprint(dict(linear.named_parameters())) for name, linear in heads.items()})
+
+    def check_fingerprints(self, fingerprints: Mapping[str, str]) -> None:
+        """Same as `check`, given a hash of the weights of each head.
+
+        Raises:
+            StateMismatchError: It belongs to another model.
+        """
+        if set(fingerprints) != set(self.heads):
+            raise StateMismatchError(
+                f"the reference was measured at the head {', '.join(self.heads)}, the model's head is "
+                f"{', '.join(fingerprints)}: measure it again with neotta.reference(model, images)"
+            )
+        for name, mine in fingerprints.items():
+            if mine != self.fingerprints[name]:
+                raise StateMismatchError(
+                    f"the reference belongs to another model: the weights of {name!r} differ; measure it again with "
+                    "neotta.reference(model, images)"
+                )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {head.samples} samples, {len(head.origin)} classes" for name, head in self.heads.items()]
+        return f"Reference({'; '.join(parts)})"
+
+
+def as_reference(given: Reference | str | os.PathLike[str]) -> Reference:
+    """A reference, or the one in a file.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if isinstance(given, Reference):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return Reference.load(given)
+    raise OptionError(
+        f"reference is a {type(given).__name__}: expected the result of neotta.reference(model, images), or a file"
+    )
+
+
+def for_logits(
+    given: Reference | str | os.PathLike[str], classes: int, bias: Array | None = None, weight: Array | None = None
+) -> HeadReference:
+    """The part of a reference for logits of this many classes, checked against what is known of their head.
+
+    Args:
+        given: The reference, or its file.
+        classes: Number of classes C.
+        bias: Bias of the head, (C,), if known.
+        weight: Weight of the head, (C, d), if known.
+
+    Raises:
+        StateMismatchError: It belongs to another head.
+    """
+    known = as_reference(given)
+    if len(known.heads) != 1:
+        raise StateMismatchError(
+            f"the reference has the heads {', '.join(known.heads)}: expected one, that of the logits"
+        )
+    (head,) = known.heads.values()
+    again = "measure it again with neotta.reference(model, images)"
+    if len(head.origin) != classes:
+        raise StateMismatchError(
+            f"the reference belongs to another head: it has {len(head.origin)} classes, the logits {classes}; {again}"
+        )
+    if bias is not None and not _equal(head.origin - head.classes.free, bias):
+        raise StateMismatchError(f"the reference belongs to another head: its bias differs; {again}")
+    if weight is not None and (
+        weight.shape[1] != len(head.embedding) or not _equal(weight @ head.embedding, head.classes.free)
+    ):
+        raise StateMismatchError(f"the reference belongs to another head: its weight differs; {again}")
+    return head
+
+
+def _equal(one: Array, other: Array) -> bool:
+    """Whether two vectors over classes are the same up to a constant and the rounding of a runtime."""
+    one, other = (np.asarray(vector, np.float64) - np.mean(vector) for vector in (one, other))
+    return bool(abs(one - other).max() <= 1e-3 * max(abs(one).max(), abs(other).max(), 1e-3))
+
+
+def _check(head: HeadReference) -> None:
+    classes = len(head.origin)
+    by_class = dict.fromkeys(("prior", "origin", "free"), (classes,))
+    shapes: dict[str, tuple[int, ...]] = {**by_class, "deviations": (classes, classes), "peak": (), "samples": ()}
+    for name, array in head.arrays().items():
+        if name in shapes and array.shape != shapes[name]:
+            raise ValueError(f"{name!r} has shape {array.shape}, expected {shapes[name]}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name!r} holds NaN or Inf")
+    if head.samples < 2 or (head.classes.prior <= 0).any() or not head.classes.peak > 0:
+        raise ValueError("counts, shares and the peak must be positive")

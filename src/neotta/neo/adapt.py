@@ -70,7 +70,7 @@ def adapt(
 
     By default this is NEO-Stream, which tells a shift of the domain from the labels of the stream: a camera that shows
     one class for long is not harmed. `"neo"` is the rule of the paper. On streams of balanced classes it gains a little
-    more (NEO-Stream keeps about 80 % of its gain there); on streams of few classes it loses accuracy.
+    more (see docs/results/README.md); on streams of few classes it loses accuracy.
 
     Returns the same model object; every call now adapts and predicts. If the model is already adapted in the same way,
     nothing changes.

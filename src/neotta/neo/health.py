@@ -124,7 +124,7 @@ def _remarks(numbers: Mapping[str, float], samples: int, rejected: int, streams:
         found.append(f"only {samples} samples so far: answers are nearly those of the plain model")
     elif numbers.get("skewness", 1.0) < 1.0:
         found.append("the stream shows fewer than about three classes: nothing is subtracted")
-    if numbers["top_share"] > DOMINANT and numbers.get("skewness", 1.0) >= 1.0:
+    if samples >= FEW and numbers["top_share"] > DOMINANT and numbers.get("skewness", 1.0) >= 1.0:
         found.append(
             f"one class makes {numbers['top_share']:.0%} of the last answers, which can cost accuracy: "
             "a reference of clean images makes it safer"

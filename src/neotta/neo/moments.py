@@ -160,6 +160,15 @@ def weight(moments: Moments) -> Any:
     return count if moments.discount is None else count - as_real(moments.discount, moments.mean)
 
 
+def weight_share(old: Moments, new: Moments) -> Any:
+    """The share of `new` in the weights of both, (...); 0 where both are 0."""
+    total = as_real(old.count + new.count, old.mean)  # summed first: ahead-of-time compilers misread the difference
+    for part in (old, new):
+        if part.discount is not None:
+            total = total - as_real(part.discount, old.mean)
+    return weight(new) / _nonzero(total)
+
+
 def proportion(old: Any, new: Any, like: Any) -> Any:
     """The share of `new` in old + new, (...), in the dtype of `like`; 0 where both are 0."""
     return as_real(new, like) / _nonzero(as_real(old + new, like))

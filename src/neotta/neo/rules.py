@@ -209,7 +209,7 @@ class MeanRule(Rule):
 
     def _proportion(self, old: Moments, new: Moments) -> Any:
         if self.by == "count":
-            return moments.proportion(moments.weight(old), moments.weight(new), old.mean)
+            return moments.weight_share(old, new)
         return moments.proportion(getattr(old, self.by), getattr(new, self.by), old.mean)
 
     def centre(self, state: Moments, squares: Squares = moments.squares) -> Any:

@@ -178,7 +178,8 @@ def _check(
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
         for head, neo in heads_of.items():
             _target(neo.memory, stream).check_state(_part(tensors, head))
-            check_subtracted(_part(tensors, head), neo.weight.dtype)
+            dtype = torch.float32 if neo.weight is None else neo.weight.dtype  # at the logits there are no weights
+            check_subtracted(_part(tensors, head), dtype)
         for name, moving in _moving(model).items():
             check_number(name, tensors[name], moving)
     except StateMismatchError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -182,7 +183,8 @@ def _run(
     typer.echo(f"neotta serve: {settings.name} with {service.engine.rule}, {service.engine.classes} classes", err=True)
     typer.echo(f"  dashboard {where}/   routes {where}/docs   state {place or 'in memory'}", err=True)
     server = make_server(service, host, found, log_level=log_level)
-    server.run(sockets=[socket])
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has ended in order
+        server.run(sockets=[socket])
     if not server.started:
         raise typer.Exit(1)
 

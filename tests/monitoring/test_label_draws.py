@@ -7,9 +7,13 @@ import pytest
 import torch
 
 import neotta
-from neotta.data.corruptions import corrupt
-from neotta.data.handwritten import digits
 from neotta.errors import OptionError
+
+for package in ("PIL", "scipy", "timm"):
+    pytest.importorskip(package, reason="the digits need pip install 'neotta[lab]'")
+
+from neotta.data.corruptions import corrupt  # noqa: E402
+from neotta.data.handwritten import digits  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
     python benchmarks/on_harm.py
 
 A stream is caught if `neotta.adapt(model, "neo", on_harm="warn")` warns. The share of answers that makes it warn was
-chosen on other models and corruptions.
+chosen on streams of three other models, under some of the same corruptions.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ body = nn.Sequential(nn.AvgPool2d(16), nn.Flatten())
 plain = lambda: nn.Sequential(body, nn.Linear(27, 4))
 model, alone = plain(), plain()
 alone.load_state_dict(model.state_dict())
-neotta.adapt(model, "neo", shrinkage="james-stein"), neotta.adapt(alone, "neo", shrinkage="james-stein")
+example = torch.zeros(2, *SHAPE)
+for each in (model, alone):
+    neotta.adapt(each, "neo", example=example, shrinkage="james-stein")
 dataset = ray.data.range(SAMPLES).map_batches(make, batch_size=250)
 on_ray.adapt(dataset, model, batch_size=64, workers=2)
 rows = on_ray.predict(dataset, model).take_all()
@@ -41,7 +43,8 @@ rows = on_ray.predict(dataset, model).take_all()
 # in one pass: batches in an order of their own, so they are told by their ids
 continual, twin = plain(), plain()
 twin.load_state_dict(continual.state_dict())
-neotta.adapt(continual, "neo-continual"), neotta.adapt(twin, "neo-continual")
+for each in (continual, twin):
+    neotta.adapt(each, "neo-continual", example=example)
 few = ray.data.range(96).map_batches(make, batch_size=96)
 one_pass = on_ray.predict(few, continual, adapt=True, batch_size=96).take_all()
 with torch.inference_mode():

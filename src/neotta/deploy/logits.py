@@ -6,36 +6,27 @@ numbers; the model and its embeddings are not needed.
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
-from neotta.deploy._logit_input import Estimator, bias_of, inverse_of, matrix, weight_of
-from neotta.deploy._logit_memory import LogitMeanRule, LogitMemory
+from neotta.deploy._logit_input import bias_of, matrix
+from neotta.deploy._logit_options import LogitRule, LogitShrinkage
+from neotta.deploy._logit_state import FittedLogits
 from neotta.deploy._stream_states import ids_of, weights_of
-from neotta.errors import InputError, OptionError, StateError, StateMismatchError
-from neotta.neo.class_means import ClassMeans
-from neotta.neo.reference_file import Reference, as_reference, for_logits
-from neotta.neo.rules import Rule, Weighting
-from neotta.neo.statefile import Array, fingerprint, read_arrays, write_arrays
+from neotta.errors import InputError
+from neotta.neo.reference_file import Reference
+from neotta.neo.rules import Weighting
+from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.stream_rule import StreamRule
 
-LogitRule = Literal["neo-stream", "neo"]
-LogitShrinkage = Literal["james-stein", "james-stein-logits"]
 StreamIds = StreamId | Iterable[StreamId]
 
-_OPTIONS = {  # of each rule
-    "neo-stream": ("gate", "stay", "window", "prior", "reference"),
-    "neo": ("weighting", "alpha", "debias", "uniform_bias", "shrinkage"),
-}
 
-
-class LogitRecenter(Estimator):
+class LogitRecenter(FittedLogits):
     """Re-center logits as an adapted model does, behind any runtime that returns logits.
 
     `recenter(logits)` adapts and re-centers, as the layer does. Everything is computed in float64, and the results
@@ -90,10 +81,6 @@ class LogitRecenter(Estimator):
         rejected_: Number of rows excluded.
         n_features_in_: Number of classes C.
     """
-
-    n_features_in_: int
-    _memory: LogitMemory
-    _asked: list[Any]
 
     def __init__(
         self,
@@ -230,174 +217,3 @@ class LogitRecenter(Estimator):
         if self.uniform_bias:
             answer += 1.0 / rows.shape[1] - bias_of(self.bias, rows.shape[1])
         return answer.astype(rows.dtype)
-
-    # ---- the state
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_memory")
-
-    @property
-    def mean_(self) -> Array:
-        """Mean of the bias-free logits, (C,) float64."""
-        mean = self._fitted("mean_").states.get(None)["mean"]
-        return np.array(mean if mean.ndim == 1 else mean[0])
-
-    @property
-    def count_(self) -> int:
-        """Number of samples seen, in all streams."""
-        return self._fitted("count_").total("count")
-
-    @property
-    def batches_(self) -> int:
-        """Number of batches seen; a batch counts once for each of its streams."""
-        return self._fitted("batches_").total("batches")
-
-    @property
-    def rejected_(self) -> int:
-        """Number of rows excluded because of NaN or Inf."""
-        return self._fitted("rejected_").total("rejected")
-
-    def _fitted(self, name: str) -> LogitMemory:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"this {type(self).__name__} is not fitted yet: it has no {name}")
-        return self._memory
-
-    def streams(self) -> list[StreamId]:
-        """The streams that were seen."""
-        return self._memory.states.ids if self.__sklearn_is_fitted__() else []
-
-    def reset(self, stream: StreamId | None = None) -> None:
-        """Forget one stream, or everything."""
-        if stream is not None:
-            self._need_state()
-            self._memory.states.forget(stream)
-            return
-        for name in ("_memory", "_asked", "n_features_in_"):
-            self.__dict__.pop(name, None)
-
-    def merge(self, other: LogitRecenter) -> None:
-        """Add the samples of another object, exactly as if they had been seen here, stream by stream.
-
-        With neo-stream, the moments over all time add up; the window, the label prior and the last sample start anew.
-
-        Raises:
-            OptionError: One of them is a moving average, which depends on the order of its batches.
-            StateMismatchError: They differ in options, bias or number of classes.
-        """
-        if not isinstance(other, LogitRecenter):
-            raise InputError(f"expected a {type(self).__name__} to merge, got {type(other).__name__}")
-        if self.alpha is not None or other.alpha is not None:
-            raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
-        if not other.__sklearn_is_fitted__():
-            return
-        classes = other.n_features_in_
-        if getattr(self, "n_features_in_", classes) != classes or self._kind(classes) != other._kind(classes):
-            raise StateMismatchError("states with different options, bias or number of classes cannot be merged")
-        memory = self._begin(classes)
-        theirs = other._memory.states
-        for stream in (None, *theirs.ids):
-            state = theirs.get(stream)
-            if state["count"] or state["rejected"]:
-                memory.merge(stream, state)
-
-    def save(self, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
-        """Save the state to a safetensors file, atomically.
-
-        Args:
-            path: The file.
-            stream: Save only this stream, as the state of an object that saw nothing else; by default all of them.
-        """
-        self._need_state()
-        states, kind = self._memory.states, self._kind(self.n_features_in_)
-        if stream is None and states.ids:
-            write_arrays(path, states.everything(), {**kind, "streams": True})
-        else:
-            write_arrays(path, states.known(stream), kind)
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Load a file written by `save`; if it does not fit, raise an error and change nothing."""
-        arrays, about = read_arrays(path)
-        if about.get("kind") != "logits":
-            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the state of a {type(self).__name__}")
-        classes = about.get("classes")
-        if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
-            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the moments of logits")
-        about.setdefault("rule", "neo")  # files of earlier versions
-        wrong = [name for name, value in self._kind(classes).items() if about.get(name) != value]
-        if wrong:
-            raise StateMismatchError(f"{os.fspath(path)!r} was saved with another {' and '.join(wrong)}")
-        memory, many = self._new(classes), bool(about.get("streams"))
-        try:
-            state = memory.check(arrays, many)
-        except StateMismatchError as error:
-            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the moments of logits: {error}") from error
-        if many:
-            memory.states.replace(state)
-        else:
-            memory.states.put({None: state})
-        self.reset()
-        self._begin(classes)
-        self._memory = memory
-
-    def _kind(self, classes: int) -> dict[str, Any]:
-        """What two states must have in common."""
-        options = {name: getattr(self, name) for name in _OPTIONS[self.rule] if name != "reference"}
-        if self.reference is not None:
-            options["reference"] = as_reference(self.reference).digest
-        head = fingerprint({"bias": bias_of(self.bias, classes)})
-        return {"kind": "logits", "classes": classes, "rule": self.rule, "options": options, "bias": head}
-
-    def _begin(self, classes: int) -> LogitMemory:
-        """Validate the options, and create an empty state if there is none."""
-        asked = [getattr(self, name) for name in ("bias", "rule", "weight", *_OPTIONS["neo"], *_OPTIONS["neo-stream"])]
-        if self.__sklearn_is_fitted__() and all(a is b for a, b in zip(asked, self._asked, strict=True)):
-            return self._memory
-        new = self._new(classes)
-        if not self.__sklearn_is_fitted__():
-            self.n_features_in_, self._memory = classes, new
-        elif self._memory.fields != new.fields or _shrinkage(self._memory) != _shrinkage(new):
-            raise OptionError("the state does not contain what this rule or shrinkage needs: call reset() to change it")
-        elif getattr(self._memory.rule, "classes", None) != getattr(new.rule, "classes", None):
-            raise OptionError("the state was measured from another reference: call reset() to change it")
-        self._memory.rule, self._memory.bias, self._asked = new.rule, new.bias, asked
-        return self._memory
-
-    def _new(self, classes: int) -> LogitMemory:
-        """An empty state for these options, which are validated only on use, as scikit-learn requires."""
-        bias, known = bias_of(self.bias, classes), None
-        if self.reference is not None and self.rule == "neo-stream":
-            weight = None if self.weight is None else weight_of(self.weight, classes)
-            known = for_logits(self.reference, classes, None if self.bias is None else bias, weight)
-        rule = self._checked_rule(classes, None if known is None else known.classes)
-        return LogitMemory(rule, bias if known is None else known.origin)
-
-    def _checked_rule(self, classes: int, means: ClassMeans | None) -> Rule:
-        if self.rule not in _OPTIONS:
-            more = " (NEO-Continual is rule='neo' with alpha=0.1, NEO-MSE with uniform_bias=True)"
-            raise OptionError(f"rule is {self.rule!r}: expected 'neo-stream' or 'neo'{more}")
-        defaults = inspect.signature(type(self).__init__).parameters
-        for rule, names in _OPTIONS.items():
-            given = [name for name in names if getattr(self, name) != defaults[name].default]
-            if rule != self.rule and "reference" in given:
-                raise OptionError(
-                    "a reference needs rule='neo-stream' here: NEO scales it by how far embeddings shrink; logits do "
-                    "not show that"
-                )
-            if rule != self.rule and given:
-                raise OptionError(f"{given[0]} is an option of rule={rule!r}, but the rule is {self.rule!r}")
-        if self.rule == "neo-stream":
-            return StreamRule(self.gate, self.stay, self.window, self.prior, means)
-        if self.shrinkage not in (None, *get_args(LogitShrinkage)):
-            raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None, 'james-stein' or 'james-stein-logits'")
-        inverse = inverse_of(self.weight, classes) if self.shrinkage == "james-stein" else None
-        shrinkage: Any = "james-stein" if self.shrinkage else None
-        return LogitMeanRule(self.weighting, self.alpha, self.debias, shrinkage, inverse=inverse)
-
-    def _need_state(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise StateError(f"this {type(self).__name__} is not fitted yet: call partial_fit or recenter first")
-
-
-def _shrinkage(memory: LogitMemory) -> tuple[Any, bool]:
-    """Which squares the scatter of a state is made of."""
-    return getattr(memory.rule, "shrinkage", None), getattr(memory.rule, "inverse", None) is not None

@@ -1,4 +1,4 @@
-"""References without torch: `LogitRecenter`."""
+"""References without torch: `LogitRecenter`, adaptive ONNX files and `OnnxClassifier`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import neotta
-from neotta.deploy import LogitRecenter
-from neotta.errors import OptionError, StateMismatchError
+from neotta.deploy import LogitRecenter, OnnxClassifier, export
+from neotta.deploy._card_reference import decoded, encoded
+from neotta.errors import ModelLoadError, OptionError, StateMismatchError
 
 CLASSES, WIDTH = 5, 12
 
@@ -48,6 +49,9 @@ def adapted_answers(method: str, known: neotta.Reference) -> np.ndarray:
 
 def in_batches(predict, rows) -> np.ndarray:
     return np.concatenate([predict(rows[start : start + 16]) for start in range(0, len(rows), 16)])
+
+
+# ---- LogitRecenter
 
 
 def test_logits_are_recentered_towards_the_reference_as_by_the_layer(known, plain, tmp_path):
@@ -105,3 +109,103 @@ def test_no_torch_is_needed(known, tmp_path):
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- ONNX
+
+
+def write(path, model) -> OnnxClassifier:
+    export(model, path, form="adaptive", example=pictures(2), verify=False)
+    return OnnxClassifier(path)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    """A file of a model that has no reference."""
+    path = tmp_path_factory.mktemp("without") / "model.onnx"
+    write(path, neotta.adapt(network()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory, known):
+    """A file of a model that has one."""
+    path = tmp_path_factory.mktemp("inside") / "model.onnx"
+    write(path, neotta.adapt(network(), reference=known))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["given", "in the file", "in the graph"])
+def test_a_file_answers_as_the_model_with_the_reference(known, without, inside, tmp_path, how):
+    known.save(tmp_path / "reference.safetensors")
+    given = {"reference": tmp_path / "reference.safetensors"} if how == "given" else {}
+    classifier = OnnxClassifier(without if how == "given" else inside, **given)
+    if how == "in the graph":
+        classifier.run_in_graph()
+    assert classifier.reference == known
+    images = pictures(90, 2, 0.4)
+    found = in_batches(classifier.predict, images.numpy())
+    np.testing.assert_allclose(found, adapted_answers("neo-stream", known), atol=1e-4)
+    assert abs(in_batches(OnnxClassifier(without).predict, images.numpy()) - found).max() > 0.01
+
+    classifier.save(tmp_path / "state.safetensors")
+    fresh = network()
+    neotta.load(fresh, tmp_path / "state.safetensors")  # adapts it, towards the same reference
+    with torch.no_grad(), neotta.paused(fresh):
+        np.testing.assert_allclose(fresh(images), classifier.predict(images.numpy(), adapt=False), atol=1e-4)
+    neotta.save(fresh, tmp_path / "torch.safetensors")
+    other = OnnxClassifier(inside)
+    other.load(tmp_path / "torch.safetensors")
+    assert other.count == 90
+    with pytest.raises(StateMismatchError, match="another reference"):
+        OnnxClassifier(without).load(tmp_path / "torch.safetensors")
+
+
+@pytest.mark.slow
+def test_streams_of_a_file_recenter_towards_the_reference(known, inside):
+    classifier, model = OnnxClassifier(inside), neotta.adapt(network(), streams=True, start="plain", reference=known)
+    images, ids = pictures(48, 2, 0.4), ["gate", "yard", "gate"] * 16
+    for start in range(0, 48, 12):
+        part = slice(start, start + 12)
+        with torch.no_grad(), neotta.streams(ids[part]):
+            wanted = model(images[part])
+        np.testing.assert_allclose(classifier.predict(images[part].numpy(), stream=ids[part]), wanted, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_file_with_a_mean_rule_contains_the_reference(known, tmp_path):
+    classifier = write(tmp_path / "neo.onnx", neotta.adapt(network(), "neo", reference=known))
+    found = in_batches(classifier.predict, pictures(90, 2, 0.4).numpy())
+    np.testing.assert_allclose(found, adapted_answers("neo", known), atol=1e-4)
+    other = write(tmp_path / "plain.onnx", neotta.adapt(network(), "neo"))
+    assert abs(in_batches(other.predict, pictures(90, 2, 0.4).numpy()) - found).max() > 0.01
+    with pytest.raises(OptionError, match="runs in its graph"):
+        OnnxClassifier(tmp_path / "plain.onnx", reference=known)
+
+
+@pytest.mark.slow
+def test_a_file_refuses_references_that_do_not_fit(known, without, inside, tmp_path):
+    with pytest.raises(StateMismatchError, match="another model"):
+        OnnxClassifier(without, reference=neotta.reference(network(5), pictures()))
+    with pytest.raises(StateMismatchError, match="contains another reference"):
+        OnnxClassifier(inside, reference=neotta.reference(network(), pictures(seed=9)))
+    OnnxClassifier(inside, reference=known)
+    with pytest.raises(OptionError, match="the graph does not contain"):
+        OnnxClassifier(without, reference=known).run_in_graph()
+    path = tmp_path / "folded.onnx"
+    export(network(), path, form="folded", example=pictures(2), verify=False)
+    with pytest.raises(OptionError, match="folded"):
+        OnnxClassifier(path, reference=known)
+    logits = np.random.default_rng(0).normal(size=(4, CLASSES))
+    LogitRecenter.from_onnx(path, reference=known).recenter(logits)
+    with pytest.raises(StateMismatchError, match="another head"):
+        LogitRecenter.from_onnx(path, reference=neotta.reference(network(5), pictures())).recenter(logits)
+
+
+def test_a_damaged_reference_in_a_file_is_refused(known):
+    entries = encoded(known)
+    assert decoded(entries) == known
+    for wrong in ({**entries, "arrays": "!"}, {**entries, "arrays": entries["arrays"][:40]}, {"heads": {}}, {}):
+        with pytest.raises(ModelLoadError, match="damaged"):
+            decoded(wrong)

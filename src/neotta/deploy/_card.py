@@ -37,6 +37,8 @@ class Card:
         state: Initial state of each centroid: numbers by name ("mean", "count", ...); adaptive only.
         bias: Bias of the head, if its output is that of the model and the rule acts on logits; adaptive only. The rule
             can then run outside the graph, with more precision and for many streams at once.
+        reference: Where clean data lies, if the model has a reference: what `_card_reference.encoded` returns; adaptive
+            only.
         neotta: The version that wrote the file.
     """
 
@@ -50,6 +52,7 @@ class Card:
     heads: dict[str, str] = dataclasses.field(default_factory=dict)
     state: State = dataclasses.field(default_factory=dict)
     bias: list[float] | None = None
+    reference: dict[str, Any] | None = None
     neotta: str = __version__
 
     def to_json(self) -> str:

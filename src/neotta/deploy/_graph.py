@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 import torch
@@ -11,11 +12,13 @@ from torch.func import functional_call
 
 from neotta.deploy._packing import PACKED, pack, unpack
 from neotta.neo import moments
+from neotta.neo.class_means import ClassMeans
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.memory import OneStreamMemory
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.rules import MeanRule
+from neotta.neo.stream_rule import StreamRule
 from neotta.neo.traced_stream import TracedStream
 
 _LARGEST = 1e10  # sums of third powers of logits fit into float32
@@ -30,6 +33,10 @@ class SwitchedHead(nn.Module):
         super().__init__()
         self.neo = neo
         self.last: Tensor | None = None
+        self._rule = neo.memory.rule
+        if isinstance(self._rule, StreamRule) and self._rule.classes is not None:
+            means = _BufferedMeans(self._rule.classes, self, neo.weight.detach().float())
+            self._rule = dataclasses.replace(self._rule, classes=means)
         self.register_buffer("adapt", torch.tensor(True, device=neo.weight.device), persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -42,25 +49,48 @@ class SwitchedHead(nn.Module):
             return answer
         centroid = self.neo.centroid
         before = centroid.state()
-        centroid.update(input.reshape(-1, self.neo.in_features))
+        rows, origin = input.reshape(-1, self.neo.in_features), self._origin
+        centroid.update(rows if origin is None else rows - origin)
         for name, buffer in centroid.named_buffers():
             buffer.copy_(torch.where(self.adapt, buffer, before[name]))
         return self.neo.classify(self.neo.recenter(input))
+
+    @property
+    def _origin(self) -> Tensor | None:
+        """Where clean data lies, as embeddings (d,) or as logits (C,), if there is a reference."""
+        return cast(Tensor | None, self.neo.origin)
 
     def _shift(self, rows: Tensor) -> Tensor:
         """Adapt to logits, (N, C), with a rule on logits, and return what to subtract from them, (N, C)."""
         memory = cast(OneStreamMemory, self.neo.memory)
         groups, before = TracedStream(rows.shape[0]), memory.moments()
         state = type(before)(*(column[None] for column in before))
+        bias = self.neo.bias if self._origin is None else self._origin
         given = {
             "finite": moments.usable(rows, _LARGEST),
-            "bias": rows.new_zeros(rows.shape[1]) if self.neo.bias is None else self.neo.bias,
+            "bias": rows.new_zeros(rows.shape[1]) if bias is None else bias,
         }
-        after, learnt = memory.rule.take(state, rows, groups, **given, adapt=True)
-        _, stored = memory.rule.take(state, rows, groups, **given, adapt=False)
+        after, learnt = self._rule.take(state, rows, groups, **given, adapt=True)
+        _, stored = self._rule.take(state, rows, groups, **given, adapt=False)
         for column, values in zip(before, after, strict=True):
             column.copy_(torch.where(self.adapt, values[0], column))
         return torch.where(self.adapt, learnt, stored)
+
+
+class _BufferedMeans(ClassMeans):
+    """Class means in the buffers of a module, which a trace turns into constants of the graph."""
+
+    def __init__(self, known: ClassMeans, owner: nn.Module, like: Tensor) -> None:
+        super().__init__(known.prior, known.deviations, known.peak, known.free)
+        self._owner = owner
+        self._names = [f"clean_{number}" for number in range(4)]
+        for name, tensor in zip(self._names, known.on(like), strict=True):
+            owner.register_buffer(name, tensor, persistent=False)
+
+    def on(self, like: Any) -> tuple[Any, Any, Any, Any]:
+        """What the buffers hold now: in a trace, values of the graph."""
+        prior, deviations, spread, free = (self._owner.get_buffer(name) for name in self._names)
+        return prior, deviations, spread, free
 
 
 def carried(neo: NEOHead) -> tuple[str, ...]:

@@ -34,7 +34,9 @@ def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
     """Describe how an adaptive file differs from the model on the same stream; None if it does not."""
     asked = adaptation(model)
     found = heads(model)
-    fresh = {name: NEOHead.variant(neo, asked.method, asked.options) for name, neo in found.items()}
+    fresh = {
+        name: NEOHead.variant(neo, asked.method, asked.options, reference=neo.reference) for name, neo in found.items()
+    }
     for name, neo in found.items():
         fresh[name].memory.load_state(neo.memory.state())
     classifier = OnnxClassifier(path)

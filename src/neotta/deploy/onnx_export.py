@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from neotta._extras import need
 from neotta._files import atomic
 from neotta.deploy._card import CHECKSUM_KEY, KEY, NO_CHECKSUM, Card, Form, with_checksum
+from neotta.deploy._card_reference import encoded
 from neotta.deploy._graph import AdaptiveGraph, entry_of
 from neotta.deploy._program import BATCH, check_opset, program
 from neotta.deploy._verify import verify_adaptive, verify_folded
@@ -49,8 +50,6 @@ def write_adaptive(job: ExportJob) -> None:
     """Write a model that keeps adapting: it takes and returns its state with every call."""
     images = _prepared(job)
     found = heads(job.model)
-    if any(neo.reference is not None for neo in found.values()):
-        raise UnsupportedModelError("a model with a reference has no adaptive form yet: export it folded")
     if any(type(neo) is not NEOHead for neo in found.values()):
         raise UnsupportedModelError(
             "only linear heads have an adaptive form: export the model folded, or plain with a LogitRecenter behind it"
@@ -102,6 +101,7 @@ def _card(job: ExportJob, form: Form, found: dict[str, NEOHead]) -> Card:
         entries["heads"] = {name: fingerprint(dict(neo.named_parameters())) for name, neo in found.items()}
         states = {name: neo.memory.state() for name, neo in found.items()}
         entries["state"] = {name: {key: value.tolist() for key, value in s.items()} for name, s in states.items()}
+        entries["reference"] = None if asked.reference is None else encoded(asked.reference)
     return Card(**{**vars(card), **entries})
 
 

@@ -29,8 +29,8 @@ SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; after them come 1, 2, ..."""
 
 
-MOST_SEEDS = 100_000
-"""Largest number of seeds that a plan may ask for."""
+MOST_SEEDS = 100
+"""Most seeds that a plan may ask for by number: more is a seed given for a number, as in `--seeds 2020`."""
 
 
 def _some(samples: int) -> int:
@@ -204,7 +204,9 @@ class Plan(BaseModel):
             if value < 1:
                 raise ValueError("at least one seed is needed")
             if value > MOST_SEEDS:
-                raise ValueError(f"this is the number of seeds, at most {MOST_SEEDS:,}; one seed is a list: [{value}]")
+                raise ValueError(
+                    f"the number of seeds is at most {MOST_SEEDS}; one seed is a list: [{value}] (--seeds {value},)"
+                )
             return seed_list(value)
         return value
 

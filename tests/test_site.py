@@ -19,6 +19,13 @@ ROOT = Path(__file__).parent.parent
 pytest.importorskip("sphinx", reason="the site needs pip install 'neotta[docs]'")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def modules_of_the_site():
+    sys.path.insert(0, str(ROOT / "docs" / "_site"))
+    yield
+    sys.path.remove(str(ROOT / "docs" / "_site"))
+
+
 def pages():
     spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "_site" / "pages.py")
     module = importlib.util.module_from_spec(spec)
@@ -28,11 +35,44 @@ def pages():
 
 @pytest.mark.parametrize("method", sorted(neotta.methods()))
 def test_the_example_of_each_method_runs(method):
-    text = pages().method_page(method, neotta.methods()[method])
+    text = pages().method_page(method, neotta.methods()[method], None)
     block = re.search(r"```python\n(.*?)```", text, re.S)[1]
     names = {}
     exec(compile(block, method, "exec"), names)
     assert len(names["logits"]) == 8
+
+
+def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
+    from measured import measured
+
+    from neotta.evaluate.comparison import compare
+    from neotta.evaluate.plan import Plan
+    from neotta.evaluate.records import Records
+    from neotta.evaluate.records_parquet import write_parquet
+    from neotta.evaluate.sweep import sweep
+    from neotta.evaluate.workbench import Workbench
+
+    plan = Plan.make(
+        {"methods": ["none", "neo"], "corruptions": ["fog", "contrast"], "severities": [3], "samples": [64]}
+    )
+    sweep(Workbench.for_plan(plan, cache=tmp_path / "cache"), plan, tmp_path / "results.jsonl")
+    records = Records(tmp_path / "results.jsonl").read(repair=False)
+    write_parquet(records, tmp_path / "records.parquet")
+    table = measured(tmp_path / "records.parquet")
+    assert list(table) == ["neo"], "the plain model is what the others are compared with"
+    block = compare(records).blocks[0]
+    gain = block.average_differences["neo"]
+    assert f"| 2, severity 3 | {block.average['none'].mean:.1f} |" in table["neo"][2]
+    assert f"| {gain.interval.mean:+.1f} [" in table["neo"][2]
+    assert table["neo"][2].endswith(f"| {gain.verdict} |")
+    assert "\n".join(table["neo"]) in pages().method_page("neo", neotta.methods()["neo"], table["neo"])
+
+
+def test_a_method_without_records_says_so(tmp_path):
+    from measured import measured
+
+    assert measured(tmp_path / "missing.parquet") == {}
+    assert "Not measured yet" in pages().method_page("sar", neotta.methods()["sar"], None)
 
 
 def test_a_public_name_without_a_docstring_is_refused(monkeypatch):

@@ -6,12 +6,13 @@ import ast
 import importlib
 import inspect
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from measured import measured
+from method_pages import method_page, methods_index
+
 from neotta.adapters.registry import methods
-from neotta.cli.option_help import changes, default, takes
 
 PACKAGES = {
     "neotta": "The names that most programs need.",
@@ -28,9 +29,15 @@ OUTSIDE = "Module, Linear, Exception, BaseModel, BaseEstimator, Estimator, tuple
 """Classes whose members are not repeated."""
 
 
-def write(folder: Path) -> None:
-    """Write all generated pages, and remove those of methods and packages that are gone."""
-    texts = {f"methods/{name}.md": method_page(name, kind) for name, kind in methods().items()}
+def write(folder: Path, records: Path) -> None:
+    """Write all generated pages, and remove those of methods and packages that are gone.
+
+    Args:
+        folder: Where to write them.
+        records: The records of runs that the pages of methods show.
+    """
+    tables = measured(records)
+    texts = {f"methods/{name}.md": method_page(name, kind, tables.get(name)) for name, kind in methods().items()}
     texts["methods/index.md"] = methods_index()
     shown: dict[int, str] = {}
     texts |= {f"reference/{package}.md": reference_page(package, shown) for package in PACKAGES}
@@ -43,109 +50,6 @@ def write(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:  # Sphinx reads again what is newer
             path.write_text(text, encoding="utf-8")
-
-
-# ---- methods
-
-
-def methods_index() -> str:
-    """A table of all methods."""
-    rows = [
-        f"| [{kind.title}]({name}.md) | {summary(kind)} | {kind.declaration.needs} "
-        f"| {'yes' if kind.declaration.gradients else 'no'} | {kind.declaration.forward_passes} |"
-        for name, kind in methods().items()
-    ]
-    names = "\n".join(methods())
-    return (
-        "# Methods by name\n\n"
-        "You want to know what a method does, what it needs and which options it has. These pages are generated from "
-        "the code; `neotta methods NAME` prints the same. How to run methods: [Methods](../../methods.md).\n\n"
-        "| method | what it does | needs | gradients | forward passes |\n|---|---|---|---|---|\n"
-        + "\n".join(rows)
-        + f"\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
-    )
-
-
-def method_page(name: str, kind: Any) -> str:
-    """One method: what it does, what it needs, its options and presets."""
-    return "\n".join(
-        [
-            f"# {kind.title}",
-            "",
-            inspect.cleandoc(kind.__doc__ or ""),
-            "",
-            f"*Published in:* {kind.paper}" if kind.paper else "",
-            "",
-            *example(name, kind.declaration),
-            "",
-            "## What it needs",
-            "",
-            *(f"- {need}" for need in needs(kind.declaration)),
-            "",
-            "## Options",
-            "",
-            *options(kind),
-            "",
-        ]
-    )
-
-
-def example(name: str, has: Any) -> Iterator[str]:
-    """A few lines that run the method on a small random model."""
-    model = "batch-norm" if has.batch_norm or name == "bn" else "vit"
-    source = f", source=torch.randn({has.source_images}, 3, 32, 32)" if has.source_images else ""
-    yield "```python"
-    yield "import neotta"
-    yield "import neotta.testing"
-    yield "import torch"
-    yield ""
-    yield f'model = neotta.testing.MODELS["{model}"]().eval()  # or any classifier'
-    yield "images = torch.randn(8, 3, 32, 32)"
-    yield ""
-    yield f'adapter = neotta.create("{name}", model{source})'
-    yield "logits = adapter(images)  # predict and adapt"
-    yield "```"
-
-
-def needs(has: Any) -> Iterator[str]:
-    """What a method declares, in words."""
-    yield "embeddings: it can run from a cache" if has.needs == "embeddings" else "images"
-    yield "gradients" if has.gradients else "no gradients"
-    yield f"at most {has.forward_passes} forward pass{'es' if has.forward_passes > 1 else ''} per batch"
-    if has.batch_norm:
-        yield "BatchNorm layers"
-    if has.source_images:
-        yield f"{has.source_images} clean source images (option `source`)"
-    if has.normalisation:
-        yield "the model's normalisation (options `mean` and `std`)"
-    if has.random:
-        yield "a seed (option `seed`); an evaluation sets it to the seed of the run"
-
-
-def options(kind: Any) -> Iterator[str]:
-    """The options as a table."""
-    fields = kind.Options.model_fields
-    if not fields:
-        yield "It has no options."
-        return
-    yield "| option | takes | default | meaning |"
-    yield "|---|---|---|---|"
-    for name, field in fields.items():
-        given = "; ".join([f"`{default(field)}`", *changes(kind.Options, name)])
-        yield f"| `{name}` | {escaped(takes(field))} | {escaped(given)} | {escaped(field.description or '')} |"
-
-
-def escaped(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def summary(thing: Any) -> str:
-    """The first line of a docstring."""
-    return escaped(inspect.cleandoc(thing.__doc__ or "").split("\n")[0])
-
-
-# ---- reference
 
 
 def reference_index() -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-
 import numpy as np
 import pytest
-from PIL import Image
 from support.data_makers import class_folders, corrupted, picture, write_image
+from support.opened import opened
 
-from neotta.data import orders
-from neotta.data.info import describe
 from neotta.data.layouts.cifar100 import CLASSES as CIFAR100
 from neotta.data.layouts.domain_folders import VISDA_CLASSES
 from neotta.data.layouts.imagenet import imagenet_wnids
@@ -21,21 +16,6 @@ from neotta.evaluate.domains import Domains
 from neotta.models.preprocess import Preprocess
 
 WNIDS = imagenet_wnids()
-
-
-def opened(root, layout, count):
-    """Open a bare path, and check what `neotta data info` says of it."""
-    with_notes = layout == "ccc"
-    if with_notes:
-        with pytest.warns(UserWarning, match="--order stored"):
-            source = open_data(root)
-    else:
-        source = open_data(root)
-    assert source.layout == layout
-    info = describe(source)
-    assert (info.layout, info.count, info.bad) == (layout, count, 0)
-    assert open_data(f"{layout}={root}").domains == source.domains
-    return source
 
 
 def test_imagenet_a_keeps_its_classes(tmp_path):
@@ -164,69 +144,3 @@ def test_cifar_100_c_is_told_by_its_labels(tmp_path):
     assert source.dataset("fog/5").labels.tolist() == [3, 99]
     np.save(tmp_path / "labels.npy", np.tile(np.array([3, 9], np.uint8), 5))
     assert open_data(tmp_path).layout == "cifar10-c"
-
-
-def shard(path, samples):
-    """A tar file as WebDataset writes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as archive:
-        for key, seed, label in samples:
-            buffer = io.BytesIO()
-            Image.fromarray(picture(seed)).save(buffer, "JPEG")
-            for kind, content in (("input.jpg", buffer.getvalue()), ("output.cls", str(label).encode())):
-                member = tarfile.TarInfo(f"{key}.{kind}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-
-
-def test_ccc_is_read_from_its_tar_files_in_order(tmp_path):
-    stream = tmp_path / "baseline_20_transition+speed_1000_seed_43"
-    shard(stream / "serial_00000.tar", [("0000000", 1, 5), ("0000001", 2, 999)])
-    shard(stream / "serial_00001.tar", [("0000000", 3, 0)])
-    source = opened(tmp_path, "ccc", 3)
-    assert source.domains == (stream.name,)
-    dataset = source.dataset()
-    assert dataset.labels.tolist() == [5, 999, 0]
-    assert dataset.ids == ["serial_00000/0000000", "serial_00000/0000001", "serial_00001/0000000"]
-    order = orders.stored(dataset)
-    assert order.index.tolist() == [0, 1, 2]
-    buffer = io.BytesIO()
-    Image.fromarray(picture(3)).save(buffer, "JPEG")
-    np.testing.assert_array_equal(dataset.read(2), np.asarray(Image.open(buffer)))
-    assert len({dataset.digest(index) for index in range(3)}) == 3
-    with pytest.warns(UserWarning, match="is a stream"):
-        assert open_data(stream).domains == (stream.name,)
-    (stream / "serial_00001.tar").write_bytes(b"no tar")
-    with pytest.raises(DataError, match=r"serial_00001.tar.* is not a readable tar file"):
-        source.dataset()
-
-
-def test_camelyon17_has_a_domain_for_each_hospital(tmp_path):
-    lines = [",patient,node,x_coord,y_coord,tumor,slide,center,split"]
-    for number, (patient, center, tumor) in enumerate((("004", 0, 1), ("017", 2, 0), ("017", 2, 1))):
-        place = f"patient_{patient}_node_4"
-        write_image(tmp_path / "patches" / place / f"patch_{place}_x_{number}_y_7.png", seed=number)
-        lines.append(f"{number},{patient},4,{number},7,{tumor},0,{center},0")
-    (tmp_path / "metadata.csv").write_text("\n".join(lines) + "\n")
-    source = opened(tmp_path, "camelyon17", 3)
-    assert source.domains == ("center-0", "center-2")
-    assert source.classes == ("normal", "tumor")
-    assert source.dataset("center-2").labels.tolist() == [0, 1]
-    np.testing.assert_array_equal(source.dataset("center-2").read(1), picture(2))
-
-
-def test_iwildcam_has_a_domain_for_each_split(tmp_path):
-    for name in "abc":
-        write_image(tmp_path / "train" / f"{name}.jpg")
-    rows = ["a.jpg,1,test,7", "b.jpg,0,train,8", "c.jpg,0,test,9"]
-    (tmp_path / "metadata.csv").write_text("\n".join(["filename,y,split,location_remapped", *rows]) + "\n")
-    (tmp_path / "categories.csv").write_text("y,name\n0,empty\n1,lion\n")
-    source = opened(tmp_path, "iwildcam", 3)
-    assert source.domains == ("test", "train")
-    assert source.classes == ("empty", "lion")
-    assert source.dataset("test").ids == ["train/a.jpg", "train/c.jpg"]
-    (tmp_path / "metadata.csv").write_text("filename,y,split,location_remapped\na.jpg,lion,test,7\n")
-    with pytest.raises(DataError, match="line 2 of"):
-        open_data(tmp_path)
-    with pytest.raises(DataError, match=r"no metadata\.csv with the columns"):
-        open_data(f"camelyon17={tmp_path}")

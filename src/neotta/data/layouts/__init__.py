@@ -63,15 +63,15 @@ def recognise(path: Path) -> str | None:
     return next((name for name in asked if name in _recognisers and _recognisers[name](path)), None)
 
 
-for _name, _opener, _recognises in (
+_OURS: tuple[tuple[str, Opener, Recogniser], ...] = (
     ("npz", arrays.open_npz, arrays.looks_like_npz),
     ("cifar10-c", cifar.open_cifar10_c, cifar.looks_like_cifar10_c),
     ("cifar100-c", cifar.open_cifar100_c, cifar.looks_like_cifar100_c),
     ("cifar-10", cifar.open_cifar10, cifar.looks_like_cifar10),
     ("cifar-100", cifar100.open_cifar100, cifar100.looks_like_cifar100),
     ("ccc", ccc.open_ccc, ccc.looks_like_ccc),
-    ("camelyon17", wilds.open_camelyon17, wilds.looks_like_camelyon17),
-    ("iwildcam", wilds.open_iwildcam, wilds.looks_like_iwildcam),
+    *((table.layout, table.open, table.recognises) for table in wilds.TABLES),
+    ("povertymap", wilds.open_povertymap, wilds.looks_like_povertymap),
     ("tiny-imagenet", imagenet.open_tiny_imagenet, imagenet.looks_like_tiny_imagenet),
     ("imagenet-3dcc", corrupted.open_imagenet_3dcc, corrupted.looks_like_imagenet_3dcc),
     ("imagenet-c-bar", corrupted.open_imagenet_c_bar, corrupted.looks_like_imagenet_c_bar),
@@ -91,6 +91,7 @@ for _name, _opener, _recognises in (
     ("parquet", parquet.open_parquet, parquet.looks_like_parquet),
     ("folder", folders.open_folder, folders.looks_like_folder),
     ("images", folders.open_images, folders.looks_like_images),
-):
+)
+for _name, _opener, _recognises in _OURS:
     register_layout(_name, recognises=_recognises)(_opener)
 register_layout("domain-folders")(domain_folders.open_domain_folders)  # not to be told from splits or classes

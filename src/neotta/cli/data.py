@@ -24,7 +24,9 @@ data_app = typer.Typer(help="Look at datasets on disk, and download the paper's.
 
 @data_app.command()
 def info(
-    path: Annotated[str, typer.Argument(help="A path, LAYOUT=PATH (as imagenet-c=PATH), or 'digits'.")],
+    path: Annotated[
+        str, typer.Argument(help="A path, LAYOUT=PATH (as imagenet-c=PATH), 'digits', or an address of CCC.")
+    ],
     domain: Annotated[list[str] | None, typer.Option(help="Only these: fog/5, fog, or '*/5'.")] = None,
     sample: Annotated[int, typer.Option(min=1, help="Samples of each domain to check by their headers.")] = 100,
     full: Annotated[bool, typer.Option("--full", help="Decode every sample: finds truncated files.")] = False,
@@ -34,9 +36,11 @@ def info(
     from rich.progress import Progress
 
     from neotta.cli.console import Console
+    from neotta.cli.fetching import fetch_data
     from neotta.data.info import describe
     from neotta.data.opening import open_data
 
+    fetch_data(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the notes are shown below
         source = open_data(path, domains=domain)
@@ -162,23 +166,19 @@ def download(
     verify: Annotated[bool, typer.Option(help="Compare the archives with their published checksums.")] = True,
 ) -> None:
     """Download a dataset of the paper, check it and unpack it; started again it goes on where it stopped."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    from neotta.cli.console import Console
+    from neotta.cli.fetching import download_bars
     from neotta.data.downloads import download as fetch
     from neotta.data.downloads.published import find
 
-    shown = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    tasks = {}
-    with Progress(TextColumn("{task.description}"), *shown, console=Console(stderr=True)) as bars:
+    steps: set[str] = set()
+    with download_bars() as shown:
 
         def progress(what: str, done: int, total: int | None) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
+            steps.add(what)
+            shown(what, done, total)
 
         root = fetch(name, dest, mirror=mirror, parts=part, keep=keep, verify=verify, progress=progress)
     for archive in find(name).choose(part):
-        if not (verify and archive.checksum) and f"downloading {archive.file}" in tasks:
+        if not (verify and archive.checksum) and f"downloading {archive.file}" in steps:
             typer.echo(f"{archive.file} was not compared with a checksum: only its length was checked.", err=True)
     typer.echo(printable(f"{name} is in {root}"))

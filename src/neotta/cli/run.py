@@ -233,6 +233,7 @@ def _carry_out(
     plan: Plan, output: Path, predictions: Path | None, log: list[str], opening: dict[str, Any], how: dict[str, Any]
 ) -> None:
     from neotta.cli.console import Console
+    from neotta.cli.fetching import fetch_data
     from neotta.cli.outcome import reported, say, show, summarise
     from neotta.cli.watch import watching
     from neotta.evaluate.left_out import left_out_lines, left_out_records, suited
@@ -244,6 +245,7 @@ def _carry_out(
 
     console = Console(highlight=False)
     try:
+        fetch_data(plan.data)
         with logging_to(log) as logged, watching(console, how["jobs"]) as watcher:
             bench = Workbench.for_plan(plan, **opening)
             if (reported_only := reported_plan(plan, bench.data.source.domains)) is not plan:

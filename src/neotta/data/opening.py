@@ -7,8 +7,11 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from neotta.data.downloads.fetch import Progress
+from neotta.data.downloads.shards import is_address
 from neotta.data.handwritten import digits
 from neotta.data.layouts import LAYOUTS, Opener, recognise
+from neotta.data.layouts.ccc import open_ccc_address
 from neotta.data.source import DataSource
 from neotta.errors import CodeError, DataError
 
@@ -17,22 +20,28 @@ BUNDLED = {"digits": "test", "digits-all": "all"}
 
 
 def open_data(
-    spec: str | os.PathLike[str], *, domains: Sequence[str] | None = None, layout: str | None = None
+    spec: str | os.PathLike[str],
+    *,
+    domains: Sequence[str] | None = None,
+    layout: str | None = None,
+    progress: Progress | None = None,
 ) -> DataSource:
     """Open a dataset.
 
     Args:
         spec: `"LAYOUT=PATH"`, such as `"imagenet-c=data/imagenet-c"`; a bare path, whose layout is recognised; or
             `"digits"`, the dataset that comes with neotta (`"digits-all"`: with its training images). A layout may also
-            be a function of yours: `"py:path/to/file.py:function=PATH"`.
+            be a function of yours: `"py:path/to/file.py:function=PATH"`. Streams of CCC are also read from an
+            http address, see `neotta.data.layouts.ccc.open_ccc_address`.
         domains: Keep only these: names (`"fog/5"`), corruptions (`"fog"`), or patterns (`"*/5"`).
         layout: The layout, instead of its name before the `=`.
+        progress: Called with the step, the bytes done and their total as data arrives from an address.
 
     Raises:
         DataError: Nothing is there, it is not in this layout, or a domain does not exist.
         UnknownNameError: There is no such layout.
     """
-    source = _open(spec, layout)
+    source = _open(spec, layout, progress)
     return source if domains is None else source.only(domains)
 
 
@@ -47,14 +56,19 @@ def layout_of(spec: str | os.PathLike[str]) -> str | None:
     name, path = _parse(os.fspath(spec))
     if name is not None:
         return _by_key().get(_key(name), name)
+    if is_address(path):
+        return "ccc"
     root = Path(path).expanduser()
     return recognise(root) if root.exists() else None
 
 
-def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
+def _open(spec: str | os.PathLike[str], layout: str | None, progress: Progress | None) -> DataSource:
     if layout in (None, spec) and isinstance(spec, str) and spec in BUNDLED:
         return DataSource(spec, None, (BUNDLED[spec],), digits, tuple("0123456789"))  # type: ignore[arg-type]
     name, path = _parse(os.fspath(spec)) if layout is None else (layout, os.fspath(spec))
+    if is_address(path):
+        source = _from_address(name, path, progress)
+        return source if name is not None else _with_notes(source)
     root = Path(path).expanduser()
     if not root.exists():
         raise DataError(f"there is no file or folder {str(root)!r}")
@@ -67,9 +81,19 @@ def _open(spec: str | os.PathLike[str], layout: str | None) -> DataSource:
     if found is None:
         what = "is empty or holds no images" if root.is_dir() else "is a file, and none with a dataset in it"
         raise DataError(f"{str(root)!r} {what}; layouts known: {', '.join(LAYOUTS)}")
-    source = LAYOUTS.find(found)(root)
-    for note in source.notes:  # who named the layout knows
-        warnings.warn(note, stacklevel=3)
+    return _with_notes(LAYOUTS.find(found)(root))
+
+
+def _from_address(name: str | None, address: str, progress: Progress | None) -> DataSource:
+    if name is not None and _key(name) != "ccc":
+        raise DataError(f"{name} cannot be read from an address, only ccc can: download it, and give its folder")
+    return open_ccc_address(address, progress)
+
+
+def _with_notes(source: DataSource) -> DataSource:
+    """Warn of how a bare path was understood; who named the layout knows."""
+    for note in source.notes:
+        warnings.warn(note, stacklevel=4)
     return source
 
 

@@ -18,7 +18,7 @@ class DataSource:
 
     Attributes:
         layout: The name of the layout, such as `"imagenet-c"`.
-        root: The folder or file, or None for data that comes with neotta.
+        root: The folder or file, the address of data on a server, or None for data that comes with neotta.
         domains: The domains in it, such as `"fog/5"`, in the order of the paper.
         opener: Opens one domain; `dataset` calls it.
         classes: The names of the classes in the order of the labels (WordNet ids for ImageNet's), or None.
@@ -28,7 +28,7 @@ class DataSource:
     """
 
     layout: str
-    root: Path | None
+    root: Path | str | None
     domains: tuple[str, ...]
     opener: Callable[[str], ImageDataset] = field(repr=False)
     classes: tuple[str, ...] | None = None

@@ -97,7 +97,7 @@ def open_source(spec: str) -> ImageDataset:
         DataError: Nothing is there, or it has several domains of which none is clean.
     """
     path, colon, domain = spec.rpartition(":")
-    if not colon or "=" in domain or Path(spec.rpartition("=")[2]).exists():
+    if not colon or "=" in domain or domain.startswith("//") or Path(spec.rpartition("=")[2]).exists():
         path, domain = spec, ""
     source = open_data(path)
     return source.dataset(domain or clean_domain(source))

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neotta._files import atomic, sync_folder
+from neotta._locked_file import append_whole, locked
 from neotta.errors import DataError, StorageError
-from neotta.evaluate._locked_file import append_whole, locked
 from neotta.evaluate.records_parquet import is_parquet, read_parquet, write_parquet
 
 if TYPE_CHECKING:

@@ -1,21 +1,33 @@
-"""CCC as published: tar files such as `serial_00000.tar`, with `<key>.input.jpg` and `<key>.output.cls`."""
+"""CCC as published: tar files such as `serial_00000.tar`, with `<key>.input.jpg` and `<key>.output.cls`.
+
+They lie in a folder, or are fetched from an address. Nothing in them is unpacked or unpickled: images are read where
+they lie, labels are numbers in plain text.
+"""
 
 from __future__ import annotations
 
 import re
 import tarfile
+import urllib.parse
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from neotta.data.downloads.fetch import Progress
+from neotta.data.downloads.shards import expanded, fetch_shards
 from neotta.data.layouts.files import EncodedDataset, subfolders
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 _STREAM = re.compile(r"baseline_\d+_transition\+speed_\d+_seed_\d+")
-_SHARDS = "serial_*.tar"
+_SHARDS, FIRST = "serial_*.tar", "serial_00000.tar"
+_FILES = re.compile(r"serial_(\d+|\{\d+\.\.\d+\})\.tar")
+IMAGES = ("input.jpg", "jpg", "jpeg")
+LABELS = ("output.cls", "cls", "txt")
+"""Endings of labels; the first of a sample counts."""
+LONGEST_LABEL = 32
 NOTE = "CCC is a stream: to see its samples in the order in which they lie, say --order stored"
 
 
@@ -55,22 +67,37 @@ class TarDataset(EncodedDataset):
             file.seek(start)
             return file.read(size)
 
+    def stamp(self, index: int) -> str:
+        """Size and time of the tar file, and where the image lies in it."""
+        shard, start, _ = self._places[index]
+        facts = shard.stat()
+        return f"{facts.st_size}-{facts.st_mtime_ns}-{start}"
+
 
 def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     """Where the images of a tar file lie, and their labels, by key."""
     images: dict[str, tuple[int, int]] = {}
-    labels: dict[str, int] = {}
+    labels: dict[str, dict[str, bytes]] = {}
     try:
         with tarfile.open(shard, "r:") as archive:
             for member in archive:
-                key, _, kind = member.name.rpartition("/")[2].partition(".")
-                if kind == "input.jpg":
+                key, kind = _key(member.name)
+                if kind in IMAGES and member.isfile():
                     images[key] = (member.offset_data, member.size)
-                elif kind == "output.cls" and (content := archive.extractfile(member)) is not None:
-                    labels[key] = int(content.read(32))
+                elif kind in LABELS and (content := archive.extractfile(member)) is not None:
+                    labels.setdefault(key, {})[kind] = content.read(LONGEST_LABEL)
+        return images, {
+            key: int(next(found[kind] for kind in LABELS if kind in found)) for key, found in labels.items()
+        }
     except (tarfile.TarError, OSError, ValueError) as error:
         raise DataError(f"{str(shard)!r} is not a readable tar file of CCC: {error}") from error
-    return images, labels
+
+
+def _key(name: str) -> tuple[str, str]:
+    """`a/0001.input.jpg` is the `input.jpg` of the sample `a/0001`, as WebDataset has it."""
+    folder, slash, file = name.rpartition("/")
+    stem, _, kind = file.partition(".")
+    return f"{folder}{slash}{stem}", kind.lower()
 
 
 def _streams(root: Path) -> dict[str, Path]:
@@ -97,5 +124,45 @@ def open_ccc(root: Path) -> DataSource:
 
 
 def _open(streams: dict[str, Path], domain: str) -> TarDataset:
-    shards = sorted(streams[domain].glob(_SHARDS))
-    return TarDataset(shards, domain=full_name("ccc", domain), classes=imagenet_wnids())
+    return _dataset(sorted(streams[domain].glob(_SHARDS)), domain)
+
+
+def open_ccc_address(address: str, progress: Progress | None = None) -> DataSource:
+    """A stream on a server: `https://HOST/.../baseline_20_transition+speed_1000_seed_43/serial_{00000..00004}.tar`.
+
+    The files are fetched when the stream is opened, one after the other, and kept in the user's cache. The address of
+    the folder alone is its first file.
+
+    Args:
+        address: Of the folder, of a file in it, or of several.
+        progress: Called as bytes arrive.
+
+    Raises:
+        DataError: This is not an address of CCC.
+    """
+    place = urllib.parse.urlsplit(address)
+    folder, _, file = address.rstrip("/").rpartition("/")
+    if not file.endswith(".tar"):
+        folder, file = address.rstrip("/"), FIRST
+    stream = urllib.parse.unquote(folder.rpartition("/")[2])
+    if place.query or place.fragment or not _STREAM.fullmatch(stream) or not _FILES.fullmatch(file):
+        raise DataError(
+            f"{address!r} is not the address of a stream of CCC, such as https://HOST/baseline_20_transition+speed_1000_"
+            "seed_43/serial_{00000..00004}.tar; other datasets are read from disk"
+        )
+    names = expanded(file)
+    only = f"of this stream only its first file: for ten of them say {folder}/serial_{{00000..00009}}.tar"
+    notes = (NOTE,) if address.endswith(".tar") else (NOTE, only)
+
+    def opened(domain: str) -> TarDataset:
+        shards = fetch_shards(folder, names, progress=progress)
+        try:
+            return _dataset(shards, domain)
+        except DataError as error:
+            raise DataError(f"{error}; remove the file to have it fetched again") from error
+
+    return DataSource("ccc", address, (stream,), opened, imagenet_wnids(), notes=notes)
+
+
+def _dataset(shards: list[Path], stream: str) -> TarDataset:
+    return TarDataset(shards, domain=full_name("ccc", stream), classes=imagenet_wnids())

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.registered import forget_afterwards
 from torch import nn
-
-from neotta.adapters.registry import METHODS
-from neotta.deploy.exporters import EXPORTERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,9 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
     monkeypatch.chdir(tmp_path)
-    for registry in (METHODS, EXPORTERS):
-        list(registry)  # loads the built-in ones
-        monkeypatch.setattr(registry, "_things", dict(registry._things))  # what a page registers is gone afterwards
+    forget_afterwards(monkeypatch)
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     network = nn.Sequential(OrderedDict(body=body, classes=nn.Linear(8, 5))).eval()

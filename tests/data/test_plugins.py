@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from support.data_makers import class_folders, write_image
+from support.registered import forget_afterwards
 
 from neotta.data import (
     ArrayDataset,
@@ -46,6 +47,11 @@ gone = lab_plugin:no_such_function
 [neotta.corruptions]
 mist = lab_plugin:mist
 """
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch):
+    forget_afterwards(monkeypatch)
 
 
 def test_a_registered_layout_is_named_and_recognised(tmp_path):

@@ -21,7 +21,15 @@ from neotta.neo.model_inputs import Inputs
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.output_head import NAME as OUTPUT
-from neotta.neo.output_head import OutputHead, attach, count_classes, known_bias
+from neotta.neo.output_head import (
+    OutputHead,
+    attach,
+    count_classes,
+    known_bias,
+    output_axes,
+    output_fingerprint,
+    output_reference,
+)
 from neotta.neo.outputs import check_outputs
 from neotta.neo.reference_file import Reference, as_reference
 from neotta.neo.rules import FleetStart
@@ -110,7 +118,7 @@ def adapt(
             str(method), VARIANTS, hint=f"create other methods with neotta.create({method!r}, model)"
         )
     checked = options_of(method, options)
-    axes = _axes(at, head, sample_axes)
+    axes = output_axes(at, head, sample_axes)
     places = _streams(checked, streams, capacity, folder, start)
     check_action(on_harm)
     asked = Adaptation(method, checked, places, _reference(method, reference), axes)
@@ -162,40 +170,30 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
 def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) -> OutputHead:
     """A head for the output of a model."""
     axes = asked.output or (0,)
-    if asked.reference is not None:
-        raise OptionError("a reference is measured at a linear head: it does not apply at the logits")
+    owner = output_fingerprint(model)
+    known = None if asked.reference is None else output_reference(asked.reference, owner)
     like = nn.Linear(1, count_classes(model, axes, example), device=_device(model))
     like.in_features = like.out_features  # the moments of all rules are those of logits
-    check_outputs(model, [like])
-    memory = _memory(OUTPUT, like, asked)
-    memory = memory or one_stream(like.in_features, like.out_features, rule_of(asked.options), like.weight.device)
-    return OutputHead(like.out_features, memory, axes, known_bias(model, example), asked.method == "neo-mse")
+    rule = rule_of(asked.options, None if known is None else known.classes)
+    check_outputs(model, [like], per_output=known is not None and rule.space == "embeddings")
+    memory = _memory(OUTPUT, like, asked, owner)
+    memory = memory or one_stream(like.in_features, like.out_features, rule, like.weight.device)
+    return OutputHead(like.out_features, memory, axes, known_bias(model, example), asked.method == "neo-mse", known)
 
 
 def _device(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def _axes(
-    at: str | None, head: str | Sequence[str] | None, sample_axes: Sequence[int] | None
-) -> tuple[int, ...] | None:
-    """The axes of samples of the output, if that is re-centered."""
-    if at not in (None, "head", "logits"):
-        raise OptionError(f"at is {at!r}: expected 'head' or 'logits'")
-    if at != "logits":
-        if sample_axes is not None:
-            raise OptionError("sample_axes needs at='logits'")
-        return None
-    if head is not None:
-        raise OptionError("at='logits' re-centers the output of the model: omit head")
-    axes = (0,) if sample_axes is None else tuple(sample_axes)
-    if not axes or len(set(axes)) != len(axes) or not all(type(axis) is int for axis in axes):
-        raise OptionError(f"sample_axes is {sample_axes!r}: expected different whole numbers, such as (0, 1)")
-    return axes
+def _memory(name: str, linear: nn.Linear, asked: Adaptation, weights: str | None = None) -> Memory | None:
+    """Create the memory for streams, if they are used.
 
-
-def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
-    """Create the memory for streams, if they are used."""
+    Args:
+        name: Name of the head.
+        linear: The head.
+        asked: The arguments of `adapt`.
+        weights: A hash of the weights that the states belong to; by default that of the head.
+    """
     if asked.streams is None:
         return None
     capacity, folder, start = asked.streams
@@ -203,7 +201,7 @@ def _memory(name: str, linear: nn.Linear, asked: Adaptation) -> Memory | None:
     rule, store = rule_of(asked.options, None if known is None else known.heads[name].classes), None
     size = linear.out_features if rule.space == "logits" else linear.in_features
     if folder is not None:
-        owner = f"{fingerprint(dict(linear.named_parameters()))} {asked.method} {asked.options}"
+        owner = f"{weights or fingerprint(dict(linear.named_parameters()))} {asked.method} {asked.options}"
         owner += "" if known is None else f" {known.digest}"
         store = SqliteStore(Path(folder) / name, record_type(rule.fields(size)), owner)
     return StreamMemory(size, rule, capacity=capacity, store=store, device=linear.weight.device, start=start)

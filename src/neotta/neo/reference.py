@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from neotta._warning import warn
 from neotta.errors import InputError, StateFileError
 from neotta.neo.class_means import ClassSums
-from neotta.neo.find_head import find_heads
+from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
-from neotta.neo.head_views import Head, HeadView, embeddings_of, linear_view
+from neotta.neo.head_views import CosineView, Head, embeddings_of, linear_view
 from neotta.neo.model_inputs import Inputs
+from neotta.neo.output_head import NAME as OUTPUT
+from neotta.neo.output_head import classes_last, count_classes, known_bias, mask_of, output_axes, output_fingerprint
 from neotta.neo.reference_file import HeadReference, Reference
 from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint
@@ -33,6 +36,8 @@ def reference(
     *,
     head: str | None = None,
     example: Inputs | None = None,
+    at: Literal["head", "logits"] | None = None,
+    sample_axes: Sequence[int] | None = None,
 ) -> Reference:
     """Measure where clean data lies, so that rules re-center towards it instead of the origin.
 
@@ -46,6 +51,9 @@ def reference(
         head: Name of the linear layer, if it cannot be found.
         example: A batch of images to find the head with, if a blank image does not work; by default some of a tensor of
             images.
+        at: `"logits"` measures the output of the model, for `neotta.adapt(model, at="logits")`; by default that is done
+            for cosine classifiers, as there.
+        sample_axes: The axes of the output that count samples; see `neotta.adapt`.
 
     Returns:
         The reference: `reference.save(path)` writes it to a file.
@@ -57,20 +65,29 @@ def reference(
     check_module(model)
     if example is None and isinstance(images, Tensor) and images.dim() > 1 and len(images) > 1:
         example = images[:2]
-    found = _heads(model, head, example)
-    fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
+    axes = output_axes(at, head, sample_axes)
+    found = {} if axes is not None else _heads(model, head, example)
+    if any(isinstance(layer, CosineView) for layer in found.values()):
+        axes, found = (0,), {}
+    if axes is None:
+        fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
+    else:
+        fingerprints = {OUTPUT: _plain_output(model)}
     if isinstance(images, (str, os.PathLike)):
         if Path(images).suffix not in (".npy", ".npz"):
             loaded = Reference.load(images)
-            loaded.check(found)
+            loaded.check_fingerprints(fingerprints)
             return loaded
         images = _read_images(images)
-    sums = {name: _HeadSums(linear) for name, linear in found.items()}
+    sums: dict[str, _HeadSums | _OutputSums] = {name: _HeadSums(linear) for name, linear in found.items()}
+    if axes is not None:
+        sums[OUTPUT] = _OutputSums(model, axes, example)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     with torch.inference_mode(), evaluating(list(model.modules())), _frozen(model):
-        hooks = [linear.register_forward_pre_hook(sums[name]) for name, linear in found.items()]
+        hooks = [each.watch(model) for each in sums.values()]
         try:
             for batch in _batches(images):
-                model(batch.to(next(iter(found.values())).weight.device))
+                model(batch.to(device))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -85,28 +102,31 @@ def measured(linear: nn.Linear, embeddings: Tensor, name: str) -> HeadReference:
     """
     sums = _HeadSums(linear)
     with torch.inference_mode():
-        sums(linear, (embeddings,))
+        sums.see(linear, (embeddings,))
     return sums.result(name)
 
 
-class _HeadSums:
-    """Sums over what one head gets and returns; a hook of the head."""
+class _Sums:
+    """Sums over clean embeddings and logits.
 
-    def __init__(self, head: Head) -> None:
-        self._head, self._linear = head, linear_view(head)
-        self._embeddings = np.zeros(self._linear.in_features)
-        bias = self._linear.bias
+    Args:
+        features: Length d of an embedding.
+        classes: Number of classes C.
+        bias: Bias of the head, (C,), if it has one that is known.
+    """
+
+    def __init__(self, features: int, classes: int, bias: Tensor | None) -> None:
         known = None if bias is None else bias.detach().double().cpu().numpy()
-        self._classes = ClassSums(self._linear.out_features, known)
+        self._embeddings = np.zeros(features)
+        self._classes = ClassSums(classes, known)
         self._rejected = 0
 
-    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        every = embeddings_of(self._head, args[0]).reshape(-1, self._linear.in_features)
-        rows = every[every.isfinite().all(1)]
-        logits = nn.functional.linear(rows, self._linear.weight, self._linear.bias)
-        self._rejected += len(every) - len(rows)
-        self._embeddings += rows.double().sum(0).cpu().numpy()
-        self._classes.add(logits.double().cpu().numpy())
+    def add(self, embeddings: Tensor, logits: Tensor) -> None:
+        """Add rows, (N, d) and (N, C)."""
+        finite = embeddings.isfinite().all(1)
+        self._rejected += int((~finite).sum())
+        self._embeddings += embeddings[finite].double().sum(0).cpu().numpy()
+        self._classes.add(logits[finite].double().cpu().numpy())
 
     def result(self, name: str) -> HeadReference:
         count = self._classes.count
@@ -119,14 +139,59 @@ class _HeadSums:
         return HeadReference(count, self._embeddings / count, self._classes.origin, self._classes.means())
 
 
+class _HeadSums(_Sums):
+    """Sums over what one head gets and returns."""
+
+    def __init__(self, head: Head) -> None:
+        self._head, self._linear = head, linear_view(head)
+        super().__init__(self._linear.in_features, self._linear.out_features, self._linear.bias)
+
+    def see(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Add a batch; a forward pre-hook of the head."""
+        rows = embeddings_of(self._head, args[0]).reshape(-1, self._linear.in_features)
+        self.add(rows, nn.functional.linear(rows, self._linear.weight, self._linear.bias))
+
+    def watch(self, model: nn.Module) -> RemovableHandle:
+        """Add every batch that the model gets from now on."""
+        return self._head.register_forward_pre_hook(self.see)
+
+
+class _OutputSums(_Sums):
+    """Sums over what a model returns."""
+
+    def __init__(self, model: nn.Module, axes: tuple[int, ...], example: Inputs | None) -> None:
+        classes, self._bias = count_classes(model, axes, example), known_bias(model, example)
+        super().__init__(classes, classes, self._bias)
+        self._axes = axes
+
+    def see(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        """Add a batch; a forward hook of the model."""
+        last, _ = classes_last(logits_of(output), self._axes)
+        rows, mask = last.reshape(-1, last.shape[-1]), mask_of(kwargs, last.shape[:-1])
+        rows = rows if mask is None else rows[mask]
+        self.add(rows if self._bias is None else rows - self._bias, rows)
+
+    def watch(self, model: nn.Module) -> RemovableHandle:
+        """Add every batch that the model gets from now on."""
+        return model.register_forward_hook(self.see, with_kwargs=True)
+
+
+def _plain_output(model: nn.Module) -> str:
+    """What the output of a model depends on.
+
+    Raises:
+        InputError: It is adapted.
+    """
+    if stand_ins(model):
+        raise InputError("the output of an adapted model is not that of the plain one: neotta.restore(model) first")
+    return output_fingerprint(model)
+
+
 def _heads(model: nn.Module, head: str | None, example: Inputs | None) -> dict[str, Head]:
     """The heads by name; of an adapted model, those that adapt."""
     if not stand_ins(model):
-        found = find_heads(model, head, example)
-        if any(isinstance(layer, HeadView) for layer in found.values()):
-            raise InputError("a reference is measured at a linear head, and this model has a cosine classifier")
-        return found
-    found = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
+        return find_heads(model, head, example)
+    found: dict[str, Head] = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
     if any(type(neo) is not NEOHead for neo in found.values()):
         raise InputError("this model is not adapted at a linear layer: neotta.restore(model) first")
     if any(neo.followers for neo in found.values() if isinstance(neo, NEOHead)):

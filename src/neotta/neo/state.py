@@ -15,7 +15,8 @@ from neotta.neo.find_head import find_heads
 from neotta.neo.fold import is_folded, undo_adapt
 from neotta.neo.memory import Memory
 from neotta.neo.norms import AdaptiveNorm
-from neotta.neo.output_head import OutputHead
+from neotta.neo.output_head import NAME as OUTPUT
+from neotta.neo.output_head import OutputHead, output_fingerprint
 from neotta.neo.reference_file import PREFIX, Reference
 from neotta.neo.state_checks import check_number, check_subtracted
 from neotta.neo.statefile import State, fingerprint, read_state
@@ -80,7 +81,9 @@ def load(
     was_adapted = bool(stand_ins(model))
     try:
         known = reference_in(tensors, about, source)
-        if known is not None and not strict:
+        if known is not None and not strict and OUTPUT in known.heads:
+            known.fingerprints = {OUTPUT: output_fingerprint(model)}
+        elif known is not None and not strict:
             known.belongs_to(find_heads(model, list(about["heads"])))
         _adapt_like(model, about, stream is not None or bool(about.get("streams")), known)
     except ModelError as error:
@@ -225,8 +228,7 @@ def _moving(model: nn.Module) -> dict[str, Tensor]:
 
 def _fingerprints(model: nn.Module) -> dict[str, str]:
     """Hash of the weights of every head; of the model's last ones, if its output is re-centered."""
-    last = dict([*model.named_parameters()][-2:])
     return {
-        name: fingerprint(last if isinstance(neo, OutputHead) else dict(neo.named_parameters()))
+        name: output_fingerprint(model) if isinstance(neo, OutputHead) else fingerprint(dict(neo.named_parameters()))
         for name, neo in heads(model).items()
     }

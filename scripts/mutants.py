@@ -102,6 +102,8 @@ def _for_people(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return True
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+        return True  # what `import *` takes and the reference shows: no program depends on it
     if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(("TypeVar", "Literal", "tuple[", "dict[")):
         return True
     return isinstance(node, ast.Call) and _called(node) in _TEXT_FOR_PEOPLE

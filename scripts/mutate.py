@@ -2,9 +2,11 @@
 
     python scripts/mutate.py                       # 30 changes of every module below
     python scripts/mutate.py rules metrics --sample 200 --seed 1
+    python scripts/mutate.py metrics --sample 25 --seed 1 --unlike 0   # none of those that seed 0 draws
 
 Runs on a copy of the project beside which there is no folder `shared/`, as a fresh clone is. A change that makes the
-tests fail, or run much longer than before, is *killed*; one that no test notices *survives* and is printed.
+tests fail, or run much longer than before, is *killed*; one that no test notices *survives* and is printed. Changes
+that change nothing (`equivalent_mutants.py` lists them, each with its reason) are not drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from equivalent_mutants import EQUIVALENT
 from mutants import Mutant, mutants
+from mutation_order import MutationOrder
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES: dict[str, tuple[str, list[str]]] = {
@@ -53,6 +57,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help=f"some of: {', '.join(MODULES)} (default: all)")
     parser.add_argument("--sample", type=int, default=30, help="changes per module (default 30; 0 for all)")
     parser.add_argument("--seed", type=int, default=0, help="which changes are drawn (default 0)")
+    parser.add_argument("--unlike", type=int, nargs="+", default=[], help="draw none that these seeds draw")
     parser.add_argument("--json", type=Path, help="write the results to this file, too")
     given = parser.parse_args()
     if unknown := set(given.modules) - set(MODULES):
@@ -62,11 +67,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         clone = _clone(Path(folder) / "project")
         for name in given.modules or MODULES:
-            results[name] = _judge(name, clone, given.sample, given.seed)
+            every = candidates(name)
+            results[name] = _judge(name, clone, draw(every, given.sample, given.seed, given.unlike), len(every))
             if given.json:
                 given.json.write_text(json.dumps(results, indent=2))
     made, alive = sum(r["made"] for r in results.values()), sum(len(r["alive"]) for r in results.values())
     print(f"all: {alive} of {made} changes survive ({100 * alive / max(made, 1):.1f} %), seed {given.seed}")
+
+
+def candidates(name: str) -> list[Mutant]:
+    """All mutants of a module that are wrong: those known to change nothing are left out."""
+    source = (ROOT / "src/neotta" / MODULES[name][0]).read_text()
+    return [mutant for mutant in mutants(source) if mutant.change not in EQUIVALENT.get(name, {})]
+
+
+def draw(every: list[Mutant], sample: int, seed: int, unlike: list[int]) -> list[Mutant]:
+    """A sample of the mutants (0 for all), without those that the seeds `unlike` draw, in the order of their lines."""
+    seen = {mutant for other in unlike for mutant in draw(every, sample, other, [])}
+    left = [mutant for mutant in every if mutant not in seen]
+    return sorted(left if sample == 0 else random.Random(seed).sample(left, min(sample, len(left))))
 
 
 def _warm_up() -> None:
@@ -88,46 +107,47 @@ def _clone(folder: Path) -> Path:
     """A copy of the project, compiled, so that only what is changed has to be compiled again."""
     left_out = shutil.ignore_patterns(".git", "__pycache__", ".*cache", "docs", ".venv")
     shutil.copytree(ROOT, folder, ignore=left_out, symlinks=True)
-    compileall.compile_dir(folder / "src", quiet=1)
+    for part in ("src", "tests"):
+        compileall.compile_dir(folder / part, quiet=1)
     return folder
 
 
-def _judge(name: str, clone: Path, sample: int, seed: int) -> dict[str, object]:
-    """Test a sample of the mutants of one module."""
+def _judge(name: str, clone: Path, drawn: list[Mutant], of: int) -> dict[str, object]:
+    """Test some mutants of one module."""
     file, tests = MODULES[name]
     path = clone / "src/neotta" / file
     source = path.read_text()
-    every = mutants(source)
-    drawn = every if sample in (0, len(every)) else random.Random(seed).sample(every, min(sample, len(every)))
     began = time.monotonic()
-    if not _passes(clone, tests, 1200):
+    order = MutationOrder(path, clone.parent / "order.json")
+    if not _passes(clone, tests, 1200, order):
         sys.exit(f"{name}: the tests fail without any change\n{(clone.parent / 'log').read_text()}")
+    order.load()
     limit = 30 + 5 * (time.monotonic() - began)
     alive: list[Mutant] = []
     cached = list((path.parent / "__pycache__").glob(f"{path.stem}.*"))
     for stale in cached:
         stale.unlink()  # a mutant of the same second and size would be taken for it
-    for mutant in sorted(drawn):
+    for mutant in drawn:
         path.write_text(mutant.source)
-        if _passes(clone, tests, limit):
+        if _passes(clone, tests, limit, order.at(mutant.line)):
             alive.append(mutant)
             print(f"  {name}: survives  {file}:{mutant.line}: {mutant.change}", flush=True)
     path.write_text(source)
     share = 100 * len(alive) / max(len(drawn), 1)
     seconds = time.monotonic() - began
     print(
-        f"{name}: {len(alive)} of {len(drawn)} drawn from {len(every)} survive ({share:.1f} %), {seconds:.0f} s",
+        f"{name}: {len(alive)} of {len(drawn)} drawn from {of} survive ({share:.1f} %), {seconds:.0f} s",
         flush=True,
     )
-    return {"made": len(drawn), "alive": [[mutant.line, mutant.change] for mutant in alive], "of": len(every)}
+    return {"made": len(drawn), "alive": [[mutant.line, mutant.change] for mutant in alive], "of": of}
 
 
-def _passes(clone: Path, tests: list[str], limit: float) -> bool:
+def _passes(clone: Path, tests: list[str], limit: float, order: MutationOrder) -> bool:
     """Whether the tests pass in time, in a fork of this process and below a limit on its time."""
     child = os.fork()
     if child == 0:
         try:
-            _test(clone, tests)
+            _test(clone, tests, order)
         finally:
             traceback.print_exc()
             sys.stderr.flush()
@@ -143,7 +163,7 @@ def _passes(clone: Path, tests: list[str], limit: float) -> bool:
     return False
 
 
-def _test(clone: Path, tests: list[str]) -> None:
+def _test(clone: Path, tests: list[str], order: MutationOrder) -> None:
     """Run the tests in this process, and end it."""
     import pytest
 
@@ -152,8 +172,8 @@ def _test(clone: Path, tests: list[str]) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.chdir(clone)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    code = pytest.main([*options, *(f"tests/{name}" for name in tests)])
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=short"]
+    code = pytest.main([*options, *(f"tests/{name}" for name in tests)], plugins=[order])
     sys.stdout.flush()
     os._exit(int(code))
 

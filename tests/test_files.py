@@ -8,11 +8,14 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from neotta._files import atomic
 from neotta.errors import StorageError
+
+OPEN_FILES = Path("/proc/self/fd")
 
 
 def write(path, content):
@@ -134,3 +137,61 @@ def test_the_packages_own_errors_and_others_stay_what_they_are(old):
             raise error
     assert old.read_bytes() == b"old"
     assert names(old.parent) == ["file"]
+
+
+def test_folders_that_are_missing_are_made(tmp_path):
+    write(tmp_path / "a" / "b" / "file", b"new")
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write(tmp_path / "file", b"new")
+        (tmp_path / "other").write_bytes(b"new")
+        found = os.umask(mask)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert found == mask, "saving changes nothing for the files that the process makes later"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o777])
+def test_a_replaced_file_keeps_its_permissions(old, mode):
+    old.chmod(mode)
+    write(old, b"new")
+    assert stat.S_IMODE(old.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(not OPEN_FILES.is_dir(), reason="this system does not list open files")
+def test_saving_leaves_no_file_open(old):
+    before = len(names(OPEN_FILES))
+    for _ in range(3):
+        (old.parent / ".file.abcdefgh.tmp").touch()  # left by a killed process
+        write(old, b"new")
+        with pytest.raises(ValueError, match="stop"), atomic(old):
+            raise ValueError("stop")
+    assert len(names(OPEN_FILES)) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_during_a_save_holds_no_lock_of_the_file(old):
+    """Files of records are saved, then locked to append."""
+    import fcntl
+
+    wait, go = os.pipe()
+    with atomic(old) as temporary:
+        temporary.write_bytes(b"new")
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(wait, 1)  # until the parent is done
+            os._exit(0)
+    try:
+        with old.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(go)
+        os.close(wait)
+        os.waitpid(child, 0)

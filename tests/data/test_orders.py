@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -388,3 +389,90 @@ def test_empty_orders():
     assert order.batches() == []
     assert orders.few_samples({"fog": 5}, -1).validate.batches() == []
     assert len(orders.correlated({"fog": []}, ratio=3)) == 0
+
+
+NO_SKEW = {"ratio": 1.0, "delta": None, "slots": None}
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters"),
+    [
+        (lambda: orders.iid({"fog": LABELS}), {"samples": -1, "skew": NO_SKEW}),
+        (lambda: orders.stored({"fog": LABELS}), {"samples": -1}),
+        (lambda: orders.imbalanced({"fog": LABELS}, ratio=3), {"samples": -1, "skew": {**NO_SKEW, "ratio": 3}}),
+        (
+            lambda: orders.correlated({"fog": LABELS}),
+            {"samples": -1, "skew": {"ratio": 1.0, "delta": 0.1, "slots": None}},
+        ),
+        (lambda: orders.continual({"fog": 600}), {"samples": 512, "shuffle": True, "skew": NO_SKEW}),
+        (lambda: orders.mixed({"fog": 600}), {"samples": -1, "skew": NO_SKEW}),
+        (
+            lambda: orders.cameras({"fog": 600}),
+            {"watch": {"fog": "fog"}, "samples": -1, "in_turn": False, "skew": NO_SKEW},
+        ),
+        (lambda: orders.few_samples({"fog": 600}, 9).adapt, {"samples": 9, "part": "adapt"}),
+        (lambda: orders.few_samples({"fog": 600}, 9).validate, {"samples": 9, "part": "validate"}),
+        (
+            lambda: orders.few_classes({"fog": np.arange(5000) % 10}, 10).adapt,
+            {"classes": ANY, "samples": 50, "validate": 4096, "disjoint": False, "part": "adapt"},
+        ),
+        (
+            lambda: orders.few_classes({"fog": np.arange(5000) % 10}, 10).validate,
+            {"classes": ANY, "samples": 50, "validate": 4096, "disjoint": False, "part": "validate"},
+        ),
+    ],
+)
+def test_an_order_says_how_it_was_made_and_what_was_not_given_is_as_documented(make, parameters):
+    order = make()
+    assert order.parameters == parameters
+    assert (order.seed, order.batch_size) == (2020, 64)
+    samples = parameters["samples"] if parameters.get("part") != "validate" else len(order)
+    assert len(order) == (samples if samples > 0 else len(order))
+    assert order.hash() == orders.replay(json.loads(json.dumps(order.manifest())), {"fog": 5000}).hash()
+
+
+def test_samples_in_the_order_of_the_dataset():
+    order = orders.stored({"fog": 100}, samples=70)
+    assert (order.kind, order.index.tolist()) == ("stored", list(range(70)))
+    assert len(orders.stored({"fog": 100})) == 100
+
+
+def test_bursts_of_a_mixture_hold_several_domains():
+    labels = {"fog": np.repeat(np.arange(10), 50), "snow": np.tile(np.arange(10), 50)}
+    plain = orders.mixed(labels)
+    order = orders.mixed(labels, skew=Skew(delta=0.01, slots=4))
+    seen = np.array([labels[name][index] for name, index in entries(order)])
+    assert sorted(entries(order)) == sorted(entries(plain))
+    assert (seen[1:] == seen[:-1]).mean() > 0.3
+    burst = seen == seen[0]
+    assert len(set(order.domain[burst].tolist())) == 2
+    assert order.hash() != orders.mixed(labels, skew=Skew(delta=0.01, slots=2)).hash()
+
+
+def test_a_long_tail_is_within_each_domain_of_a_mixture():
+    labels = {"fog": np.arange(1000) % 10, "snow": np.arange(1000) % 10}
+    order = orders.mixed(labels, skew=Skew(ratio=10, delta=1.0))
+    for number in range(2):
+        counts = np.sort(np.bincount(labels["fog"][order.index[order.domain == number]], minlength=10))
+        assert (counts[0], counts[-1]) == (10, 100)
+
+
+def test_few_classes_leave_out_their_own_only_if_asked():
+    labels = np.arange(300) % 10
+    for disjoint in (False, True):
+        adapt, validate = orders.few_classes({"fog": labels}, 3, samples=9, validate=-1, disjoint=disjoint)
+        assert bool(set(labels[adapt.index]) & set(labels[validate.index])) != disjoint
+
+
+def test_a_change_of_domain_ends_a_batch_unless_they_may_straddle():
+    domains = {"fog": 10, "snow": 10}
+    assert [part.stop for part in orders.continual(domains, samples=10, batch_size=4).batches()] == [
+        4,
+        8,
+        10,
+        14,
+        18,
+        20,
+    ]
+    straddling = orders.continual(domains, samples=10, batch_size=4, straddle=True)
+    assert [part.stop for part in straddling.batches()] == [4, 8, 12, 16, 20]

@@ -106,6 +106,8 @@ def _for_people(node: ast.AST) -> bool:
         return True  # what `import *` takes and the reference shows: no program depends on it
     if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(("TypeVar", "Literal", "tuple[", "dict[")):
         return True
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True  # of zip: an assertion, which never fails in a program that is right
     return isinstance(node, ast.Call) and _called(node) in _TEXT_FOR_PEOPLE
 
 

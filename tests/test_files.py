@@ -195,3 +195,17 @@ def test_a_child_forked_during_a_save_holds_no_lock_of_the_file(old):
         os.close(go)
         os.close(wait)
         os.waitpid(child, 0)
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path):
+    """As root, saving to /dev/null would take it away from the whole machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        with pytest.raises(StorageError, match=f"cannot write '{path}': this is a device, not a file"):
+            write(path, b"new")
+    with pytest.raises(StorageError, match="this is a folder, not a file"):
+        write(tmp_path, b"new")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert names(tmp_path) == ["link", "pipe"]

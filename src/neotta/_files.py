@@ -29,10 +29,15 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     to is replaced. Temporary files that killed processes have left are removed.
 
     Raises:
-        StorageError: The file cannot be written or flushed to the disk: no space, no permission, a broken disk.
+        StorageError: The file cannot be written or flushed to the disk: no space, no permission, a broken disk. Or it
+            is a folder or a device, which a file must not replace.
     """
     try:
-        with _temporary(Path(os.path.realpath(path))) as temporary:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            kind = "folder" if target.is_dir() else "device"
+            raise StorageError(f"cannot write {os.fspath(path)!r}: this is a {kind}, not a file")
+        with _temporary(target) as temporary:
             yield temporary
     except NeottaError:
         raise

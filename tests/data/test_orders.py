@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -476,3 +477,19 @@ def test_a_change_of_domain_ends_a_batch_unless_they_may_straddle():
     ]
     straddling = orders.continual(domains, samples=10, batch_size=4, straddle=True)
     assert [part.stop for part in straddling.batches()] == [4, 8, 12, 16, 20]
+
+
+def test_batches_of_one_sample():
+    assert [part.stop for part in orders.iid({"fog": 3}, batch_size=1).batches()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["domain", "index", "camera"])
+def test_every_array_of_an_order_is_checked_and_read_only(name):
+    order = orders.cameras({"fog": 4, "snow": 4})
+    assert not getattr(order, name).flags.writeable
+    for bad in (getattr(order, name)[:-1], getattr(order, name).astype(np.int32), getattr(order, name) - 1):
+        with pytest.raises(DataError, match=f"'{name}' of an order"):
+            dataclasses.replace(order, **{name: bad})
+    if name != "index":
+        with pytest.raises(DataError, match=rf"'{name}' of an order holds 0 to 2, allowed is 0 to 2"):
+            dataclasses.replace(order, **{name: getattr(order, name) * 2})

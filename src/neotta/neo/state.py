@@ -39,8 +39,14 @@ def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | N
     Raises:
         NotAdaptedError: The model is not adapted.
         InputError: The stream does not exist.
+        StateError: The model has seen numbers so large that `load` would refuse the state. The old file stays.
     """
-    state_of(model, stream=stream).save(path)
+    state = state_of(model, stream=stream)
+    try:
+        _check_subtracted(model, state.tensors)
+    except StateError as error:
+        raise StateError(f"{error}: nothing was saved; neotta.reset(model) begins again") from error
+    state.save(path)
 
 
 @one_at_a_time
@@ -181,8 +187,7 @@ def _check(
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
         for head, neo in heads_of.items():
             _target(neo.memory, stream).check_state(_part(tensors, head))
-            dtype = torch.float32 if neo.weight is None else neo.weight.dtype  # at the logits there are no weights
-            check_subtracted(_part(tensors, head), dtype)
+        _check_subtracted(model, tensors)
         for name, moving in _moving(model).items():
             check_number(name, tensors[name], moving)
     except StateMismatchError as error:
@@ -196,6 +201,13 @@ def _check(
             f"{source} was saved with other head weights: it belongs to another model (pass strict=False to load it "
             "anyway)"
         )
+
+
+def _check_subtracted(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a state whose vectors are too large for the model to subtract."""
+    for name, neo in heads(model).items():
+        dtype = torch.float32 if neo.weight is None else neo.weight.dtype  # at the logits there are no weights
+        check_subtracted(_part(tensors, f"{name}."), dtype)
 
 
 @torch.no_grad()

@@ -17,18 +17,16 @@ import json
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from equivalent_mutants import EQUIVALENT
 from mutants import Mutant, mutants
-from mutation_order import MutationOrder
+from mutation_session import judge_in_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES: dict[str, tuple[str, list[str]]] = {
@@ -115,67 +113,27 @@ def _clone(folder: Path) -> Path:
 def _judge(name: str, clone: Path, drawn: list[Mutant], of: int) -> dict[str, object]:
     """Test some mutants of one module."""
     file, tests = MODULES[name]
-    path = clone / "src/neotta" / file
+    path, folder = clone / "src/neotta" / file, clone.parent
+    module = "neotta." + file.removesuffix(".py").replace("/", ".")
+    tests = [f"tests/{test}" for test in tests]
     source = path.read_text()
     began = time.monotonic()
-    order = MutationOrder(path, clone.parent / "order.json")
-    if not _passes(clone, tests, 1200, order):
-        sys.exit(f"{name}: the tests fail without any change\n{(clone.parent / 'log').read_text()}")
-    order.load()
-    limit = 30 + 5 * (time.monotonic() - began)
-    alive: list[Mutant] = []
-    cached = list((path.parent / "__pycache__").glob(f"{path.stem}.*"))
-    for stale in cached:
+    found = judge_in_memory(module, path, drawn, tests, folder, folder / "log")
+    if not found.passed:
+        sys.exit(f"{name}: the tests fail without any change\n{(folder / 'log').read_text()}")
+    alive = [drawn[place] for place in found.alive]
+    for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
         stale.unlink()  # a mutant of the same second and size would be taken for it
-    for mutant in drawn:
-        path.write_text(mutant.source)
-        if _passes(clone, tests, limit, order.at(mutant.line)):
-            alive.append(mutant)
-            print(f"  {name}: survives  {file}:{mutant.line}: {mutant.change}", flush=True)
+    for place in found.left:
+        path.write_text(drawn[place].source)
+        if judge_in_memory(module, path, [], tests, folder, folder / "log").passed:
+            alive.append(drawn[place])
     path.write_text(source)
-    share = 100 * len(alive) / max(len(drawn), 1)
-    seconds = time.monotonic() - began
-    print(
-        f"{name}: {len(alive)} of {len(drawn)} drawn from {of} survive ({share:.1f} %), {seconds:.0f} s",
-        flush=True,
-    )
-    return {"made": len(drawn), "alive": [[mutant.line, mutant.change] for mutant in alive], "of": of}
-
-
-def _passes(clone: Path, tests: list[str], limit: float, order: MutationOrder) -> bool:
-    """Whether the tests pass in time, in a fork of this process and below a limit on its time."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _test(clone, tests, order)
-        finally:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)  # never back into the loop of the parent
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status == 0
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
-
-
-def _test(clone: Path, tests: list[str], order: MutationOrder) -> None:
-    """Run the tests in this process, and end it."""
-    import pytest
-
-    os.setsid()
-    with (clone.parent / "log").open("w") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    os.chdir(clone)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=short"]
-    code = pytest.main([*options, *(f"tests/{name}" for name in tests)], plugins=[order])
-    sys.stdout.flush()
-    os._exit(int(code))
+    for mutant in sorted(alive):
+        print(f"  {name}: survives  {file}:{mutant.line}: {mutant.change}")
+    share, seconds = 100 * len(alive) / max(len(drawn), 1), time.monotonic() - began
+    print(f"{name}: {len(alive)} of {len(drawn)} drawn from {of} survive ({share:.1f} %), {seconds:.0f} s", flush=True)
+    return {"made": len(drawn), "alive": [[mutant.line, mutant.change] for mutant in sorted(alive)], "of": of}
 
 
 if __name__ == "__main__":

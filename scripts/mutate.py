@@ -30,13 +30,13 @@ from mutation_session import judge_in_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES: dict[str, tuple[str, list[str]]] = {
-    "moments": ("neo/moments.py", ["neo/test_moments.py", "neo/test_memory_faults.py"]),
+    "moments": ("neo/moments.py", ["neo/test_rules.py", "neo/test_moments.py"]),
     "stream-moments": ("neo/stream_moments.py", ["neo/test_streams_head.py", "neo/test_moments.py"]),
-    "rules": ("neo/rules.py", ["neo/test_centroid.py", "neo/test_moments.py", "neo/test_state_values.py"]),
+    "rules": ("neo/rules.py", ["neo/test_rules.py", "neo/test_centroid.py"]),
     "stream-rule": ("neo/stream_rule.py", ["neo/test_stream_rule.py", "neo/test_neo_stream_head.py"]),
     "statistics": ("evaluate/statistics.py", ["evaluate/test_statistics.py"]),
     "keys": ("evaluate/run_keys.py", ["evaluate/test_run_keys.py"]),
-    "records": ("evaluate/records.py", ["evaluate/test_records.py", "evaluate/test_records_shared.py"]),
+    "records": ("evaluate/records.py", ["evaluate/test_records.py", "evaluate/test_records_parquet.py"]),
     "metrics": ("evaluate/metrics.py", ["evaluate/test_metrics.py"]),
     "orders": ("data/orders.py", ["data/test_orders.py"]),
     "order": ("data/order.py", ["data/test_orders.py"]),

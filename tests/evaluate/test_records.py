@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import multiprocessing
+import os
+import stat
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neotta.errors import DataError, StorageError
-from neotta.evaluate.records import Records, content_key, results
+from neotta.evaluate.records import Records, as_line, content_key, results, write_records
 
 
 def record(number, **more):
@@ -172,3 +176,89 @@ def test_a_file_that_has_grown_changed_or_gone_is_read_as_it_is(tmp_path):
     path.unlink()
     assert records.read() == []
     assert [record["key"] for record in other.read()] == ["elsewhere"]
+
+
+def test_a_line_by_hand():
+    """The format is what other programs read, and what records of older versions are found by."""
+    digest = hashlib.sha256('{"key":"é","value":[1.5,null]}'.encode()).hexdigest()
+    line = as_line({"value": (1.5, math.inf), "key": "é", "sha256": "of an older version"})
+    assert line == f'{{"key":"é","sha256":"{digest}","value":[1.5,null]}}'
+    assert as_line(MappingProxyType({"key": "a"})) == as_line({"key": "a"})
+    assert content_key({"run": 1}) == hashlib.sha256(b'{"run":1}').hexdigest()[:32]
+    assert content_key({"b": {"d": -math.inf, "c": [math.nan]}, "a": 1}) == content_key(
+        {"a": 1, "b": {"c": [None], "d": None}}
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["[1]", "3", '{"number": 1}', '{"key": 5}', '{"key": "a"}', '{"key": "a", "sha256": "b"}']
+)
+def test_lines_that_are_no_records_are_damaged(tmp_path, line):
+    records = Records(tmp_path / "r.jsonl")
+    records.append(record(1))
+    with records.path.open("a") as file:
+        file.write(f"\n   \n{line}\n")
+    with pytest.warns(RuntimeWarning, match="1 of 2 records"):
+        assert [entry["number"] for entry in records.read()] == [1]
+
+
+def test_a_file_of_damaged_lines_alone_is_repaired_and_numbered(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    for number in (1, 2, 3):
+        records.path.write_text(f'{{"half {number}\n')
+        with pytest.warns(RuntimeWarning, match=f"1 of 1 records in .* is kept as 'r.jsonl.damaged-{number}'"):
+            assert records.read() == []
+        assert records.path.read_text() == ""
+        assert (tmp_path / f"r.jsonl.damaged-{number}").read_text() == f'{{"half {number}\n'
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_is_flushed_when(tmp_path, monkeypatch, sync):
+    flushed, real = [], os.fsync
+
+    def fsync(handle):
+        flushed.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    records = Records(tmp_path / "a" / "b" / "r.jsonl")
+    records.append(record(1), sync=sync)
+    assert flushed == ([False, True] if sync else []), "the file, and the name of a new file"
+    flushed.clear()
+    records.append(record(2), sync=sync)
+    assert flushed == ([False] if sync else [])
+
+
+def test_by_default_a_record_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    Records(tmp_path / "r.jsonl").append(record(1))
+    assert len(flushed) == 2
+
+
+def test_the_last_of_records_with_one_key_comes_last(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    for number, value in ((1, "old"), (2, "other"), (1, "new")):
+        records.append(record(number, value=value))
+    for _ in range(2):  # the second time from memory
+        assert [(entry["number"], entry["value"]) for entry in records.read()] == [(2, "other"), (1, "new")]
+
+
+def test_columns_are_the_ends_of_paths(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    records.append(record(1, options={}, deep={"a": {"b": 1, "c": {}}}, listed=[{"x": 1}]))
+    table = results(records.path)
+    assert set(table.columns) == {"key", "number", "sha256", "deep.a.b", "listed"}
+    assert len(results(str(records.path))) == 1
+
+
+def test_records_are_written_to_a_new_file_in_order(tmp_path):
+    write_records([record(2), record(1)], tmp_path / "new.jsonl")
+    assert (tmp_path / "new.jsonl").read_text() == f"{as_line(record(2))}\n{as_line(record(1))}\n"
+    assert [entry["number"] for entry in Records(tmp_path / "new.jsonl").read()] == [2, 1]
+
+
+def test_a_file_that_cannot_be_opened_is_the_packages_own_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="the results cannot be written"):
+        Records(tmp_path / "file" / "r.jsonl").append(record(1))

@@ -36,7 +36,7 @@ MODULES: dict[str, tuple[str, list[str]]] = {
     "stream-rule": ("neo/stream_rule.py", ["neo/test_stream_rule.py", "neo/test_neo_stream_head.py"]),
     "statistics": ("evaluate/statistics.py", ["evaluate/test_statistics.py"]),
     "keys": ("evaluate/run_keys.py", ["evaluate/test_run_keys.py"]),
-    "records": ("evaluate/records.py", ["evaluate/test_records.py", "evaluate/test_records_parquet.py"]),
+    "records": ("evaluate/records.py", ["evaluate/test_records.py"]),
     "metrics": ("evaluate/metrics.py", ["evaluate/test_metrics.py"]),
     "orders": ("data/orders.py", ["data/test_orders.py"]),
     "order": ("data/order.py", ["data/test_orders.py"]),

@@ -262,3 +262,18 @@ def test_a_file_that_cannot_be_opened_is_the_packages_own_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="the results cannot be written"):
         Records(tmp_path / "file" / "r.jsonl").append(record(1))
+
+
+def test_parquet_is_read_but_not_appended_to(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "r.parquet"
+    write_records([record(2, value=1.5), record(1, value=2.5)], path)
+    for _ in range(2):  # the second time from memory
+        assert [(entry["number"], entry["value"]) for entry in Records(path).read()] == [(2, 1.5), (1, 2.5)]
+    assert as_line(Records(path).read()[0]) == as_line(record(2, value=1.5))
+    before = path.read_bytes()
+    with pytest.raises(DataError, match=r"cannot append records to the Parquet file .*convert"):
+        Records(path).append(record(3))
+    assert path.read_bytes() == before
+    write_records([record(5, value=0.5)], path)
+    assert [entry["number"] for entry in Records(path).read()] == [5], "another file by the same name"

@@ -114,6 +114,38 @@ def test_uneven_runs_are_told_and_tested_by_the_textbook(runs):
     assert 5 < sum(found) < 55
 
 
+def by_hand_on_shared_images(gap):
+    """The same for runs that all see the same images: what changes from run to run on each image explains it."""
+    (runs, n), residual = gap.shape, gap - gap.mean()
+    seen, expected = gap.mean(axis=1).var(ddof=1), residual.var(axis=0, ddof=1).sum() / n**2
+    uneven = seen > expected and stats.chi2.sf((runs - 1) * seen / expected, runs - 1) <= SUSPICIOUS
+    if not uneven:
+        return False, np.inf, np.nan
+    between = (seen - expected) / runs
+    variance = (residual.sum(axis=0) ** 2).sum() / gap.size**2 + between
+    freedom = max(runs - 1, (runs - 1) * (variance / (seen / runs)) ** 2)
+    error = np.sqrt((gap.sum(axis=0) ** 2).sum() / gap.size**2 + between)
+    return uneven, freedom, 2 * stats.t.sf(abs(gap.mean()) / error, freedom)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_uneven_runs_on_the_same_images_are_tested_by_the_textbook(runs):
+    found = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        kind = rng.random(200)
+        second = np.broadcast_to(kind < 0.5, (runs, 200))
+        first = np.broadcast_to((kind < 0.35) | (kind > 0.8), (runs, 200)).copy()
+        first |= rng.random((runs, 200)) < 0.3 * rng.random((runs, 1))
+        uneven, freedom, pvalue = by_hand_on_shared_images(first.astype(float) - second)
+        mine = difference(first, second, np.broadcast_to(np.arange(200), (runs, 200)))
+        assert mine.uneven == uneven
+        if uneven:
+            assert mine.pvalue == pytest.approx(pvalue)
+            found.append(freedom)
+    assert max(found) > 2 * (runs - 1)
+
+
 def test_an_interval_reaches_1_only_if_all_samples_differ():
     base = np.zeros((1, 5), dtype=bool)
     four, five = base.copy(), ~base

@@ -229,3 +229,13 @@ def test_limits_and_usable_rows():
 def test_numbers_of_python_stay_numbers_of_python():
     assert type(moments.as_real(3, np.zeros(1, np.float32))) is float
     assert moments.as_real(np.array(3), np.zeros(1, np.float32)).dtype == np.float32
+
+
+def test_a_batch_with_weights_by_hand():
+    weights = np.array([0.5, 0.0, 2.0])
+    after, centre = take(MeanRule(variance=True), state(discount=0.0), weights=weights)
+    mean = np.average(ROWS, axis=0, weights=weights)
+    assert centre == pytest.approx((4 * np.array([1.0, 3.0]) + 2.5 * mean) / 6.5)
+    assert (int(after.count), float(after.discount)) == (6, -0.5)
+    within = (weights[:, None] * (ROWS - mean) ** 2).sum()
+    assert float(after.scatter) == pytest.approx(6 + within + 4 * 2.5 / 6.5 * ((mean - [1.0, 3.0]) ** 2).sum())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import copy
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -346,3 +349,100 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be read or written"):
         SqliteStore(tmp_path / "file" / "folder", RECORD, "me")
+
+
+def test_many_streams_are_read_in_the_order_asked_for(tmp_path):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    store.write(range(1203), states(*range(1203)))
+    asked = [*range(1202, -1, -1), "absent"]
+    ids, found = store.read(asked)
+    assert ids == asked[:-1]
+    assert found["count"].tolist() == ids
+    assert store.read([])[0] == []
+
+
+def test_a_change_is_on_the_disk_when_the_call_returns(tmp_path):
+    store = SqliteStore(tmp_path / "a" / "b", RECORD, "me")
+    assert store._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._database.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_a_store_is_used_by_other_threads_than_the_one_that_opened_it(tmp_path):
+    store, found = SqliteStore(tmp_path, RECORD, "me"), []
+    thread = threading.Thread(target=lambda: found.append(store.write(["a"], states(1)) or held(store)))
+    thread.start()
+    thread.join()
+    assert found == [{"a": 1}]
+
+
+def test_a_closed_store_leaves_nothing_open_and_lets_others_in(tmp_path):
+    open_files = Path("/proc/self/fd")
+    before = len(list(open_files.iterdir())) if open_files.is_dir() else 0
+    for turn in range(3):
+        store = SqliteStore(tmp_path, RECORD, "me")
+        store.write([turn], states(turn))
+        store.close()
+        store.close()  # a second time does nothing
+        with pytest.raises(StateFileError, match="damaged"):  # as SQLite says of a closed database
+            store.counts()
+    assert (len(list(open_files.iterdir())) if open_files.is_dir() else 0) == before
+    for _ in range(2):
+        with pytest.raises(StateMismatchError):
+            SqliteStore(tmp_path, RECORD, "you")  # a refused one lets go of the folder, too
+    assert held(SqliteStore(tmp_path, RECORD, "me")) == {0: 0, 1: 1, 2: 2}
+
+
+def test_the_lock_has_the_permissions_of_any_new_file(tmp_path):
+    before = os.umask(0o022)
+    try:
+        SqliteStore(tmp_path, RECORD, "me").close()
+        (tmp_path / "other").touch()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lock").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("count", -1), ("batches", -2), ("mean", np.nan), ("mean", np.inf), ("scatter", -np.inf)]
+)
+def test_values_that_make_no_sense_are_named(tmp_path, name, value):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    fields = states(0, 1, 2)
+    fields[name] = fields[name].copy()
+    fields[name].reshape(3, -1)[1, -1] = value
+    store.write(["a", "b", "c"], fields)
+    assert store.read(["a", "c"])[0] == ["a", "c"]
+    with pytest.raises(StateFileError, match=rf"stream 'b' .* holds a {name} that makes no sense"):
+        store.read()
+
+
+@pytest.mark.parametrize("key", ["true", "1.5", "null", "[1]", "{", "nonsense", "[" * 100_000])
+def test_ids_that_are_none_are_damage(tmp_path, key):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    store.write(["a"], states(1))
+    store._database.execute("UPDATE streams SET id = ?", (key,))
+    for read in (store.read, store.counts):
+        with pytest.raises(StateFileError, match="is not the id of a stream"):
+            read()
+
+
+def test_contents_that_are_exchanged_or_cut_short_are_damage(tmp_path):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    store.write(["a", "b"], states(1, 2))
+    content = dict(store._database.execute("SELECT id, fields FROM streams"))
+    for wrong in (content['"b"'], content['"a"'][:-1], content['"a"'] + b"\0", b""):
+        store._database.execute("UPDATE streams SET fields = ? WHERE id = '\"a\"'", (wrong,))
+        with pytest.raises(StateFileError, match=r"stream 'a' .* does not match its checksum"):
+            store.read(["a"])
+        assert store.read(["b"])[1]["count"].tolist() == [2]
+
+
+def test_a_write_that_fails_half_way_changes_nothing(tmp_path):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    store.write(["a"], states(1))
+    for replace in (False, True):
+        with pytest.raises(TypeError):
+            store.write(["b", {"no": {"id"}}], states(2, 3), replace=replace)
+        assert held(store) == {"a": 1}
+    store.write(["b"], states(2))
+    assert held(store) == {"a": 1, "b": 2}

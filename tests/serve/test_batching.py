@@ -95,7 +95,7 @@ def test_requests_join_while_the_model_is_busy():
         first = in_background(1, lambda _: client.infer(pictures(1), stream="first"))
         assert engine.entered.wait(10)
         rest = in_background(5, lambda index: client.infer(pictures(2, seed=index), stream=f"camera {index}"))
-        wait_until(lambda: client.service.batcher.waiting == 5)
+        wait_until(lambda: client.service.batcher.waiting == 10)
         engine.gate.set()
         assert all(first() + rest())
     assert engine.sizes == [1, 10]
@@ -109,11 +109,27 @@ def test_a_full_queue_is_refused_with_a_time_to_come_back():
         assert engine.entered.wait(10)
         wait_until(lambda: client.service.batcher.waiting == 2)
         status, headers, answer = client.ask("POST", INFER, json.dumps({"inputs": [tensor(pictures(1))]}))
-        assert (status, "2 requests are waiting" in answer["error"]) == (429, True)
+        assert (status, "2 images are waiting" in answer["error"]) == (429, True)
         assert int(headers["Retry-After"]) >= 1
+        assert client.ask("POST", INFER, json.dumps({"inputs": [tensor(pictures(1))], "id": "again"}))[0] == 429
         engine.gate.set()
         assert all(end())
         assert client.service.engine.counts() == {"busy": 3}
+
+
+def test_the_queue_counts_images_and_takes_one_large_request():
+    engine = GatedEngine()
+    with serving(engine, limits=Limits(queue=4, rows=8)) as client:
+        engine.gate.clear()
+        first = in_background(1, lambda _: client.infer(pictures(1), stream="first"))
+        assert engine.entered.wait(10)
+        large = in_background(1, lambda _: client.infer(pictures(8), stream="large"))
+        wait_until(lambda: client.service.batcher.waiting == 8)
+        status, answer = client.post(INFER, {"inputs": [tensor(pictures(1))]})
+        assert (status, answer) == (429, {"error": "8 images are waiting already: try later"})
+        engine.gate.set()
+        assert all(first() + large())
+        assert client.service.batcher.waiting == 0
 
 
 def test_the_end_answers_what_was_accepted_and_writes_what_was_learnt(tmp_path):

@@ -40,6 +40,7 @@ class Batcher:
         self.classifier, self.limits = classifier, limits
         self.rows = self.batches = 0
         self._queue: deque[_Waiting] = deque()
+        self._rows = 0  # of all jobs in the queue
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="neotta-model")
         self.closing = False
@@ -54,8 +55,8 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Number of jobs that wait."""
-        return len(self._queue)
+        """Number of images that wait."""
+        return self._rows
 
     async def submit(self, job: Job) -> Answer:
         """Answer a job with others.
@@ -65,14 +66,14 @@ class Batcher:
         """
         if self.closing:
             raise Refusal(503, "the server is shutting down: try another one", {"Retry-After": "1"})
-        if len(self._queue) >= self.limits.queue:
-            seconds = max(1, math.ceil(self._seconds_per_row * sum(len(each.job.images) for each in self._queue)))
-            raise Refusal(
-                429, f"{len(self._queue)} requests are waiting already: try again later", {"Retry-After": str(seconds)}
-            )
+        if self._queue and self._rows + len(job.images) > self.limits.queue:
+            seconds = max(1, math.ceil(self._seconds_per_row * self._rows))
+            raise Refusal(429, f"{self._rows} images are waiting already: try later", {"Retry-After": str(seconds)})
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(job, answer, time.monotonic()))
-        self._arrived.set()
+        self._rows += len(job.images)
+        if len(self._queue) == 1 or self._rows >= self.limits.rows:
+            self._arrived.set()  # something to do, or a full batch
         try:
             return await asyncio.wait_for(answer, self.limits.timeout)
         except asyncio.TimeoutError:
@@ -112,7 +113,7 @@ class Batcher:
     async def _gather(self) -> None:
         """Wait for more jobs until the batch is full or its oldest job has waited long enough."""
         until = self._queue[0].since + self.limits.wait
-        while not self.closing and sum(len(each.job.images) for each in self._queue) < self.limits.rows:
+        while not self.closing and self._rows < self.limits.rows:
             left = until - time.monotonic()
             if left <= 0:
                 return
@@ -125,13 +126,15 @@ class Batcher:
         batch: list[_Waiting] = []
         rows = 0
         while self._queue:
-            if self._queue[0].answer.done():  # its client has gone, or waited too long
-                self._queue.popleft()
-                continue
-            rows += len(self._queue[0].job.images)
-            if batch and rows > self.limits.rows:
+            first = self._queue[0]
+            gone = first.answer.done()  # its client has left, or waited too long
+            if not gone and batch and rows + len(first.job.images) > self.limits.rows:
                 break
-            batch.append(self._queue.popleft())
+            self._queue.popleft()
+            self._rows -= len(first.job.images)
+            if not gone:
+                rows += len(first.job.images)
+                batch.append(first)
         return batch
 
     async def _run(self, batch: list[_Waiting]) -> None:

@@ -52,7 +52,7 @@ class Metrics:
         batcher = service.batcher
         plain = {
             "cameras": (len(service.known), "Cameras that are known."),
-            "queue": (0 if batcher is None else batcher.waiting, "Requests that wait."),
+            "queue": (0 if batcher is None else batcher.waiting, "Images that wait."),
         }
         for name, (value, text) in plain.items():
             yield GaugeMetricFamily(f"neotta_{name}", text, value)

@@ -101,3 +101,9 @@ def test_bad_forms_are_refused(client):
     ):
         status, answer = client.post("/classify", body, **{"Content-Type": kind})
         assert (status in (400, 413), list(answer)) == (True, ["error"]), answer
+
+
+def test_texts_in_a_form_are_not_ignored(client):
+    body = b'--edge\r\nContent-Disposition: form-data; name="stream"\r\n\r\ngate\r\n--edge--\r\n'
+    status, answer = client.post("/classify", body, **{"Content-Type": "multipart/form-data; boundary=edge"})
+    assert (status, "belong into the address" in answer["error"]) == (400, True)

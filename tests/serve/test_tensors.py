@@ -66,3 +66,18 @@ def test_tensors_come_back_as_they_were(kind, binary):
         found = np.vectorize(bytes.decode, otypes=[object])(found)
     assert found.shape == (2, 3)
     assert (found == values).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("UINT8", [1.5]), ("UINT8", [300]), ("UINT8", ["1"]), ("FP32", ["1"]), ("BOOL", [2]), ("INT64", [10**30])],
+)
+def test_values_of_another_kind_are_not_converted(kind, data):
+    entry = {"name": "images", "shape": [1], "datatype": kind, "data": data}
+    with pytest.raises(Refusal, match=f"not a list of {kind} values"):
+        parse(json.dumps({"inputs": [entry]}).encode(), None)
+
+
+def test_whole_numbers_are_floats():
+    entry = {"name": "images", "shape": [1, 2], "datatype": "FP32", "data": [[1, 2]]}
+    assert parse(json.dumps({"inputs": [entry]}).encode(), None).inputs["images"].tolist() == [[1.0, 2.0]]

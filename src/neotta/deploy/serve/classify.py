@@ -51,13 +51,18 @@ async def _files(request: Request, service: Service) -> list[bytes]:
             raise Refusal(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
         return [body]
     try:
-        form = await _replayed(request, body).form(max_files=limits.rows, max_fields=0)
+        form = await _replayed(request, body).form(max_files=limits.rows, max_fields=16)
     except (MultiPartException, MultipartParseError) as error:
         raise Refusal(400, f"the form cannot be read: {str(error).rstrip('.')[:200]}") from None
     except Exception as error:  # Starlette turns its own errors into those of HTTP
         raise Refusal(400, f"the form cannot be read: {str(getattr(error, 'detail', 'damaged'))[:200]}") from None
     async with _closing(form):
-        files = [await part.read() for _, part in form.multi_items() if hasattr(part, "read")]
+        texts = [name for name, part in form.multi_items() if isinstance(part, str)]
+        if texts:
+            raise Refusal(
+                400, f"the form has a text {texts[0][:50]!r}: stream, adapt and top belong into the address, files here"
+            )
+        files = [await part.read() for _, part in form.multi_items() if not isinstance(part, str)]
     check_rows(len(files), limits)
     return files
 

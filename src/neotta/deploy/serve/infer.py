@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Infer:
         body = await read_body(request, self.service.settings.limits)
         message = parse(body, request.headers.get(HEADER))
         binary = wanted(message.head, [output["name"] for output in self.service.metadata()["outputs"]])
-        job = self._job(message)
+        job = await self._made_ready(message)
         answer = await self.service.answer(job)
         outputs = answered(answer, binary, self.service)
         content, length = encode(self._head(message, job, answer), outputs, binary)
@@ -94,6 +95,12 @@ class Infer:
             raise Refusal(404, f"there is no model {name[:100]!r}: this server has {mine!r}")
         if version != "1":
             raise Refusal(404, f"the model {mine!r} has no version {version[:20]!r}: it has '1'")
+
+    async def _made_ready(self, message: Message) -> Job:
+        """The images of a request; those that have to be decoded or resized not in the event loop."""
+        if all(values.dtype.kind == "f" for values in message.inputs.values()):
+            return self._job(message)
+        return await asyncio.get_running_loop().run_in_executor(None, self._job, message)
 
     def _job(self, message: Message) -> Job:
         """The images of a request."""

@@ -24,6 +24,9 @@ DTYPES = {
 }
 HEADER = "Inference-Header-Content-Length"
 
+_JSON = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+"""The kinds of JSON values that become a kind of numbers."""
+
 
 class Message(NamedTuple):
     """A request: its JSON, and the tensors by name."""
@@ -98,10 +101,16 @@ def _tensor(entry: Any, rest: memoryview) -> tuple[str, Array, int]:
 def _from_json(name: str, data: Any, kind: str, shape: list[int]) -> Array:
     if data is None:
         raise Refusal(400, f"input {name!r} has neither data nor a binary_data_size")
+    wrong = Refusal(400, f"the data of input {name!r} is not a list of {kind} values")
     try:
-        values = np.array(data, object if kind == "BYTES" else DTYPES[kind]).reshape(-1)
+        if kind == "BYTES":
+            return _shaped(name, np.array(data, object).reshape(-1), shape)
+        found = np.array(data)
+        if found.size and found.dtype.kind not in _JSON[np.dtype(DTYPES[kind]).kind]:
+            raise wrong  # NumPy would read texts as numbers, and cut off what follows the point
+        values = np.array(data, DTYPES[kind]).reshape(-1)  # from the list again: numbers out of range are an error
     except (ValueError, TypeError, OverflowError):
-        raise Refusal(400, f"the data of input {name!r} is not a list of {kind} values") from None
+        raise wrong from None
     return _shaped(name, values, shape)
 
 

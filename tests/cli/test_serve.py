@@ -33,6 +33,7 @@ def test_check_opens_everything_and_says_what_would_be_served(command, tmp_path)
         (["--key-file", "missing"], "cannot be read"),
         (["--webhook", "ftp://x"], "not an address of http"),
         (["--labels", "missing.txt"], "cannot be read"),
+        (["--shadow", "--rule", "none"], "omit one of them"),
         (["--store", "redis://127.0.0.1:9/0"], "Redis cannot be reached at 127.0.0.1:9/0"),
         (["--log-level", "loud"], "expected debug, info"),
         (["nothing.onnx"], "there is no file"),

@@ -134,7 +134,9 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     try:
         parts = await asyncio.wait_for(received(), limits.timeout)
     except asyncio.TimeoutError:
-        raise Refusal(408, f"the body did not arrive within {limits.timeout:g} seconds") from None
+        raise Refusal(
+            408, f"the body did not arrive within {limits.timeout:g} seconds", {"Connection": "close"}
+        ) from None
     except ClientDisconnect:
         raise Refusal(400, "the client has gone") from None
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -9,6 +9,7 @@ import uvicorn
 
 from neotta.deploy.serve import logs
 from neotta.deploy.serve.application import application
+from neotta.deploy.serve.connection import Config
 from neotta.deploy.serve.guard import check_exposure, is_loopback
 from neotta.deploy.serve.service import Service
 from neotta.errors import OptionError
@@ -40,8 +41,9 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000, *, 
         OptionError: The host is open to others and there is no key.
     """
     check_exposure(host, service.settings)
-    config = uvicorn.Config(
+    config = Config(
         application(service, loopback=is_loopback(host)),
+        service.settings.limits,
         host=host,
         port=port,
         log_config=None,
@@ -50,8 +52,6 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000, *, 
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=max(1, round(service.settings.limits.timeout)),
-        h11_max_incomplete_event_size=64 * 1024,
-        limit_concurrency=None,
         backlog=1024,
         lifespan="on",
     )

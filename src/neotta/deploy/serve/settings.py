@@ -21,10 +21,11 @@ class Limits:
     Attributes:
         rows: Most images in one batch, and so in one request.
         wait: Longest time that a request waits for others to join its batch, in seconds.
-        queue: Most requests that wait; beyond that clients are told to come back (429).
+        queue: Most images that wait; beyond that clients are told to come back (429).
         body: Most bytes of a request.
         pixels: Most pixels of an image file.
         cameras: Most cameras that are known.
+        connections: Most connections that are open at once.
         timeout: Longest time to receive a request, and to answer it, in seconds.
     """
 
@@ -34,10 +35,11 @@ class Limits:
     body: int = 64 * 2**20
     pixels: int = 25_000_000
     cameras: int = 10_000
+    connections: int = 1000
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("rows", "queue", "body", "pixels", "cameras"):
+        for name in ("rows", "queue", "body", "pixels", "cameras", "connections"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"the limit {name} is {value!r}: expected a whole number, at least 1")

@@ -243,3 +243,19 @@ def test_few_verdicts_on_equally_good_methods_are_false():
         first, second = (kind < 0.6)[groups], ((kind < 0.5) | (kind > 0.9))[groups]
         false += difference(first, second, groups).pvalue < 0.05
     assert false / 200 <= 0.06
+
+
+def test_accuracies_of_many_domains_are_not_widened_by_chance():
+    random = np.random.default_rng(0)
+    images = np.stack([random.permutation(4000)[:256] for _ in range(3)])
+    widths = []
+    for _ in range(400):  # a model without randomness: seeds only draw other images
+        found = accuracy((random.random(4000) < 0.6)[images], images)
+        widths.append(found.high - found.low)
+    assert sum(width > 0.09 for width in widths) <= 1  # plain Wilson with 768 samples: 0.07
+
+    failed = np.ones((3, 256), dtype=bool)
+    failed[:2] = random.random((2, 256)) < 0.8
+    failed[2] = random.random(256) < 0.2  # a method that collapses with one seed
+    found = accuracy(failed, images)
+    assert found.high - found.low > 0.5

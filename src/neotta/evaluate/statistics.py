@@ -28,6 +28,8 @@ LEVEL = 0.05
 """Probability of a verdict where nothing differs."""
 SUSPICIOUS = 0.01
 """Runs whose differences are less probable than this, given their images, differ by themselves."""
+VERY_SUSPICIOUS = 1e-4
+"""The same for accuracies: a table has hundreds of them, and no correction for their number."""
 FEW = 16
 """Number of images up to which the exact test is used."""
 _MANY = 1e9
@@ -105,7 +107,7 @@ def accuracy(right: Runs, groups: Runs | None = None, *, weights: Runs | None = 
     The arguments are those of `difference`.
     """
     entries = _Entries.of(right, groups, weights)
-    noise = _Noise.of(entries)
+    noise = _Noise.of(entries, VERY_SUSPICIOUS)
     value, count = entries.mean, entries.total / noise.design
     square = _quantile(noise.freedom) ** 2
     middle = (value + square / (2 * count)) / (1 + square / count)
@@ -176,11 +178,11 @@ class _Noise(NamedTuple):
     uneven: bool
 
     @classmethod
-    def of(cls, entries: _Entries) -> _Noise:
+    def of(cls, entries: _Entries, suspicious: float = SUSPICIOUS) -> _Noise:
         residual = entries.value - entries.mean
         within = float((entries.by_image(residual) ** 2).sum())
         alone = float((entries.weight * residual**2).sum())
-        between, spread = _between_runs(entries, residual)
+        between, spread = _between_runs(entries, residual, suspicious)
         # One more sample that differs, in all entries of its image: otherwise few of them would look too certain.
         repeats = float((entries.by_image(np.ones_like(residual)) ** 2).sum()) / entries.total
         design = (within + repeats + between * entries.total**2) / (alone + 1)
@@ -191,7 +193,7 @@ class _Noise(NamedTuple):
         return cls(design, between, max(freedom, entries.runs - 1.0), True)
 
 
-def _between_runs(entries: _Entries, residual: Numbers) -> tuple[float, float]:
+def _between_runs(entries: _Entries, residual: Numbers, suspicious: float) -> tuple[float, float]:
     """The variance of the mean that comes from the runs themselves, and the one that runs show in all; 0 if small."""
     from scipy.special import chdtrc
 
@@ -205,7 +207,7 @@ def _between_runs(entries: _Entries, residual: Numbers) -> tuple[float, float]:
     seen = float(runs * (means**2).sum() - means.sum() ** 2) / pairs
     # What images alone explain: those that two runs share cancel out as far as they agree.
     expected = float(runs * (cells**2).sum() - (cells.sum(axis=0) ** 2).sum()) / pairs
-    if seen <= expected or chdtrc(runs - 1, (runs - 1) * seen / max(expected, 1e-300)) > SUSPICIOUS:
+    if seen <= expected or chdtrc(runs - 1, (runs - 1) * seen / max(expected, 1e-300)) > suspicious:
         return 0.0, 0.0
     return (seen - expected) / runs, seen / runs
 

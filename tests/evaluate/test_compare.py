@@ -113,13 +113,15 @@ def test_runs_on_other_samples_are_not_paired(other):
     assert any("1 runs are left out of the differences" in note for note in comparison.notes())
 
 
-def test_mean_corruption_error():
+def test_relative_error_is_a_mean_without_an_interval():
     records, numbers = made_up()
     (block,) = compare(records).blocks
     errors = 100 - numbers[:, 1:].reshape(3, 2, 2, len(SEEDS))  # method, corruption, severity, seed
     per_seed = 100 * (errors.sum(axis=2) / errors[0].sum(axis=1)).mean(axis=1)
     for m, method in enumerate(block.methods):
         assert block.relative_error[method].mean == pytest.approx(per_seed[m].mean())
+        assert np.isnan(block.relative_error[method].half_width), "an interval over seeds would not be about images"
+        assert block.relative_error[method].runs == len(SEEDS)
     assert block.relative_error["none"].mean == 100
     assert compare(records, "ece").blocks[0].relative_error == {}
 

@@ -12,9 +12,9 @@ from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
 from neotta.evaluate.answers import unpack
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, natural
-from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
-from neotta.evaluate.verdicts import Difference, Metric, Value, corrected, gap_of, mean_of, shared
+from neotta.evaluate.verdicts import Difference, Metric, Value, corrected, gap_of, mean_of
 
 NOTHING = Interval(math.nan, math.nan, 0)
 
@@ -190,14 +190,13 @@ def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any
 
 
 def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> Interval | None:
-    """Mean corruption error from accuracies and those of the baseline, by domain and seed."""
+    """Errors relative to the baseline's, from accuracies by domain and seed; a mean of ratios, without an interval."""
     kinds: dict[str, list[str]] = {}
     for domain in pairs:
         if found := re.fullmatch(r"(.+)/[1-5]", domain):
             kinds.setdefault(found[1], []).append(domain)
     per_seed = []
-    seeds = _complete(pairs, [domain for group in kinds.values() for domain in group])
-    for seed in seeds:
+    for seed in _complete(pairs, [domain for group in kinds.values() for domain in group]):
         ratios = []
         for group in kinds.values():
             mine, theirs = (math.fsum(100 - pairs[domain][seed][which].number for domain in group) for which in (0, 1))
@@ -205,8 +204,7 @@ def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> I
                 return None
             ratios.append(mine / theirs)
         per_seed.append(100 * _mean(ratios))
-    runs = [[pairs[domain][seed][0] for group in kinds.values() for domain in group] for seed in seeds]
-    return interval(per_seed, shared(runs)) if per_seed else None
+    return Interval(_mean(per_seed), math.nan, len(per_seed)) if per_seed else None
 
 
 def _domains(record: Record) -> list[str]:

@@ -40,8 +40,8 @@ class Comparison:
         if any(block.relative_error for block in self.blocks):
             found.append(
                 f"{RELATIVE_ERROR.name}: errors of each corruption summed over severities, in % of the baseline's, "
-                "averaged over corruptions; below 100 is better than the baseline. The mean corruption error (mCE) of "
-                "the literature is relative to AlexNet's, and does not compare with it."
+                "averaged over corruptions, without an interval; below 100 is better than the baseline. The mean "
+                "corruption error (mCE) of the literature is relative to AlexNet's, and does not compare with it."
             )
         if any(CLEAN in block.domains and block.average for block in self.blocks):
             found.append("The average leaves the clean domain out.")

@@ -15,7 +15,7 @@ from neotta.adapters.declaration import DataFacts, Declaration
 from neotta.adapters.none import NoAdapt
 from neotta.adapters.registry import code_hash, data_options, find, names, register
 from neotta.errors import CodeError
-from neotta.evaluate.plan import MethodPlan, split_methods
+from neotta.evaluate.method_plan import MethodPlan, split_methods
 from neotta.options import Options
 
 SHARP = """

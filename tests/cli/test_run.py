@@ -16,7 +16,7 @@ from neotta.cli.values import user_cache
 from neotta.cli.watch import time_left
 from neotta.data import digits
 from neotta.errors import OptionError
-from neotta.evaluate.plan import Plan
+from neotta.evaluate.plan import METHODS, Plan
 from neotta.evaluate.records import Records
 
 COMMAND = [sys.executable, "-m", "neotta", "run"]
@@ -31,12 +31,12 @@ def run(command, tmp_path):
 def test_runs_once_and_then_only_what_is_new(run, tmp_path):
     first = run(*SMALL)
     assert first.returncode == 0, first.stderr
-    assert "4 runs to do, 0 recorded before; 80 images to encode" in first.stdout
-    assert "4 runs done, 0 recorded before, 0 failed: results.jsonl" in first.stdout
+    assert "6 runs to do, 0 recorded before; 80 images to encode" in first.stdout
+    assert "6 runs done, 0 recorded before, 0 failed: results.jsonl" in first.stdout
     assert "Difference to none" in first.stdout
     again = run(*SMALL, "--methods", "none,neo,lame")
     assert "2 runs done, 4 recorded before, 0 failed" in again.stdout
-    assert len(Records(tmp_path / "results.jsonl").read()) == 6
+    assert len(Records(tmp_path / "results.jsonl").read()) == 8
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_a_terminal_shows_a_table(tmp_path):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert re.search(r"method +done +accuracy % +last domain", text)
     assert re.search(r"neo +1/1 +\d+\.\d +fog/5", text)
-    assert "2/2 runs" in text
+    assert "3/3 runs" in text
 
 
 def test_unlabelled_images_get_a_report_and_predictions(run, tmp_path):
@@ -154,7 +154,8 @@ def test_unlabelled_images_get_a_report_and_predictions(run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
     lines = (tmp_path / "answers.csv").read_text().splitlines()
-    assert lines[0] == "id,domain,seed,none.prediction,none.confidence,neo.prediction,neo.confidence"
+    columns = [f"{method}.{kind}" for method in METHODS for kind in ("prediction", "confidence")]
+    assert lines[0] == ",".join(["id", "domain", "seed", *columns])
     assert len(lines) == 13
 
 
@@ -292,7 +293,7 @@ def test_predictions_that_cannot_be_written_are_one_line(run, tmp_path):
     done = run(*SMALL, "--predictions", "file/p.csv")
     assert done.returncode == 2
     assert re.fullmatch(r"neotta: cannot write 'file/p.csv': (File exists|Not a directory)\n", done.stderr)
-    assert len(Records(tmp_path / "results.jsonl").read()) == 4
+    assert len(Records(tmp_path / "results.jsonl").read()) == 6
 
 
 @pytest.mark.filterwarnings("default")

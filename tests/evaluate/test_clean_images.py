@@ -12,7 +12,8 @@ from neotta.errors import DataError
 from neotta.evaluate.clean_images import CleanImages, clean_domain, open_source
 from neotta.evaluate.domains import Domains
 from neotta.evaluate.left_out import left_out_lines, left_out_records, suited
-from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.method_plan import MethodPlan
+from neotta.evaluate.plan import Plan
 from neotta.models.preprocess import Preprocess
 
 WNIDS = ("n01443537", "n01629819", "n01641577")

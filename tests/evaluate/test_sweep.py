@@ -8,7 +8,8 @@ import pytest
 from support.benches import lasting, open_bench, same_predictions, sweep
 
 from neotta.errors import DataError, NeottaError, OptionError, StorageError, UnknownMethodError
-from neotta.evaluate.plan import Plan, split_methods
+from neotta.evaluate.method_plan import split_methods
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Watcher
 

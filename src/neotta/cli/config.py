@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from neotta.errors import DataError, OptionError, suggestion
-from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.method_plan import MethodPlan
+from neotta.evaluate.plan import Plan
 
 
 def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Plan.model_fields)) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def run(
         typer.Option(
             help="none,neo,tent; with options, one with several values: neo-continual:alpha=0.05|0.1,debias=true (what "
             "reads name=value belongs to the method before it); with a preset: sar@original; stacked: neo+lame. May be "
-            "repeated. Default: none,neo.",
+            "repeated. Default: none,neo,neo-stream.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -141,12 +141,12 @@ def run(
     ] = None,
     allow_code: shared.AllowCode = False,
 ) -> None:
-    """Measure methods on data. Without options: NEO on corrupted digits, in seconds.
+    """Measure methods on data. Without options: NEO and NEO-Stream on corrupted digits, in seconds.
 
     Results are added to a file as they come; what it holds is not done again, so the same command continues what was
     interrupted.
     """
-    from neotta.evaluate.plan import split_methods
+    from neotta.evaluate.method_plan import split_methods
 
     given: dict[str, Any] = {
         "model": model,

@@ -25,7 +25,7 @@ def numbers(name: str, text: str | None) -> int | list[int] | None:
 
 def pairs(name: str, given: list[str] | None) -> dict[str, Any] | None:
     """`NAME=VALUE`, with numbers and truth values as such."""
-    from neotta.evaluate.plan import parse_value
+    from neotta.evaluate.method_plan import parse_value
 
     if not given:
         return None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -21,14 +20,15 @@ from pydantic import (
 
 from neotta.data.real_streams import CHANGES
 from neotta.errors import OptionError, suggestion
+from neotta.evaluate.method_plan import MethodPlan, method_entry, split_methods
 from neotta.evaluate.order_options import THROUGH_DOMAINS, Kind, Protocol, check_order
 
 SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
 """Protocols that score other samples than those adapted to: `held_out_samples` concerns only these."""
+METHODS = ("none", "neo", "neo-stream")
+"""What is compared by default."""
 SEEDS = (2020, 1234, 9999)
 """The seeds of the paper; after them come 1, 2, ..."""
-
-
 MOST_SEEDS = 100
 """Most seeds that a plan may ask for by number: more is a seed given for a number, as in `--seeds 2020`."""
 
@@ -37,59 +37,6 @@ def _some(samples: int) -> int:
     if samples < -1 or samples == 0:
         raise ValueError("at least 1, or -1 for all")
     return samples
-
-
-OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
-"""The name of a method that is defined in a file or module, alone or at the end of a stack."""
-
-
-class MethodPlan(BaseModel):
-    """A method with its options; an option with a list of values is varied over them.
-
-    Attributes:
-        method: Its name, or a stack such as `"neo+lame"`.
-        preset: `"paper"`, or what else the method offers.
-        options: Values or lists of values by name.
-        tuned: How the options were chosen, if they were (see `neotta.evaluate.tuning`).
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    method: str
-    preset: str = "paper"
-    options: dict[str, Any] = {}
-    tuned: dict[str, Any] | None = Field(default=None, exclude=True)
-
-    @field_validator("options")
-    @classmethod
-    def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name, given in value.items():
-            if given == []:
-                raise OptionError(f"the option {name!r} of a method has no value: its list is empty")
-        return value
-
-    @classmethod
-    def parse(cls, text: str) -> MethodPlan:
-        """Read `"tent"`, `"neo-continual:alpha=0.05|0.1,debias=true"`, `"sar@original"` or `"py:my.py:Mine:lr=0.1"`."""
-        own = OWN_CODE.match(text.strip())
-        start = own.end() if own else 0
-        name, _, given = text.strip()[start:].partition(":")
-        name, _, preset = name.partition("@")
-        name = text.strip()[:start] + name
-        options: dict[str, Any] = {}
-        for part in filter(None, given.split(",")):
-            option, equals, value = part.partition("=")
-            if not equals:
-                raise OptionError(f"method {text!r}: options are written name=value, got {part!r}")
-            values = [parse_value(each) for each in value.split("|")]
-            options[option.strip()] = values if len(values) > 1 else values[0]
-        return cls(method=name, preset=preset or "paper", options=options)
-
-    def grid(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the option values."""
-        varied = [value if isinstance(value, list) else [value] for value in self.options.values()]
-        for values in itertools.product(*varied):
-            yield dict(zip(self.options, values, strict=True))
 
 
 class Run(BaseModel):
@@ -159,7 +106,7 @@ class Plan(BaseModel):
     severities: list[Annotated[int, Field(ge=1, le=5)]] = Field(default=[5], min_length=1)
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     source: str | None = None
-    methods: list[MethodPlan] = Field(default=[MethodPlan(method="none"), MethodPlan(method="neo")], min_length=1)
+    methods: list[MethodPlan] = Field(default=[MethodPlan(method=name) for name in METHODS], min_length=1)
     tune: list[str] = []
     protocol: Protocol = "online"
     order: Kind = Field(default="iid", validation_alias=AliasChoices("order", "stream"))
@@ -195,7 +142,7 @@ class Plan(BaseModel):
         """Allow names, and options beside the name: `{method = "tent", lr = [1e-3, 1e-4]}`."""
         if isinstance(value, str):
             value = split_methods(value)
-        return [_method(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+        return [method_entry(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -284,43 +231,3 @@ class Plan(BaseModel):
 def seed_list(count: int) -> list[int]:
     """The first seeds: those of the paper, then 1, 2, ..."""
     return [*SEEDS, *range(1, count)][:count]
-
-
-def split_methods(text: str) -> list[str]:
-    """Split `"none,neo-continual:alpha=0.1|0.5,debias=true,tent"` into its three methods.
-
-    Commas stand between methods and between the options of one: what reads `name=value` belongs to the method before.
-    """
-    methods: list[str] = []
-    for piece in text.split(","):
-        name, equals, _ = piece.partition("=")
-        if methods and equals and ":" not in name:
-            methods[-1] += f",{piece}"
-        else:
-            methods.append(piece)
-    return methods
-
-
-def _method(entry: Any) -> Any:
-    if isinstance(entry, str):
-        return MethodPlan.parse(entry)
-    if isinstance(entry, Mapping) and "method" not in entry:
-        raise OptionError(f"a method of the plan needs the entry 'method', its name: got {dict(entry)!r}")
-    if isinstance(entry, Mapping) and "options" not in entry:
-        known = {name: value for name, value in entry.items() if name in ("method", "preset")}
-        return {**known, "options": {name: value for name, value in entry.items() if name not in known}}
-    return entry
-
-
-def parse_value(text: str) -> Any:
-    """A number, a truth value, nothing, or a word."""
-    words = {"true": True, "false": False, "none": None}
-    text = text.strip()
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

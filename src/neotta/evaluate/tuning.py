@@ -17,7 +17,8 @@ from typing import Any
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.domains import ALL
-from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.method_plan import MethodPlan
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.sweep import sweep
 from neotta.evaluate.workbench import Workbench

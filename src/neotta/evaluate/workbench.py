@@ -26,9 +26,10 @@ from neotta.evaluate.calibration import Calibration, Progress
 from neotta.evaluate.domains import SOURCE_DATA, Domains
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.machine import surroundings
+from neotta.evaluate.method_plan import MethodPlan
 from neotta.evaluate.metrics import score
 from neotta.evaluate.opened_model import OpenedModel
-from neotta.evaluate.plan import MethodPlan, Plan, Run
+from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.protocols import ProtocolOrders, order_key, separate_states
 from neotta.evaluate.provenance import code_of

@@ -20,8 +20,9 @@ from neotta.errors import DataError, NeottaError
 from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.machine import surroundings
+from neotta.evaluate.method_plan import MethodPlan
 from neotta.evaluate.opened_model import OpenedModel
-from neotta.evaluate.plan import MethodPlan, Plan, Run
+from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.provenance import question
 from neotta.evaluate.records import Record, Records, content_key
 from neotta.evaluate.sweep import Watcher, recorded, sweep

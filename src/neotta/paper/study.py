@@ -15,7 +15,8 @@ from neotta.data.source import DataSource
 from neotta.errors import OptionError
 from neotta.evaluate.clean_images import SHIFTED_LAYOUTS
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
+from neotta.evaluate.method_plan import MethodPlan
+from neotta.evaluate.plan import SEEDS, Plan
 
 METHODS = ("none", "t3a", "sar", "lame", "tent", "cotta", "foa", "surgeon", "neo")
 """The methods that the paper compares, in its order."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from neotta.evaluate.method_plan import MethodPlan
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.over_time import over_time
-from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.plan import Plan
 from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
 from neotta.paper.evidence import Evidence
 from neotta.paper.finding import Holds, gained, together

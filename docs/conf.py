@@ -43,6 +43,7 @@ nb_execution_timeout = 300
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
+nb_output_stderr = "remove"  # warnings of notebook tools, with paths of the machine that built the site
 
 # ---- reference
 autodoc_typehints = "signature"
@@ -59,6 +60,7 @@ html_theme = "furo"
 html_title = "neotta"
 html_static_path = ["_site/static"]
 html_css_files = ["site.css"]
+html_favicon = "_site/static/favicon.svg"
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = r"\$ "

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 import neotta
 
@@ -130,7 +131,7 @@ def test_it_works_in_a_browser(address, browser, width, scheme):
     page.goto(f"{address}/search.html?q=one+class")
     page.wait_for_selector("#search-results li")
     assert page.locator("#search-results li").count() > 0
-    assert not [error for error in errors if "favicon" not in error and "404" not in error]
+    assert not errors
     page.close()
 
 
@@ -140,6 +141,22 @@ def test_the_hooks_are_the_quick_checks_of_ci():
     assert hooks
     for hook in hooks:
         assert re.search(rf"^{re.escape(hook)}( \.)?$", ci, re.M), f"{hook} is not in .ci/run"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_workflows_and_templates_are_valid_and_name_files_that_exist(path):
+    content = yaml.safe_load(path.read_text())
+    assert content
+    steps = [step for job in content.get("jobs", {}).values() for step in job["steps"]]
+    assert all(("run" in step) != ("uses" in step) for step in steps)
+    for command in (step["run"] for step in steps if "run" in step):
+        for name in re.findall(r"(?:scripts/\S+|\.ci/\S+|constraints\.txt)", command):
+            assert (ROOT / name).is_file(), command
+
+
+def test_the_workflow_tests_every_supported_python():
+    content = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    assert content["jobs"]["tests"]["strategy"]["matrix"]["python"] == ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
 def test_every_place_states_the_same_version():

@@ -37,7 +37,7 @@ def method_page(name: str, kind: Any, table: list[str] | None) -> str:
             "",
             re.split(r"\n\s*(?:Attributes|Args):", inspect.cleandoc(kind.__doc__ or ""))[0],
             "",
-            f"*Published in:* {kind.paper}" if kind.paper else "",
+            published(name, kind.paper),
             "",
             *example(name, kind.declaration),
             "",
@@ -59,6 +59,13 @@ def method_page(name: str, kind: Any, table: list[str] | None) -> str:
             "",
         ]
     )
+
+
+def published(name: str, paper: str) -> str:
+    """Where a method is described."""
+    if name == "neo-stream":
+        return "*Described in:* [Streams and NEO-Stream](../../ideas/streams.md)"
+    return f"*Published in:* {paper}" if paper else ""
 
 
 def example(name: str, has: Any) -> Iterator[str]:

@@ -57,6 +57,12 @@ def test_the_line_to_use(changes, classes, line):
     assert found.as_dict()["advice"] == line
 
 
+def test_what_a_rule_does_to_clean_images_is_said_in_words():
+    text = "\n".join(sentences(report({**SAFE, ("neo-stream", False): 0.0, ("neo", False): -34.4})))
+    assert "NEO-Stream keeps accuracy and loses nothing in any row." in text
+    assert "NEO as in the paper changes accuracy by -34.4 points on average and by -34.4 in its worst row" in text
+
+
 def test_unbalanced_classes_and_a_distant_mean_are_named():
     text = "\n".join(sentences(report(SAFE, 2, shares=[0.9, 0.1], far=3.0)))
     assert "90% of the answers are class 0" in text

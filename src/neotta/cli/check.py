@@ -81,7 +81,8 @@ def _show(console: Console, report: CheckReport) -> None:
 
     what = "accuracy" if report.labelled else "agreement with the plain model"
     console.print(Text(f"{report.model} on {report.images} clean images of {report.data}\n"))
-    console.print(Text(f"Change of {what} on clean images, in points"))
+    shown = f"{report.images_shown} of them" if report.labelled else f"{report.images_shown} clean images"
+    console.print(Text(f"Change of {what} on {shown}, in points, by rule, order and batch size"))
     console.print(_table(report))
     console.print()
     for line in sentences(report):

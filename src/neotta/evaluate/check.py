@@ -104,6 +104,11 @@ class CheckReport:
     rules: list[RuleCost] = field(default_factory=list)
 
     @property
+    def images_shown(self) -> int:
+        """Number of images in the streams."""
+        return self.images - self.images // 2
+
+    @property
     def advice(self) -> RuleCost | None:
         """The rule to use: without a reference if that does no harm, else with one; None to use none."""
         wanted = [rule for rule in self.rules if rule.rule == "neo-stream"]

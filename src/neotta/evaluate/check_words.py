@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neotta.evaluate.check import BEARABLE, CheckReport
+from neotta.evaluate.check import BEARABLE, CheckReport, RuleCost
 
 
 def sentences(report: CheckReport) -> list[str]:
@@ -13,10 +13,12 @@ def sentences(report: CheckReport) -> list[str]:
 
 
 def _model(report: CheckReport) -> list[str]:
-    found = f"The head is {report.head!r}: what it returns is what the model returns."
+    found = f"The head is the layer {report.head!r}: what it returns is what the model returns (tried on real images)."
+    halves = f"{report.images // 2} of the {report.images} images are the reference, the other {report.images_shown}"
     if report.labelled:
-        return [found, f"Without adapting, {report.accuracy:.1f} % of {report.images} clean images are right."]
-    return [found, f"The {report.images} images have no labels: changes below are changed answers of the plain model."]
+        plain = f"Without adapting, {report.accuracy:.1f} % of the {report.images} clean images are classified right."
+        return [found, plain, f"{halves} are shown in each order of the table."]
+    return [found, f"{halves} are shown. They have no labels, so the table counts answers that change."]
 
 
 def _balance(report: CheckReport) -> list[str]:
@@ -43,25 +45,31 @@ def _source_mean(report: CheckReport) -> list[str]:
     return [f"The mean of the clean embeddings is near the origin ({far:.2f} times their spread)."]
 
 
+def _change(rule: RuleCost, report: CheckReport) -> str:
+    """What a rule does to clean images, as the end of a sentence."""
+    what = "accuracy" if report.labelled else "agreement with the plain model"
+    mean = f"changes {what} by {rule.mean:+.1f} points on average" if abs(rule.mean) >= 0.05 else f"keeps {what}"
+    worst = f"by {rule.worst:+.1f} in its worst row" if rule.worst <= -0.05 else "loses nothing in any row"
+    return f"{mean} and {worst}"
+
+
 def _advice(report: CheckReport) -> list[str]:
     chosen = report.advice
     stream = next(rule for rule in report.rules if rule.rule == "neo-stream" and not rule.reference)
     neo = next(rule for rule in report.rules if rule.rule == "neo" and not rule.reference)
     lines = [
-        f"The paper's NEO changes clean accuracy by {neo.mean:+.1f} points on average and {neo.worst:+.1f} at worst, "
-        f"NEO-Stream by {stream.mean:+.1f} and {stream.worst:+.1f}."
+        f"On clean images, NEO as in the paper {_change(neo, report)}; NEO-Stream {_change(stream, report)}.",
     ]
     if report.classes == 2:
         lines.append("With two classes a shift and a label are one number: NEO-Stream gives the plain answers.")
     if chosen is None and report.classes == 2:
         known = next(rule for rule in report.rules if rule.rule == "neo" and rule.reference)
         lines.append(
-            f"NEO with a reference changes it by {known.mean:+.1f} points on average and {known.worst:+.1f} at worst: "
-            "it helps only if positives are always as frequent as here."
+            f"NEO with a reference {_change(known, report)}: it helps only if positives are always as frequent as here."
         )
         return [*lines, "Use none."]
     if chosen is None:
-        return [*lines, f"Use none: every safe line costs more than {BEARABLE:g} point on clean data here."]
+        return [*lines, f"Use none: NEO-Stream costs more than {BEARABLE:g} point in some row, with a reference too."]
     lines.append(f"Use: model = {chosen.line}")
     if chosen.reference:
         lines.append("Write the reference with --reference reference.safetensors, once, from clean images.")

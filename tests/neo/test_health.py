@@ -64,7 +64,10 @@ def test_a_new_stream_is_starting():
     assert neotta.health(model).verdict == "starting"
     assert math.isnan(neotta.health(model).disagreement)
     feed(model, rows(MIXED[:4]))
-    assert "only 4 samples" in neotta.health(model).remarks[0]
+    assert "only 4 samples so far: answers are nearly those of the plain model" in neotta.health(model).remarks[0]
+    mean = neotta.adapt(network(), "neo")
+    feed(mean, rows(MIXED[:4]))
+    assert "only 4 samples so far: their mean is mostly the samples themselves" in neotta.health(mean).remarks[0]
 
 
 def test_one_class_leaves_it_idle():
@@ -76,7 +79,7 @@ def test_one_class_leaves_it_idle():
     assert found.top_share == 1
     assert found.classes == pytest.approx(1)
     assert found.sticky > 0.5
-    assert "fewer than about three classes" in str(found)
+    assert "fewer than about three classes: nothing is subtracted" in str(found)
     assert any("label draws" in remark for remark in found.remarks)
 
 

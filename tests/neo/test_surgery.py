@@ -423,6 +423,8 @@ def test_wrong_words():
     model = nn.Sequential(nn.Linear(3, 4))
     with pytest.raises(UnknownMethodError, match="did you mean 'neo-continual'"):
         neotta.adapt(model, "neo-continuous")
+    with pytest.raises(UnknownMethodError, match=r"as neotta.methods\(\) lists them: neotta.create\(name, model\)"):
+        neotta.adapt(model, "tent")
     with pytest.raises(OptionError, match=r"option 'alpha' of method 'neo-continual' is 1\.5"):
         neotta.adapt(model, "neo-continual", alpha=1.5)
     with pytest.raises(OptionError, match="did you mean 'alpha'"):

@@ -115,7 +115,7 @@ def adapt(
     check_module(model)
     if method not in VARIANTS:
         raise UnknownMethodError(
-            str(method), VARIANTS, hint=f"create other methods with neotta.create({method!r}, model)"
+            str(method), VARIANTS, hint="other methods, as neotta.methods() lists them: neotta.create(name, model)"
         )
     checked = options_of(method, options)
     axes = output_axes(at, head, sample_axes)

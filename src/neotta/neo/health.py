@@ -27,7 +27,7 @@ class Health:
     """How adapting to one stream is doing.
 
     Attributes:
-        verdict: `"starting"` (too few samples), `"good"`, `"idle"` (nothing is subtracted), `"watch"` or `"harm"`.
+        verdict: `"starting"` (too few samples), `"good"`, `"idle"` (no shift can be learnt), `"watch"` or `"harm"`.
         remarks: What was found, one sentence each.
         samples: Number of samples learnt from.
         rejected: Number of samples excluded because of NaN, Inf or their size.
@@ -121,9 +121,10 @@ def _of_moments(state: Mapping[str, Any], rule: StreamRule) -> dict[str, float]:
 def _remarks(numbers: Mapping[str, float], samples: int, rejected: int, streams: bool) -> list[str]:
     found = []
     if samples < FEW:
-        found.append(f"only {samples} samples so far: answers are nearly those of the plain model")
+        found.append(f"only {samples} samples so far: {_at_first(numbers, streams)}")
     elif numbers.get("skewness", 1.0) < 1.0:
-        found.append("the stream shows fewer than about three classes: nothing is subtracted")
+        result = "nothing is subtracted" if numbers["shift"] == 0 else "no more is learnt about the shift"
+        found.append(f"the stream shows fewer than about three classes: {result}")
     if samples >= FEW and numbers["top_share"] > DOMINANT and numbers.get("skewness", 1.0) >= 1.0:
         found.append(
             f"one class makes {numbers['top_share']:.0%} of the last answers, which can cost accuracy: "
@@ -138,6 +139,15 @@ def _remarks(numbers: Mapping[str, float], samples: int, rejected: int, streams:
     if not streams:
         found.append("this rule cannot tell a label from a shift: neotta.adapt(model) can")
     return found
+
+
+def _at_first(numbers: Mapping[str, float], streams: bool) -> str:
+    """What few samples mean for the answers."""
+    if not streams:
+        return "their mean is mostly the samples themselves, and subtracting it can destroy the answers"
+    if numbers["shift"] > 0:
+        return "what is subtracted is still uncertain"
+    return "answers are nearly those of the plain model"
 
 
 def _array(value: Tensor) -> Any:

@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from neotta._processes import interrupt_code
+from neotta.cli import paper_options as options
 from neotta.cli import shared_options as shared
-from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, user_cache, words
 from neotta.errors import OptionError
 
@@ -25,92 +25,37 @@ if TYPE_CHECKING:
     from neotta.paper.evidence import Watching
     from neotta.paper.study import Study
 
-BUDGET = "How much"
-
 
 def paper(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ITEM]...", help="Names of items, such as corruptions (see --list), or all."),
-    ] = None,
-    list_items: Annotated[bool, typer.Option("--list", help="Show all items and their questions.")] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="A study in a TOML or YAML file, with one or several subjects; options here override it."),
-    ] = None,
+    names: options.Names = None,
+    list_items: options.ListItems = False,
+    config: options.Config = None,
     model: shared.Model = None,
     checkpoint: shared.Checkpoint = None,
     num_classes: shared.NumClasses = None,
     model_option: shared.ModelOption = None,
     data: shared.Data = None,
-    domains: Annotated[
-        str | None, typer.Option(help="Only these domains of the data. Default: all.", rich_help_panel=WHAT)
-    ] = None,
-    corruptions: Annotated[
-        str | None,
-        typer.Option(
-            help="Corrupt the images: fog,snow or all. Default: all, if they are clean.", rich_help_panel=WHAT
-        ),
-    ] = None,
-    severity: Annotated[
-        int | None, typer.Option(min=1, max=5, help="Of the corruptions. Default: 5.", rich_help_panel=WHAT)
-    ] = None,
+    domains: options.Domains = None,
+    corruptions: options.Corruptions = None,
+    severity: options.Severity = None,
     corruption_preset: shared.Preset = None,
     source_data: shared.SourceData = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(help="none,neo,tent,... Default: those of the paper that suit the model.", rich_help_panel=WHAT),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(min=1, help="Of each domain. Default: 512, or all.", rich_help_panel=BUDGET)
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="How many: 3, the default; or which: 2020,1234.", rich_help_panel=BUDGET)
-    ] = None,
-    slow_samples: Annotated[
-        int | None,
-        typer.Option(min=1, help="The same for methods that need images. Default: as many.", rich_help_panel=BUDGET),
-    ] = None,
-    slow_seeds: Annotated[
-        str | None,
-        typer.Option(help="Their seeds. Default: the same; on the digits the first.", rich_help_panel=BUDGET),
-    ] = None,
-    evaluate: Annotated[
-        int | None,
-        typer.Option(help="How many other samples are scored, where they are. Default: all.", rich_help_panel=BUDGET),
-    ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the report.", rich_help_panel=HOW)] = Path(
-        "neotta-paper"
-    ),
-    records: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file of results to append to (.parquet: to read only). Default: records.jsonl in the folder.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Results of another device, such as `neotta bench -o` writes; may be repeated.", rich_help_panel=HOW
-        ),
-    ] = None,
-    formats: Annotated[
-        str, typer.Option("--format", help="Any of html,md,latex,png,csv.", rich_help_panel=HOW)
-    ] = "html",
+    methods: options.Methods = None,
+    samples: options.Samples = None,
+    seeds: options.Seeds = None,
+    slow_samples: options.SlowSamples = None,
+    slow_seeds: options.SlowSeeds = None,
+    evaluate: options.Evaluate = None,
+    output: options.Output = Path("neotta-paper"),
+    records: options.Records = None,
+    merge: options.Merge = None,
+    formats: options.Formats = "html",
     cache: shared.Cache = None,
     force: shared.Force = False,
-    only_recorded: Annotated[
-        bool,
-        typer.Option("--only-recorded", help="Run nothing: report what is recorded so far.", rich_help_panel=HOW),
-    ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many runs at a time. Default: one per core.", rich_help_panel=HOW)
-    ] = None,
+    only_recorded: options.OnlyRecorded = False,
+    jobs: options.Jobs = None,
     device: shared.Device = None,
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Show the page in the browser.", rich_help_panel=HOW)
-    ] = False,
+    open_page: options.OpenPage = False,
     allow_code: shared.AllowCode = False,
 ) -> None:
     """Reproduce the paper's tables and figures on your model and data, beside the published values.

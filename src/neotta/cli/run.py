@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from neotta._processes import interrupt_code
+from neotta.cli import run_options as options
 from neotta.cli import shared_options as shared
-from neotta.cli.shared_options import HOW, WHAT
 from neotta.cli.values import model_options, numbers, pairs, user_cache, words
 from neotta.errors import OptionError
-from neotta.evaluate.order_options import order_help
 
 if TYPE_CHECKING:
     from neotta.data.source import DataSource
@@ -20,125 +19,37 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: Annotated[
-        Path | None, typer.Option(help="A plan in a TOML or YAML file; options given here override it.")
-    ] = None,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the plan as TOML, which --config takes, and do nothing.")
-    ] = False,
+    config: options.Config = None,
+    print_config: options.PrintConfig = False,
     model: shared.Model = None,
     checkpoint: shared.Checkpoint = None,
     num_classes: shared.NumClasses = None,
     model_option: shared.ModelOption = None,
     data: shared.Data = None,
-    domains: Annotated[
-        str | None, typer.Option(help="Only these: fog/5,snow or '*/5'. Default: all.", rich_help_panel=WHAT)
-    ] = None,
-    corruptions: Annotated[
-        str | None,
-        typer.Option(
-            help="Corrupt the images: fog,snow or all; clean is the images without a corruption, as in clean,all. "
-            "Default: the data as it is; for the digits, all.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    severities: Annotated[
-        str | None, typer.Option(help="Of the corruptions, 1 to 5: 3,5. Default: 5.", rich_help_panel=WHAT)
-    ] = None,
+    domains: options.Domains = None,
+    corruptions: options.Corruptions = None,
+    severities: options.Severities = None,
     corruption_preset: shared.Preset = None,
     source_data: shared.SourceData = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="none,neo,tent; with options, one with several values: neo-continual:alpha=0.05|0.1,debias=true (what "
-            "reads name=value belongs to the method before it); with a preset: sar@original; stacked: neo+lame. May be "
-            "repeated. Default: none,neo,neo-stream.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    tune: Annotated[
-        str | None,
-        typer.Option(
-            help="Choose among the values of an option (neo-continual:alpha=0.05|0.1) by accuracy on domains that are "
-            "not reported: extra for the four extra corruptions, or names: speckle_noise,spatter.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="online (the default) scores the samples adapted to; hold-out the others; continual passes through "
-            "all domains; cross-domain adapts to one domain and scores another.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            help="Of one domain: iid (the default), imbalanced, correlated, few-classes, stored or real; through all "
-            "domains in one run: mixed, cameras, recurring, gradual (severity 1 to 5 and back) or changing (one "
-            "corruption fades into the next at constant difficulty).",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    order_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help=f"An option of the order; may be repeated. {order_help()}",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    samples: Annotated[
-        str | None,
-        typer.Option(
-            help="To adapt to: 64, or several: 64,512; -1 for all. Default: 512, or all if fewer.", rich_help_panel=WHAT
-        ),
-    ] = None,
-    held_out_samples: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of other samples to score, if the protocol scores others. Default: all.", rich_help_panel=WHAT
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(help="Their number: 3; or a list: 2020,1234 (one: '2020,'). Default: 3.", rich_help_panel=WHAT),
-    ] = None,
-    batch_sizes: Annotated[
-        str | None, typer.Option(help="64, or several: 1,8,64. Default: 64.", rich_help_panel=WHAT)
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file of results; it is added to.", rich_help_panel=HOW)
-    ] = Path("results.jsonl"),
-    predictions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write what each method predicts for each image, with every seed, to this .csv or .parquet file.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="mlflow:URI|wandb:PROJECT|tensorboard:FOLDER",
-            help="Also write what each new record holds there; may be repeated. Default: nowhere.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
+    methods: options.Methods = None,
+    tune: options.Tune = None,
+    protocol: options.Protocol = None,
+    order: options.Order = None,
+    order_option: options.OrderOption = None,
+    samples: options.Samples = None,
+    held_out_samples: options.HeldOutSamples = None,
+    seeds: options.Seeds = None,
+    batch_sizes: options.BatchSizes = None,
+    output: options.Output = Path("results.jsonl"),
+    predictions: options.Predictions = None,
+    log: options.Log = None,
     cache: shared.Cache = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Keep no embeddings for another time.", rich_help_panel=HOW)
-    ] = False,
+    no_cache: options.NoCache = False,
     force: shared.Force = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time.", rich_help_panel=HOW)] = 1,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray for a Ray cluster (RAY_ADDRESS).", rich_help_panel=HOW)
-    ] = "local",
+    jobs: options.Jobs = 1,
+    engine: options.Engine = "local",
     device: shared.Device = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that load images. Default: chosen.", rich_help_panel=HOW)
-    ] = None,
+    workers: options.Workers = None,
     allow_code: shared.AllowCode = False,
 ) -> None:
     """Measure methods on data. Without options: NEO and NEO-Stream on corrupted digits, in seconds.

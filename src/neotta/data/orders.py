@@ -24,7 +24,7 @@ from neotta.data.domain_samples import Data, DomainSamples, Source, domains, onl
 from neotta.data.drawing import Indices, Skew, split
 from neotta.data.order import Order, assemble, reorder, replay
 from neotta.data.real_orders import real
-from neotta.data.visits import EVEN, SEED, gradual, recurring, sequence
+from neotta.data.visits import EVEN, SEED, gradual, recurring, sequence, visited
 from neotta.errors import DataError
 
 __all__ = [
@@ -112,11 +112,8 @@ def continual(
         seed: Seed of all drawing.
         batch_size: Samples in a batch.
     """
-    found = sequence(domains(data), shuffle, seed)
-    parts = [domain.draw(skew, samples, seed) for domain in found]
-    parameters = {"samples": samples, "shuffle": shuffle, "skew": asdict(skew)}
-    order = assemble("continual", found, parts, seed, batch_size, parameters)
-    return replace(order, straddle=straddle)
+    visits = [(domain, 0) for domain in sequence(domains(data), shuffle, seed)]
+    return visited("continual", visits, {"samples": samples, "shuffle": shuffle}, skew, seed, batch_size, straddle)
 
 
 def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64) -> Order:

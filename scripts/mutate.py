@@ -43,7 +43,7 @@ MODULES: dict[str, tuple[str, list[str]]] = {
     "severities": ("data/corruptions/parameters.py", ["data/test_severities.py"]),
     "corruptions": ("data/corruptions/registry.py", ["data/test_severities.py"]),
     "sqlite-store": ("neo/sqlite_store.py", ["neo/test_streams_disk.py"]),
-    "stream-cache": ("neo/stream_cache.py", ["neo/test_streams_disk.py", "neo/test_streams_head.py"]),
+    "stream-cache": ("neo/stream_cache.py", ["neo/test_stream_cache.py"]),
     "files": ("_files.py", ["test_files.py", "faults/test_injected_errors.py"]),
 }
 """What is changed, and the tests that should notice it."""

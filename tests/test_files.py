@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -209,3 +210,21 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path):
         write(tmp_path, b"new")
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert names(tmp_path) == ["link", "pipe"]
+
+
+def test_a_temporary_file_that_another_save_took_for_stale_is_made_again(old, monkeypatch):
+    """Between its making and its lock, another process may remove it."""
+    real, made = tempfile.mkstemp, []
+
+    def mkstemp(**how):
+        made.append(real(**how))
+        if len(made) == 1:
+            Path(made[0][1]).unlink()
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    before = len(names(OPEN_FILES)) if OPEN_FILES.is_dir() else 0
+    write(old, b"new")
+    assert old.read_bytes() == b"new"
+    assert len(made) == 2
+    assert (len(names(OPEN_FILES)) if OPEN_FILES.is_dir() else 0) == before

@@ -121,7 +121,9 @@ def _of_moments(state: Mapping[str, Any], rule: StreamRule) -> dict[str, float]:
 def _remarks(numbers: Mapping[str, float], samples: int, rejected: int, streams: bool) -> list[str]:
     found = []
     if samples < FEW:
-        found.append(f"only {samples} samples so far: {_at_first(numbers, streams)}")
+        found.append(
+            f"only {samples} samples so far: {_at_first(numbers, streams)}" if samples else "no samples so far"
+        )
     elif numbers.get("skewness", 1.0) < 1.0:
         result = "nothing is subtracted" if numbers["shift"] == 0 else "no more is learnt about the shift"
         found.append(f"the stream shows fewer than about three classes: {result}")

@@ -70,6 +70,7 @@ BAD = {
     "complex numbers": ("mean", lambda tensor: tensor.to(torch.complex64)),
     "a truth for a count": ("count", lambda tensor: tensor.bool()),
     "a negative scatter": ("scatter", filled(-1.0)),
+    "negative weights": ("discount", filled(1e3)),
 }
 IDS = {
     "no JSON": torch.frombuffer(bytearray(b"[1, "), dtype=torch.uint8),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.neo.reference_file import PREFIX
 from neotta.neo.rules import Rule
-from neotta.neo.state import check_about, reference_in, state_of
+from neotta.neo.state import check_about, check_weights, reference_in, state_of
 from neotta.neo.state_checks import check_fields, check_ids, completed
 from neotta.neo.statefile import State, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
@@ -115,6 +115,7 @@ def _table(tensors: dict[str, Tensor], source: str, head: str, many: bool, rule:
             raise StateMismatchError(f"{source} cannot be merged: {key!r} has the shape {tuple(rows[key].shape)}")
     check_ids(ids, rows)
     check_fields(fields, rows, {key: _like(field.kind, torch.float64) for key, field in fields.items()})
+    check_weights(rows)
     return ids, rule.State(*(row.double() if row.is_floating_point() else row for row in rows.values()))
 
 

@@ -187,6 +187,7 @@ def _check(
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
         for head, neo in heads_of.items():
             _target(neo.memory, stream).check_state(_part(tensors, head))
+            check_weights(_part(tensors, head))
         _check_subtracted(model, tensors)
         for name, moving in _moving(model).items():
             check_number(name, tensors[name], moving)
@@ -201,6 +202,19 @@ def _check(
             f"{source} was saved with other head weights: it belongs to another model (pass strict=False to load it "
             "anyway)"
         )
+
+
+def check_weights(state: Mapping[str, Tensor]) -> None:
+    """Refuse moments whose samples weigh less than nothing in all; values have been checked.
+
+    Raises:
+        StateError: `discount` is larger than `count`.
+    """
+    if "discount" not in state:
+        return
+    count, discount = (state[name].cpu().double() for name in ("count", "discount"))
+    if bool((discount > count * (1 + 1e-9)).any()):  # sums of weights are rounded
+        raise StateError("entry 'discount' of this state is larger than its count: the weights would be negative")
 
 
 def _check_subtracted(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

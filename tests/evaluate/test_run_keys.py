@@ -11,6 +11,7 @@ from neotta.adapters.registry import find
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import content_key
+from neotta.evaluate.run_keys import RunKeys
 
 PLAN = {"corruptions": ["fog"], "severities": [3], "methods": "neo", "seeds": [7], "samples": [16], "batch_sizes": [8]}
 
@@ -108,3 +109,31 @@ def test_the_source_images_that_a_method_asks_for(bench):
     assert "source" not in bench._keys.options(run, asked)
     assert len(asked) == 1
     assert bench._keys.content(run)["source"] == bench.data.clean.digest(asked[0])
+
+
+class Asking(RunKeys):
+    """Keys of a method that asks for clean images twice."""
+
+    def options(self, run, asked=None):
+        if asked is not None:
+            asked.extend([3, 9, 5])
+        return super().options(run)
+
+
+def test_the_most_clean_images_that_a_method_asks_for_are_in_the_key(bench):
+    keys = Asking(bench.data, bench._keys._orders, "weights")
+    assert keys.content(run_of(bench))["source"] == bench.data.clean.digest(9)
+    assert "source" not in bench._keys.content(run_of(bench)), "neo asks for none"
+
+
+def test_tuning_and_separate_states_are_in_the_key_of_those_who_have_them(bench):
+    run = run_of(bench)
+    plain = bench._keys.content(run)
+    assert not {"tuned", "separate"} & set(plain)
+    tuned = bench._keys.content(run.model_copy(update={"tuned": {"alpha": [0.1]}}))
+    assert tuned == {**plain, "tuned": {"alpha": [0.1]}}
+    cameras = run_of(bench, order="cameras")
+    apart = cameras.model_copy(update={"order_options": {**cameras.order_options, "separate": True}})
+    assert "separate" not in bench._keys.content(cameras)
+    assert bench._keys.content(apart)["separate"] is True
+    assert bench.key(apart) != bench.key(cameras)

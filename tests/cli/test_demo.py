@@ -288,6 +288,7 @@ def test_the_command_writes_the_page_and_says_where(cli, tmp_path):
     assert "model = neotta.adapt(model)" in result.stdout
     assert "JPEG compression" in result.stdout
     assert "A camera that sees only one digit" in result.stdout
+    assert "* beyond chance" in result.stdout, "colours are lost in a pipe"
     assert "16 of 16: jpeg_compression" in result.stderr
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]

@@ -65,7 +65,7 @@ def test_the_unlabelled_report_predicts_once(command, tmp_path, calls):
     assert (tmp_path / "answers.csv").is_file()
     assert (calls["predict"], calls["load_model"], calls["open_data"]) == (3, 1, 1)
     again = command("run", *words, folder=tmp_path)  # recorded before, so the report has to predict
-    assert "0 runs done, 3 recorded before" in again.stdout
+    assert "0 runs done, 3 already recorded" in again.stdout
     assert calls["predict"] == 6
 
 

@@ -31,11 +31,11 @@ def run(command, tmp_path):
 def test_runs_once_and_then_only_what_is_new(run, tmp_path):
     first = run(*SMALL)
     assert first.returncode == 0, first.stderr
-    assert "6 runs to do, 0 recorded before; 80 images to encode" in first.stdout
-    assert "6 runs done, 0 recorded before, 0 failed: results.jsonl" in first.stdout
+    assert "6 runs to do, 0 already recorded; 80 images to encode" in first.stdout
+    assert "6 runs done, 0 already recorded, 0 failed: results.jsonl" in first.stdout
     assert "Difference to none" in first.stdout
     again = run(*SMALL, "--methods", "none,neo,lame")
-    assert "2 runs done, 4 recorded before, 0 failed" in again.stdout
+    assert "2 runs done, 4 already recorded, 0 failed" in again.stdout
     assert len(Records(tmp_path / "results.jsonl").read()) == 8
 
 
@@ -55,7 +55,7 @@ def test_an_interrupted_run_continues(run, tmp_path, interruptible):
     assert "interrupted: what is done is in results.jsonl, and the same command continues" in out
     done = len(Records(path).read())
     assert 0 < done < 18
-    assert f"{18 - done} runs done, {done} recorded before, 0 failed" in run(*words).stdout
+    assert f"{18 - done} runs done, {done} already recorded, 0 failed" in run(*words).stdout
     assert len(path.read_text().splitlines()) == len(Records(path).read()) == 18
 
 
@@ -99,7 +99,7 @@ def test_a_failed_run_gives_exit_code_1(run, tmp_path):
     (tmp_path / "mine.py").write_text(FAILING)
     done = run(*SMALL, "--methods", "neo,py:mine.py:Failing")
     assert done.returncode == 1
-    assert "4 runs done, 0 recorded before, 2 failed" in done.stdout
+    assert "4 runs done, 0 already recorded, 2 failed" in done.stdout
     assert "failed: py:mine.py:Failing: RuntimeError: no luck (mine.py:9)" in done.stdout
     assert "(runs: 2; on fog/5, contrast/5)" in done.stdout
 
@@ -109,7 +109,7 @@ def test_methods_that_do_not_suit_the_model_are_left_out_at_the_start(run, comma
     assert done.returncode == 0
     reason = re.search(r"neo-bn was left out: .*BatchNorm.*", done.stdout)[0]
     assert done.stdout.index(reason) < done.stdout.index("4 runs to do")
-    assert "4 runs done, 0 recorded before, 0 failed" in done.stdout
+    assert "4 runs done, 0 already recorded, 0 failed" in done.stdout
     table = " ".join(done.stdout[done.stdout.index("Difference to none") :].split())
     assert reason in table
     shown = command("compare", tmp_path / "results.jsonl", "--format", "markdown").stdout
@@ -333,7 +333,7 @@ def test_options_are_tuned_on_other_domains(run, tmp_path):
     assert "the best of 2 settings (alpha: 0.01, 0.9) on spatter/5, saturate/5, none of which is reported" in shown
     assert len(Records(tmp_path / "results.jsonl").read()) == 4
     assert len(Records(tmp_path / "results.tuning.jsonl").read()) == 4
-    assert "0 runs done, 4 recorded before" in run(*words).stdout
+    assert "0 runs done, 4 already recorded" in run(*words).stdout
     refused = run(*SMALL, "--methods", "neo-continual:alpha=0.01|0.9", "--tune", "fog")
     assert refused.returncode == 2
     assert "fog would be tuned on and reported, too" in refused.stderr

@@ -70,7 +70,7 @@ def show(
 def summarise(console: Console, output: Path, summary: Summary) -> None:
     """Print how many runs were done, and which failed and why."""
     done, failed = summary.done, len(summary.failed)
-    say(console, f"{done} runs done, {summary.skipped} recorded before, {failed} failed: {output}")
+    say(console, f"{done} runs done, {summary.skipped} already recorded, {failed} failed: {output}")
     reasons: dict[str, list[str]] = {}
     for record in summary.failed:
         reasons.setdefault(f"{record['method']}: {record['error']}", []).append(record["domain"])

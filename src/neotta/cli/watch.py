@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from neotta._words import printable
+from neotta._words import counted, printable
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Record
 from neotta.evaluate.sweep import Watcher
@@ -150,7 +150,7 @@ class LogLines(Count):
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """Print what will be done."""
         super().planned(runs, skipped, images)
-        self._print(f"{len(runs)} runs to do, {skipped} recorded before; {images} images to encode")
+        self._print(f"{counted(len(runs), 'run')} to do, {skipped} already recorded; {images} images to encode")
 
     def outdated(self, line: str) -> None:
         """Print the line."""
@@ -176,7 +176,8 @@ class LogLines(Count):
             top1 = record.get("metrics", {}).get("top1")
             result = f"failed: {record['error']}" if failed else "" if top1 is None else f"{top1:.1f} %"
             name = f"{record['method']} on {record['domain']}, seed {record['seed']}"
-            self._print(f"{self.done} of {self.total} runs: {name}: {result} {time_left(self.left())}")
+            left = time_left(self.left()) if self.done < self.total else ""
+            self._print(f"{self.done} of {self.total} runs: {name}: {result} {left}")
 
     def measuring(self, method: str, done: int, total: int) -> None:
         """Print what is measured."""

@@ -76,7 +76,7 @@ def measured(demo: Demo) -> str:
         f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
         f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {demo.severity} of 5). "
         f"With NEO and with NEO-Stream the same model saw the same images, {demo.batch_size} at a time, without their "
-        "labels, and started anew for every kind of damage."
+        "labels, and started from scratch for every kind of damage."
     )
 
 

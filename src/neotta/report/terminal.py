@@ -11,7 +11,7 @@ from neotta.report.demo import title
 
 WITHOUT, WON, LOST = "bright_black", "cyan", "red"
 VERDICTS = {1: "bold cyan", -1: "bold red", 0: ""}
-_COLUMNS = 60  # what stands beside the bars
+_COLUMNS = 61  # the width of the columns beside the bars
 
 
 def demo_table(demo: Demo, console: Console) -> Table:
@@ -24,17 +24,17 @@ def demo_table(demo: Demo, console: Console) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(_header(width), no_wrap=True)
 
-    def add(name: str, without: float, neo: float, stream: float, style: str = "") -> None:
-        gain = Text(f"{100 * (stream - without):+.1f}", style=style)
+    def add(name: str, without: float, neo: float, stream: float, verdict: int = 0) -> None:
+        gain = Text(f"{100 * (stream - without):+.1f}{'*' if verdict else ' '}", style=VERDICTS[verdict])
         shares = (f"{100 * share:.1f}" for share in (without, neo, stream))
         table.add_row(name, *shares, gain, bar(without, stream, width, ascii_only))
 
     for domain in demo.domains:
         shares = (domain.accuracy_without, domain.accuracy_neo, domain.accuracy_stream)
-        add(title(domain.name), *shares, VERDICTS[domain.verdict])
+        add(title(domain.name), *shares, domain.verdict)
     table.add_section()
     name = f"Mean of {len(demo.corrupted)}"
-    add(name, demo.mean_without, demo.mean_neo, demo.mean_stream, VERDICTS[demo.verdict])
+    add(name, demo.mean_without, demo.mean_neo, demo.mean_stream, demo.verdict)
     table.add_section()
     for images, cameras in (("Clean", demo.clean.cameras), (name, demo.cameras)):
         without, neo, stream = (cameras.accuracy(method) for method in METHODS)
@@ -52,7 +52,7 @@ def legend(console: Console) -> Text:
         (won, WON),
         " gained by NEO-Stream, ",
         (lost, LOST),
-        " lost. Gains are coloured where chance does not explain them. One digit: cameras that see only one digit.",
+        " lost. * beyond chance. One digit: cameras that see only one digit.",
     )
 
 

@@ -22,7 +22,7 @@ def two(command, tmp_path):
     assert done.returncode == 0, done.stderr
     done = command("leaderboard", "ann.jsonl", "ben.jsonl", "-o", "page.html", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "6 rows in 2 groups: page.html\n"
+    assert done.stdout == "7 rows in 2 groups: page.html\n"
     return tmp_path
 
 
@@ -39,7 +39,12 @@ def test_the_page_in_a_browser(browser, two, width, scheme):
         assert page.evaluate("document.documentElement.scrollWidth") == width
         first, second = page.locator("table.ranking").all()
         assert first.locator("tr.row").count() == 4
-        assert second.locator("tr.row").count() == 2
+        assert second.locator("tr.row").count() == 3
+        settings = page.locator("table.overview td.label small").all_inner_texts()
+        assert settings == [
+            "severity 5, 48 samples, 2 seeds, online, iid stream, batch size 16",
+            "severity 5, 32 samples, 1 seed, online, iid stream, batch size 64",
+        ]
         assert first.get_by_text("2 files agree").is_visible()
         for table in (first, second):  # everything can be seen without scrolling sideways
             wide, shown = table.evaluate("table => [table.parentElement.scrollWidth, table.parentElement.clientWidth]")

@@ -97,6 +97,11 @@ class Group:
     rows: list[Row] = field(default_factory=list)
 
     @property
+    def order(self) -> str:
+        """The protocol and the order in words."""
+        return self.conditions.words(["protocol", "stream", "stream_options", "source_domain", "batch_size"])
+
+    @property
     def severities(self) -> list[str]:
         """The severities in the names of the domains."""
         return sorted({name.rpartition("/")[2] for name in self.domains if "/" in name})
@@ -128,7 +133,7 @@ def leaderboard(files: Mapping[str, Iterable[Record]]) -> list[Group]:
         row.cost = _cost(costs, next(iter(runs.values())))
         groups.setdefault(identity, []).append(row)
     made = [_group(identity, rows) for identity, rows in groups.items()]
-    return sorted(made, key=lambda group: (-len(group.rows), group.models, group.data, group.identity))
+    return sorted(made, key=lambda group: (-len(group.rows), group.models, group.data, group.order, group.identity))
 
 
 def _usable(record: Record) -> bool:

@@ -33,21 +33,20 @@ def leaderboard_page(groups: Sequence[Group], files: Sequence[str], notes: Seque
 def _group(group: Group, place: int, groups: Sequence[Group]) -> dict[str, Any]:
     conditions = group.conditions
     names = ", ".join(group.domains) if len(group.domains) <= SHOWN else counted(len(group.domains), "domain")
-    order = conditions.words(["stream", "stream_options", "source_domain"])
     severity = f"severity {', '.join(group.severities)}" if group.severities else ""
     seeds = counted(len(group.seeds), "seed")
     samples = "all samples" if conditions.samples < 0 else counted(conditions.samples, "sample")
     facts = [
         ("Domains", ", ".join(group.domains)),
         ("Severity", ", ".join(group.severities) or "none"),
-        ("Order", f"{conditions.protocol}, {order}, batches of {conditions.batch_size}"),
+        ("Order", group.order),
         ("Samples", f"{samples} of each domain"),
         ("Seeds", ", ".join(map(str, group.seeds))),
     ]
     return {
         "id": f"group-{place}",
         "title": printable(f"{' / '.join(group.models)} on {' / '.join(group.data)}: {names}"),
-        "subtitle": ", ".join(filter(None, (severity, samples, seeds, conditions.protocol, order))),
+        "subtitle": ", ".join(filter(None, (severity, samples, seeds, group.order))),
         "facts": [(name, printable(text)) for name, text in facts],
         "identity": group.identity,
         "apart": _apart(group, groups),

@@ -29,7 +29,7 @@ class ArchiveError(DataError):
 
 
 LARGEST_RATIO = 200  # archives of images hardly shrink; one that grows more is refused
-_FREE = 1000 * 2**20  # bytes that an archive may take whatever its ratio
+_FREE = 100 * 2**20  # bytes that an archive may take whatever its ratio
 _MOST_MEMBERS = 5_000_000  # the largest dataset here has 3.75 million
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip, and of an empty one
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError)

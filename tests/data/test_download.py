@@ -431,3 +431,12 @@ def test_the_catalog_is_well_formed():
             if archive.checksum is not None:
                 kind, _, value = archive.checksum.partition(":")
                 assert re.fullmatch(rf"[0-9a-f]{{{lengths[kind]}}}", value)
+
+
+def test_a_small_archive_that_becomes_150_megabytes_is_refused_before_anything_is_written(tmp_path):
+    with zipfile.ZipFile(tmp_path / "zeros.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(150_000_000))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ArchiveError, match="would become more than 104,857,600"):
+        unpack(tmp_path / "zeros.zip", tmp_path / "folder")
+    assert list((tmp_path / "folder").iterdir()) == []

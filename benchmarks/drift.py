@@ -1,14 +1,19 @@
 """How soon a change of domain is noticed, how often there is a false alarm, and what reacting to it is worth.
 
-The bundled digits and their model, all 15 corruptions at severity 5. Three parts:
+The bundled digits and their model, all 15 corruptions at severity 5. Four parts:
 
-- from clean to each corruption: samples until the alarm (median over seeds), and how often it came at all;
-- streams that do not change: false alarms per 10,000 samples, beside the stated bound; and bursts of one class;
-- streams that run through all domains: accuracy of the plain model, NEO and NEO-Continual, and of NEO with a monitor
-  that resets it, or takes the nearest centroid out of a library (of all domains, or of every second one) made from
-  other images.
+- delays: from clean to each corruption, samples until the alarm (median over seeds), and how often it came at all;
+- false-alarms: streams that do not change: false alarms per 10,000 samples, beside the stated bound;
+- bursts: streams of bursts of one class: false alarms without a change, and delays with one;
+- reactions: streams that run through all domains: accuracy of the plain model, NEO and NEO-Continual, and of NEO with
+  a monitor that resets it, or takes the nearest centroid out of a library (of all domains, or of every second one) made
+  from other images.
 
-python benchmarks/drift.py [--seeds 5] [--batch-size 16] [--json FILE]
+The constants of the monitor were chosen on the digits, so the bursts can be run on other models and images as well:
+
+python benchmarks/drift.py [--seeds 3] [--parts delays,bursts] [--batch-size 16] [--json FILE]
+python benchmarks/drift.py --parts bursts --model py:docs/results/models.py:resnet20 \\
+    --checkpoint data/models/cifar10_resnet20.safetensors --data cifar-10=data/cifar10_test_4000.npz --preset cifar
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from side_by_side import machine
 import neotta
 from neotta.data import digits, orders
 from neotta.data.corruptions import CORRUPTIONS, corrupt
+from neotta.evaluate.workbench import Workbench
 from neotta.monitoring import ChangeDetector
 
 CLEAN = "clean"
@@ -37,11 +43,19 @@ BEFORE = 400
 LIBRARY = 256
 """Images of each known domain."""
 
-BURSTS = 8_000
-"""Samples of a stream of bursts."""
+BURSTS = 4_000
+"""Samples of a stream of bursts, before the change if there is one."""
 
-STREAM = 20_000
+AFTER = 2_000
+"""Samples of such a stream after the change."""
+
+STREAM = 10_000
 """Samples of a stream that does not change."""
+
+SOME = ("fog", "contrast", "gaussian_noise", "pixelate")
+"""The corruptions that streams of bursts change to."""
+
+PARTS = ("delays", "false-alarms", "bursts", "reactions")
 
 
 def encode(split, count=None):
@@ -59,6 +73,23 @@ def encode(split, count=None):
         with torch.inference_mode():
             found[name] = torch.cat([encoder(part) for part in torch.split(preprocess.batch(np.stack(images)), 128)])
     return model, found, torch.as_tensor(data.labels[:count])
+
+
+def encode_with(args, count=600):
+    """The same for any model and images, and a few corruptions only."""
+    made = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
+    bench = Workbench(
+        args.model, args.data, model_options=made, corrupted=True, corruption_preset=args.preset, cache=args.cache
+    )
+    found = {}
+    which = np.random.RandomState(0).permutation(len(bench.data.dataset(CLEAN).ids))[:count]
+    for name in (CLEAN, *SOME):
+        dataset = bench.data.dataset(name if name == CLEAN else f"{name}/{SEVERITY}")
+        bench.embeddings.fill(dataset, which)
+        found[name], kept = bench.embeddings.get(dataset, which)
+        if len(kept) < len(which):
+            raise SystemExit(f"{len(which) - len(kept)} images of {name} cannot be read")
+    return bench.model, found, torch.as_tensor(np.asarray(bench.data.dataset(CLEAN).labels)[which])
 
 
 def delays(embeddings, seeds, batch_size):
@@ -98,25 +129,41 @@ def false_alarms(embeddings, seeds, rate):
     return alarms, samples
 
 
+def places_of_bursts(labels, length, samples, rng):
+    """Places of images in bursts of one class, drawn with replacement."""
+    classes = np.unique(labels)
+    return np.concatenate(
+        [rng.choice(np.flatnonzero(labels == rng.choice(classes)), length) for _ in range(samples // length)]
+    )
+
+
+def alarms_of(model, rows, rate, unit):
+    """The samples at which a monitor of NEO raises an alarm in a stream of embeddings, (n, d)."""
+    adapter = neotta.create("neo", model)
+    monitor = neotta.Monitor(adapter, false_alarm_rate=rate, unit=unit)
+    for part in torch.split(rows, 16):
+        adapter.predict_embeddings(part)
+    return [change.sample for change in monitor.changes]
+
+
 def bursts(model, embeddings, labels, seeds, rate):
-    """Alarms in streams of bursts of one class, by length, domain and what is tested: their number and the samples."""
+    """False alarms and delays in streams of bursts of one class, by length of the bursts and what is tested."""
     found = []
+    shown = labels.numpy()
     for length in (20, 200):
         for unit in ("label", "sample"):
             alarms = samples = 0
+            delay = []
             for seed in range(seeds):
-                for name in (CLEAN, "fog"):
-                    rng = np.random.default_rng(seed)
-                    places = [
-                        rng.choice(np.flatnonzero(labels.numpy() == rng.integers(10)), length)
-                        for _ in range(BURSTS // length)
-                    ]
-                    adapter = neotta.create("neo", model)
-                    monitor = neotta.Monitor(adapter, false_alarm_rate=rate, unit=unit)
-                    for part in torch.split(embeddings[name][np.concatenate(places)], 16):
-                        adapter.predict_embeddings(part)
-                    alarms, samples = alarms + len(monitor.changes), samples + BURSTS
-            found.append((length, unit, alarms, samples))
+                rng = np.random.default_rng(seed)
+                for name in SOME:
+                    before = embeddings[CLEAN][places_of_bursts(shown, length, BURSTS, rng)]
+                    after = embeddings[name][places_of_bursts(shown, length, AFTER, rng)]
+                    at = alarms_of(model, torch.cat([before, after]), rate, unit)
+                    early = sum(sample <= BURSTS for sample in at)
+                    alarms, samples = alarms + early, samples + BURSTS
+                    delay.append(next((sample - BURSTS for sample in at if sample > BURSTS), None))
+            found.append({"length": length, "unit": unit, "alarms": alarms, "samples": samples, "delays": delay})
     return found
 
 
@@ -171,23 +218,42 @@ def table(title, columns, rows):
     Console(width=110).print(shown, "")
 
 
-def show(result, seeds):
-    def delay(values):
-        found = [value for value in values if value is not None]
-        return f"{np.median(found):.0f}" if found else "–", f"{len(found)} of {len(values)}"
+def delay_of(values):
+    """The median delay, and how often there was one."""
+    found = [value for value in values if value is not None]
+    return f"{np.median(found):.0f}" if found else "–", f"{len(found)} of {len(values)}"
 
-    rows = [(name, *delay(values)) for name, values in result["delays"].items()]
-    table("From clean to a corruption", ("", "samples until the alarm", "noticed"), rows)
-    rows = [
-        (f"{rate:g}", f"{alarms / samples * 1e4:.3f}", f"{rate * 1e4:g}", f"{alarms} in {samples:,}")
-        for rate, alarms, samples in result["false_alarms"]
-    ]
-    table("Streams that do not change", ("rate", "false alarms in 10,000", "bound", ""), rows)
-    rows = [
-        (f"{length} per class", unit, f"{alarms / samples * 1e4:.2f}", f"{alarms} in {samples:,}")
-        for length, unit, alarms, samples in result["bursts"]
-    ]
-    table("Bursts of a class, rate 1e-06", ("bursts", "unit", "false alarms in 10,000", ""), rows)
+
+def show(result, seeds):
+    """Print what was measured."""
+    if "delays" in result:
+        rows = [(name, *delay_of(values)) for name, values in result["delays"].items()]
+        table("From clean to a corruption", ("", "samples until the alarm", "noticed"), rows)
+    if "false-alarms" in result:
+        rows = [
+            (f"{rate:g}", f"{alarms / samples * 1e4:.3f}", f"{rate * 1e4:g}", f"{alarms} in {samples:,}")
+            for rate, alarms, samples in result["false-alarms"]
+        ]
+        table("Streams that do not change", ("rate", "false alarms in 10,000", "bound", ""), rows)
+    if "bursts" in result:
+        rows = [
+            (
+                f"{one['length']} per class",
+                one["unit"],
+                f"{one['alarms'] / one['samples'] * 1e4:.2f}",
+                f"{one['alarms']} in {one['samples']:,}",
+                *delay_of(one["delays"]),
+            )
+            for one in result["bursts"]
+        ]
+        columns = ("bursts", "unit", "false alarms in 10,000", "", "samples until the alarm", "noticed")
+        table("Bursts of a class, rate 1e-06", columns, rows)
+    if "accuracy" in result:
+        show_reactions(result, seeds)
+
+
+def show_reactions(result, seeds):
+    """Print what reacting to alarms is worth."""
     rows = []
     for way in result["accuracy"][0]:
         values = [100 * one[way] for one in result["accuracy"]]
@@ -199,27 +265,54 @@ def show(result, seeds):
     print("{noticed} of {changes} changes of domain noticed, {others} further alarms".format(**total))
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=5)
-    options.add_argument("--batch-size", type=int, default=16)
-    options.add_argument("--samples", type=int, default=500, help="of each domain in a stream, at most 600")
-    options.add_argument("--json", help="save the figures in this file")
-    args = options.parse_args()
-    torch.set_num_threads(1)
-    model, embeddings, labels = encode("test")
-    result = {
-        "delays": delays(embeddings, args.seeds, args.batch_size),
-        "false_alarms": [(rate, *false_alarms(embeddings, args.seeds, rate)) for rate in (1e-6, 1e-5, 1e-4)],
-    }
-    result["bursts"] = bursts(model, embeddings, labels, args.seeds, 1e-6)
+def reactions(model, embeddings, labels, args):
+    """What reacting to alarms is worth, in streams through all domains."""
     with tempfile.TemporaryDirectory() as folder:
         fill(model, encode("train", LIBRARY)[1], Path(folder))
         runs = [
             run(model, embeddings, labels, Path(folder), seed, args.samples, args.batch_size)
             for seed in range(args.seeds)
         ]
-    result["accuracy"], result["changes"] = (list(part) for part in zip(*runs, strict=True))
+    return dict(zip(("accuracy", "changes"), (list(part) for part in zip(*runs, strict=True)), strict=True))
+
+
+def arguments():
+    """What was asked for."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--parts", default=",".join(PARTS), help="which of delays, false-alarms, bursts, reactions")
+    options.add_argument("--batch-size", type=int, default=16)
+    options.add_argument("--samples", type=int, default=500, help="of each domain in a stream, at most 600")
+    options.add_argument("--model", default="digits", help="another model, for the bursts alone")
+    options.add_argument("--data", help="its images")
+    options.add_argument("--checkpoint")
+    options.add_argument("--preset", help="of the corruptions")
+    options.add_argument("--cache", help="folder of embeddings")
+    options.add_argument("--json", help="save the figures in this file")
+    args = options.parse_args()
+    args.parts = args.parts.split(",")
+    if wrong := set(args.parts) - set(PARTS):
+        options.error(f"there is no part {min(wrong)!r}: expected {', '.join(PARTS)}")
+    if args.data is not None and args.parts != ["bursts"]:
+        options.error("other images need --parts bursts")
+    return args
+
+
+def main() -> None:
+    """Measure the parts that were asked for, and print them."""
+    args = arguments()
+    torch.set_num_threads(1)
+    model, embeddings, labels = encode("test") if args.data is None else encode_with(args)
+    result = {}
+    if "delays" in args.parts:
+        result["delays"] = delays(embeddings, args.seeds, args.batch_size)
+    if "false-alarms" in args.parts:
+        rates = (1e-6, 1e-5, 1e-4)
+        result["false-alarms"] = [(rate, *false_alarms(embeddings, args.seeds, rate)) for rate in rates]
+    if "bursts" in args.parts:
+        result["bursts"] = bursts(model, embeddings, labels, args.seeds, 1e-6)
+    if "reactions" in args.parts:
+        result |= reactions(model, embeddings, labels, args)
     show(result, args.seeds)
     if args.json:
         about = {"title": __doc__.splitlines()[0], **machine(), **vars(args)}

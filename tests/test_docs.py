@@ -34,6 +34,15 @@ def test_links_to_files_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+LOOKED_UP = {"guarantees.md", "policy.md", "README.md", "text.md", "index.md"}  # not instructions: nothing to avoid
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_every_guide_says_when_not_to_use_it(page):
+    if page.name not in LOOKED_UP and "generated" not in page.parts:
+        assert re.search(r"when (not )?to use", page.read_text(), re.I), page
+
+
 def test_ci_runs_exactly_the_test_command_of_the_readme():
     text = (ROOT / "README.md").read_text()
     command = re.search(r"<!-- test command -->\n```sh\n(.*?)```", text, re.S)[1]

@@ -304,7 +304,7 @@ def test_warnings_are_one_line(run, tmp_path):
         path.write_bytes(path.read_bytes()[:-1])
     done = run(*words, "--force")
     assert done.returncode == 0
-    assert re.fullmatch(r"(neotta: cached embeddings are damaged and made anew .*\n){2}", done.stderr)
+    assert re.fullmatch(r"(neotta: cached embeddings are damaged and computed again .*\n){2}", done.stderr)
 
 
 def test_the_cache_lies_where_the_user_wants_it(monkeypatch, tmp_path):

@@ -116,7 +116,7 @@ def test_a_function_that_returns_a_module_needs_preprocessing(file):
     assert loaded.preprocess == Preprocess((8, 8), mean=(0, 0, 0))
     assert loaded.labels == ("a", "b", "c", "d")
     assert loaded.model(torch.zeros(1, 3, 8, 8)).shape == (1, 4)
-    with pytest.raises(OptionError, match=r"plain does not say how images are made ready"):
+    with pytest.raises(OptionError, match=r"plain does not say how to preprocess images"):
         load_model(f"{file}:plain")
     with pytest.raises(OptionError, match="'size'"):
         load_model(f"{file}:plain", preprocess={"resize": 8})

@@ -1,4 +1,4 @@
-"""The base classes of all methods: an adapter wrapped round a model, and the promises it keeps.
+"""The base classes of all methods: an adapter that wraps a model, and the promises it keeps.
 
 1. `adapter(images)` predicts and adapts; the softmax of the result is the predicted distribution.
 2. `adapter(images, adapt=False)` changes nothing that a later call can see. `reset()` is bit-exact.
@@ -43,7 +43,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 class Adapter(ABC, Generic[O]):
-    """A method wrapped round a model.
+    """A method that wraps a model.
 
     A subclass sets the class attributes and implements `_start`, `_adapt`, `_predict` and `_state`. When these are
     called, gradients are off, the model is in evaluation mode, and the batch is neither empty nor an inference tensor.

@@ -59,7 +59,7 @@ class DeYOOptions(StepOptions, SeededOptions):
 
 @register
 class DeYO(SeededAdapter[DeYOOptions]):
-    """Entropy minimisation over the norm layers, on samples that are sure for the sake of shapes."""
+    """Entropy minimisation over the norm layers, on confident samples whose prediction depends on shapes."""
 
     name = "deyo"
     title = "DeYO"

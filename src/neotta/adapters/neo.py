@@ -103,7 +103,7 @@ class NEOContinual(NEO):
 
 @register
 class NEOMSE(NEO):
-    """NEO for heads trained with squared error: 1/C takes the place of the bias."""
+    """NEO for heads trained with squared error: 1/C replaces the bias."""
 
     name = "neo-mse"
     title = "NEO-MSE"
@@ -112,7 +112,7 @@ class NEOMSE(NEO):
 
 @register
 class NEOBN(Recentering):
-    """NEO for networks with batch normalisation, which then normalises with the data at hand."""
+    """NEO for networks with batch normalisation, which then uses the statistics of the incoming data."""
 
     name = "neo-bn"
     title = "NEO-BN"

@@ -127,7 +127,7 @@ def create(
     example: Inputs | None = None,
     **options: Any,
 ) -> AnyAdapter:
-    """Wrap a method round a model.
+    """Wrap a model in a method.
 
     Args:
         method: The name of a method; `neotta.methods()` lists them. Or `py:path/to/file.py:Class` for one of your

@@ -46,7 +46,7 @@ def check(
     device: shared.Device = None,
     allow_code: shared.AllowCode = False,
 ) -> None:
-    """Check on clean images what adapting would cost, and say which one line to use, or none."""
+    """Check on clean images what adapting would cost, and recommend one line to use, or none."""
     import json
 
     from rich.console import Console

@@ -165,7 +165,7 @@ def download(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the archives after unpacking.")] = False,
     verify: Annotated[bool, typer.Option(help="Compare the archives with their published checksums.")] = True,
 ) -> None:
-    """Download a dataset of the paper, check it and unpack it; started again it goes on where it stopped."""
+    """Download a dataset of the paper, check it and unpack it; an interrupted download continues."""
     from neotta.cli.fetching import download_bars
     from neotta.data.downloads import download as fetch
     from neotta.data.downloads.published import find

@@ -31,7 +31,7 @@ def demo(
     samples: Annotated[int | None, typer.Option(min=1, help="Number of test images. Default: all.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
 ) -> None:
-    """Show what 15 corruptions do to a small model, and what NEO-Stream and NEO win back; --real: a real shift."""
+    """Show what 15 corruptions do to a small model, and what NEO-Stream and NEO recover; --real: a real shift."""
     import time
 
     from rich.console import Console

@@ -136,7 +136,7 @@ def _formats(text: str) -> list[str]:
 def _study(
     config: Path | None, subject: dict[str, Any], of_model: dict[str, Any], budget: dict[str, Any], allow_code: bool
 ) -> Study:
-    """The study of a file, with what was given on the command line in the place of what it says."""
+    """The study of a file, overridden by what was given on the command line."""
     from neotta.cli.config import read_config
     from neotta.evaluate.plan_code import check_code
     from neotta.paper.study import Study

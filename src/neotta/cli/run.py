@@ -1,4 +1,4 @@
-"""`neotta run`: measure methods on data, and go on where it stopped."""
+"""`neotta run`: measure methods on data; an interrupted run continues."""
 
 from __future__ import annotations
 

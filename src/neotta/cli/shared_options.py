@@ -52,4 +52,4 @@ Cache = Annotated[
     Path | None, typer.Option(help="Folder of embeddings. Default: the user's cache folder.", rich_help_panel=HOW)
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.", rich_help_panel=HOW)]
-Force = Annotated[bool, typer.Option("--force", help="Also do what is recorded already.", rich_help_panel=HOW)]
+Force = Annotated[bool, typer.Option("--force", help="Repeat runs that are already recorded.", rich_help_panel=HOW)]

@@ -59,7 +59,7 @@ class DomainSamples:
         return self.labels
 
     def draw(self, skew: Skew, samples: int, seed: int, visit: int = 0) -> Indices:
-        """Draw samples in order, (samples,); a later visit to the domain draws anew."""
+        """Draw samples in order, (samples,); a later visit to the domain draws again."""
         name = self.name if visit == 0 else f"{self.name}, visit {visit}"
         if skew == Skew():
             return drawing.shuffled(self.size, seed, name)[: drawing.take(self.size, samples)]

@@ -113,7 +113,7 @@ class Order:
     def load(cls, path: str | os.PathLike[str]) -> Order:
         """Read an order from its JSON file.
 
-        Positions of samples are those of the datasets it was made for; `replay` finds them anew by id.
+        Positions of samples are those of the datasets it was made for; `replay` finds them again by id.
 
         Raises:
             DataError: The file is missing, is not a manifest, or does not match its own hash.

@@ -34,7 +34,7 @@ def recurring(
     Args:
         data: The domains.
         rounds: How often the sequence comes.
-        redraw: Draw the samples of a domain anew in every round; otherwise the same ones come again.
+        redraw: Draw new samples of a domain in every round; otherwise the same ones come again.
         samples: How many of each domain in a round.
         shuffle: Order the domains at random, the same way in every round. If not: as given.
         straddle: Whether a batch may hold the end of one domain and the beginning of the next.
@@ -61,7 +61,7 @@ def gradual(
 ) -> Order:
     """Let the severity of each corruption rise from its lowest to its highest and fall again, then take the next.
 
-    On the way down the samples of a severity are drawn anew.
+    On the way down, the samples of a severity are drawn again.
 
     Args:
         data: Domains whose names end in a severity, such as `"fog/1"` to `"fog/5"`.

@@ -97,7 +97,7 @@ def export(
     The *adaptive* form keeps adapting: it takes its state with a batch and returns that of the next one. With
     neo-stream its inputs are `images` (B, 3, H, W), `state` (about 14 C,) float32 and `count` () int64; its outputs are
     `logits` (B, C), `next_state` and `next_count`, to be passed with the next batch, and `rejected` (), the number of
-    rows excluded because of NaN or Inf. With the other rules, `mean` (d,) float32 is in the place of `state`, and some
+    rows excluded because of NaN or Inf. With the other rules, `mean` (d,) float32 replaces `state`, and some
     variants have further inputs and outputs (`batches` () int64, `scatter` () float32). A new stream starts with zeros
     (`OnnxClassifier` does all this). With the optional input `adapt` () bool set to False, the state does not change.
     The state is rounded to float32 once per batch: after T batches its relative error is about 6e-8 √T.

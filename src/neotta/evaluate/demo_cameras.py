@@ -59,7 +59,7 @@ def measure(
     methods: Iterable[str],
     predict: Callable[[str, NDArray[np.int64], int], RunResult],
 ) -> Cameras:
-    """Let each method see the images of one class after the other, and start anew for each class.
+    """Let each method see the images of one class after the other, and restart for each class.
 
     Args:
         index: Which images are used, and in which order.

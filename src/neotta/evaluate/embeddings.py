@@ -188,7 +188,7 @@ class EmbeddingCache:
                 raise StateFileError("its parts differ in length")
         except (StateFileError, KeyError) as error:
             path.replace(path.with_suffix(".damaged"))
-            warnings.warn(f"cached embeddings are damaged and made anew ({error})", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"cached embeddings are damaged and computed again ({error})", RuntimeWarning, stacklevel=5)
             return set()
         known = [(row, positions[name]) for row, name in enumerate(ids) if name in positions]
         same = [(row, index) for row, index in known if dataset.stamp(index) == stamps[row]]

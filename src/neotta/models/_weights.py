@@ -124,7 +124,7 @@ def labels_beside(checkpoint: Path) -> tuple[str, ...] | None:
 
 
 def _unreadable(path: Path, error: Exception) -> ModelLoadError:
-    return ModelLoadError(f"cannot read {path}: {error}; the file is damaged or not safetensors, get it anew")
+    return ModelLoadError(f"cannot read {path}: {error}; the file is damaged or not safetensors: download it again")
 
 
 def _listed(kind: str, keys: Iterable[str]) -> list[str]:

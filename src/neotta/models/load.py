@@ -132,7 +132,7 @@ def _preprocess(name: str, found: Preprocess | None, given: Preprocess | Mapping
         raise OptionError(f"preprocess takes a Preprocess or some of its values by name, got {given!r}")
     if found is None and not given:
         raise OptionError(
-            f"{name} does not say how images are made ready for it: return LoadedModel(model, Preprocess(...)), "
+            f"{name} does not say how to preprocess images: return LoadedModel(model, Preprocess(...)), "
             "or give preprocess={'size': (224, 224), ...}"
         )
     return Preprocess.from_dict({**(found.to_dict() if found else {}), **(given or {})})

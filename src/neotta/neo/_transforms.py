@@ -13,7 +13,7 @@ CANNOT_ADAPT = (
 
 
 def refuse_transforms() -> None:
-    """Raise an error inside `torch.vmap`, `torch.func.grad` and the like, and inside `torch.jit.trace`.
+    """Raise an error inside `torch.vmap`, `torch.func.grad` and similar transforms, and inside `torch.jit.trace`.
 
     Raises:
         UnsupportedModelError: The call is transformed.

@@ -118,7 +118,7 @@ class ClassSums:
 
     @property
     def origin(self) -> Array:
-        """The mean of the centred logits, (C,): it takes the place of the bias."""
+        """The mean of the centred logits, (C,), which replaces the bias."""
         return np.asarray(self.total / self.count)
 
     def means(self) -> ClassMeans:

@@ -158,7 +158,7 @@ def answer(state: StreamMoments, groups: StreamGroups, use: Constants) -> Any:
 
 
 def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMoments:
-    """The moments of both: those over all time add up; the window, the labels and the last sample start anew."""
+    """The moments of both: those over all time add up; the window, the labels and the last sample start empty."""
     xp = namespace(one.mean)
     ever = slice(EVER, EVER + 1)
     mine, theirs = (Central(*(getattr(state, name)[:, ever] for name in Central._fields)) for state in (one, other))

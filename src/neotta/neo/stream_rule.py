@@ -30,7 +30,7 @@ class StreamRule(Rule):
         stay: Probability that a sticky stream repeats its last label.
         window: The short time scale, in label draws; None to use only all time.
         prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
-        classes: Each class's own mean logits on clean data, in place of equal peaks (see `neotta.reference`).
+        classes: Each class's own mean logits on clean data, instead of equal peaks (see `neotta.reference`).
 
     Raises:
         OptionError: An option is out of range.

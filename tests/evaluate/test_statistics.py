@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from neotta.errors import InputError
 from neotta.evaluate.statistics import FEW, SUSPICIOUS, accuracy, difference, holm
@@ -259,3 +259,35 @@ def test_accuracies_of_many_domains_are_not_widened_by_chance():
     failed[2] = random.random(256) < 0.2  # a method that collapses with one seed
     found = accuracy(failed, images)
     assert found.high - found.low > 0.5
+
+
+def score_interval(won, lost, total):
+    """Tango's interval from its definition: differences whose score test, at the likeliest shares, is within 1.96."""
+
+    def beyond(gap):
+        def surprise(share):  # of lost, while won - lost is given
+            shares = (share + gap, share, 1 - 2 * share - gap)
+            return -sum(count * np.log(p) for count, p in zip((won, lost, total - won - lost), shares, strict=True))
+
+        low, high = max(0.0, -gap) + 1e-12, (1 - gap) / 2 - 1e-12
+        share = optimize.minimize_scalar(surprise, bounds=(low, high), method="bounded", options={"xatol": 1e-12}).x
+        error = np.sqrt((2 * share + gap - gap**2) / total)
+        return abs((won - lost) / total - gap) / error - stats.norm.ppf(0.975)
+
+    middle = (won - lost) / total
+    return optimize.brentq(beyond, -0.9, middle), optimize.brentq(beyond, middle, 0.9)
+
+
+@pytest.mark.parametrize(("won", "lost"), [(30, 26), (40, 20), (60, 59), (90, 10)])
+def test_with_one_entry_per_image_the_interval_is_tangos(won, lost):
+    first, second = np.zeros((1, 300), dtype=bool), np.zeros((1, 300), dtype=bool)
+    first[0, :won], second[0, won : won + lost] = True, True
+    found = difference(first, second)
+    assert (found.low, found.high) == pytest.approx(score_interval(won, lost, 300), abs=1e-5)
+
+
+def test_weights_that_nearly_cancel_are_told_from_those_that_do():
+    first, second = np.array([[True, False]]), np.array([[False, True]])
+    assert difference(first, second).pvalue == 1.0
+    # Signs give ±2 and ±0.005: half of them are larger, and the other half counts half.
+    assert difference(first, second, weights=np.array([[1.0025, 0.9975]])).pvalue == 0.75

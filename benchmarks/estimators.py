@@ -1,37 +1,41 @@
-"""How far estimates of accuracy without labels are off, on models and images of one's own.
+"""How far estimates of accuracy without labels are off, and how often their intervals hold the truth.
 
-    python benchmarks/estimators.py --model digits --data digits
-    python benchmarks/estimators.py --model py:docs/results/models.py:resnet20 --checkpoint resnet20.safetensors \\
-        --data cifar.npz --preset cifar
+    python benchmarks/estimators.py                                   # the bundled digits
+    python benchmarks/estimators.py --config docs/results/study.toml --cache FOLDER --fit ResNet-56 ViT-Tiny
 
-Each cell is a stream: a corruption and a severity, an order (shuffled, in bursts of 16, sorted by class) and a rule. A
-camera sees it in batches of 8; the estimates of its last 256 samples are compared with the truth.
+Each cell is a stream: a model, a domain (clean, and 15 corruptions at severity 5), an order (shuffled, in bursts of 16
+of a class, sorted by class) and a rule. A camera sees 384 images in batches of 16; the estimates of its last 256 are
+compared with the truth. The threshold is learnt on clean images that are in no stream. With --cache, only images whose
+embeddings are there are used, and no encoder runs; without it, all are encoded.
+
+`--fit` names the models from which the widths of the intervals are chosen; the others say how often they hold.
 """
 
 import argparse
+import copy
 import itertools
 import json
 
 import numpy as np
-import torch
 
 from neotta._files import atomic
-from neotta.data.corruptions import corrupt
+from neotta.cli.config import read_config
 from neotta.deploy.serve.classifier import Classifier, Job
-from neotta.deploy.serve.clean import clean_threshold, labelled
 from neotta.deploy.serve.engine import Forward
-from neotta.deploy.serve.estimate import estimates
+from neotta.deploy.serve.estimate import ERROR, estimates, interval, learn_threshold
 from neotta.deploy.serve.figures import WINDOW
-from neotta.deploy.serve.inputs import resizing
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.settings import Settings
 from neotta.deploy.serve.torch_engine import TorchEngine
 from neotta.deploy.serve.watch import Watch
-from neotta.models.load import load_model
+from neotta.evaluate.workbench import Workbench
+from neotta.neo.stream_moments import softmax
+from neotta.paper.study import Study
 
-SHIFTS = [("clean", 0), ("fog", 3), ("fog", 5), ("gaussian_noise", 3), ("contrast", 4), ("pixelate", 4), ("snow", 4)]
 ORDERS = ("shuffled", "bursts", "sorted")
 RULES = ("neo-stream", "neo", "none")
+WAYS = ("agreement", "confidence", "threshold")
+LENGTH, BATCH, CLEAN = 384, 16, 400
 
 
 def ordered(labels, order, generator):
@@ -47,95 +51,142 @@ def ordered(labels, order, generator):
 
 
 class Known:
-    """What the plain model says of some images, computed once; `part` is which of them are asked for."""
+    """Embeddings that take the place of the model in an engine; `part` is which of them are asked for."""
 
-    def __init__(self, engine, images):
-        engine.__dict__.pop("forward", None)
-        parts = [engine.forward(some) for some in np.array_split(images, max(1, len(images) // 32))]
-        self.logits = np.concatenate([part.logits for part in parts])
-        self.embeddings = torch.cat([part.embeddings[0] for part in parts])
-        self.part = None
+    def __init__(self, embeddings, logits):
+        self.embeddings, self.logits, self.part = embeddings, logits, None
 
     def __call__(self, images):
-        return Forward(self.logits[self.part], (self.embeddings[torch.from_numpy(self.part)],))
+        return Forward(self.logits[self.part], (self.embeddings[self.part],))
+
+
+class Model:
+    """A model and its data, a subject of a study."""
+
+    def __init__(self, subject, cache):
+        self.name, self.severity, self.cached = subject.title, subject.severity, cache is not None
+        options = {"model_options": subject.model_options, "corruption_preset": subject.corruption_preset}
+        self.bench = Workbench(subject.model, subject.data, corrupted=True, cache=cache, workers=0, **options)
+        self.generator = np.random.default_rng(0)
+
+    def engines(self):
+        """An engine for each rule."""
+        return {rule: TorchEngine(copy.deepcopy(self.bench.loaded), rule) for rule in RULES}
+
+    def encoded(self, domain, without=()):
+        """Embeddings, logits and labels of a domain, without some samples; and which samples they are."""
+        dataset = self.bench.data.dataset(domain)
+        index = np.setdiff1d(np.arange(len(dataset)), without)
+        if self.cached:
+            index = np.setdiff1d(index, self.bench.embeddings.missing(dataset, index))
+        index = self.generator.permutation(index)[: CLEAN if not len(without) else LENGTH]
+        embeddings, kept = self.bench.embeddings.get(dataset, index)
+        logits = self.bench.head(embeddings.to(self.bench.head.weight.dtype)).detach().float().numpy()
+        return embeddings, logits, np.asarray(dataset.labels)[index[kept]], index[kept]
+
+    def cells(self):
+        """Measure all streams."""
+        _, logits, labels, clean = self.encoded("clean")
+        threshold = learn_threshold(softmax(logits).max(1), logits.argmax(1) == labels)
+        engines = self.engines()
+        for domain in self.bench.data.names(["clean", "all"], [self.severity]):
+            embeddings, logits, labels, _ = self.encoded(domain, clean)
+            known = Known(embeddings, logits)
+            for order, rule in itertools.product(ORDERS, RULES):
+                index = ordered(labels, order, self.generator)
+                about = {"model": self.name, "domain": domain, "order": order, "rule": rule}
+                yield {**about, **stream(engines[rule], known, index, labels, threshold, "/".join(about.values()))}
+
+
+def stream(engine, known, index, labels, threshold, camera):
+    """Let a camera see images; its accuracy, and what was estimated."""
+    watch = Watch(engine, Records(), Settings(), threshold=threshold)
+    engine.forward = known
+    classifier = Classifier(engine, durable=1.0, watch=watch)
+    right = []
+    for part in np.array_split(index, max(1, len(index) // BATCH)):
+        known.part = part
+        (answer,) = classifier.run([Job(np.zeros((len(part), 1), np.float32), camera)])
+        right.append(answer.adapted.argmax(1) == labels[part])
+    engine.reset(camera)
+    truth = float(np.concatenate(right)[-WINDOW:].mean())
+    found = estimates(watch.figures(camera).recent(), engine.classes, threshold)
+    return {"truth": truth, "classes": engine.classes, **{by: found[by].accuracy for by in WAYS}}
+
+
+# ---- what is printed
+
+
+def errors(cells, by):
+    """How much too high an estimate is, in each cell."""
+    return np.array([cell[by] - cell["truth"] for cell in cells])
+
+
+def widths(cells):
+    """What holds the middle 90 % of the errors of each estimator: how far it is too high, and too low."""
+    found = {}
+    for by in WAYS:
+        low, high = np.quantile(errors(cells, by), [0.05, 0.95])
+        found[by] = round(max(0.0, float(high)), 3), round(max(0.0, -float(low)), 3)
+    return found
+
+
+def held(cells, by, width):
+    """Share of cells whose truth is inside the interval of an estimate."""
+    inside = []
+    for cell in cells:
+        low, high = interval(cell[by], min(WINDOW, LENGTH), width)
+        inside.append(low <= cell["truth"] <= high)
+    return float(np.mean(inside))
+
+
+def report(cells, fit):
+    """Errors of each estimator by model, order and rule; its worst cells; how often its interval holds."""
+    models = list(dict.fromkeys(cell["model"] for cell in cells))
+    found = widths([cell for cell in cells if cell["model"] in fit]) if fit else ERROR
+    chosen = f"chosen on {', '.join(fit)}" if fit else "of the server"
+    print(f"\nmean absolute error (interval holds), {len(cells)} streams; widths of the intervals {chosen}: {found}")
+    print("| model | accuracy | " + " | ".join(WAYS) + " |\n|---|---|---|---|---|")
+    for model in models:
+        mine = [cell for cell in cells if cell["model"] == model]
+        truth = [cell["truth"] for cell in mine]
+        row = [f"{abs(errors(mine, by)).mean():.3f} ({held(mine, by, found[by]):.0%})" for by in WAYS]
+        mark = " (widths chosen)" if model in fit else ""
+        print(f"| {model}{mark} | {min(truth):.2f} to {max(truth):.2f} | " + " | ".join(row) + " |")
+    for name, values in (("order", ORDERS), ("rule", RULES)):
+        print(f"\n| {name} | " + " | ".join(WAYS) + " |\n|---|---|---|---|")
+        for value in values:
+            mine = [cell for cell in cells if cell[name] == value]
+            print(f"| {value} | " + " | ".join(f"{abs(errors(mine, by)).mean():.3f}" for by in WAYS) + " |")
+    print()
+    for by in WAYS:
+        away = errors(cells, by)
+        print(f"{by}: too high by {away.mean():+.3f} on average, worst:")
+        for place in np.argsort(-abs(away))[:4]:
+            cell = cells[place]
+            where = ", ".join(cell[name] for name in ("model", "domain", "order", "rule"))
+            print(f"    {cell[by]:.2f} for {cell['truth']:.2f}: {where}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="digits")
-    parser.add_argument("--checkpoint")
-    parser.add_argument("--num-classes", type=int)
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--preset", default="cifar")
-    parser.add_argument("--samples", type=int, default=400)
+    parser.add_argument("--config", help="a study with subjects, as neotta paper takes it")
+    parser.add_argument("--cache", help="folder of embeddings")
+    parser.add_argument("--fit", nargs="*", default=[], help="models from which the widths of intervals are chosen")
     parser.add_argument("--json", help="file to write")
     given = parser.parse_args()
-    options = {"checkpoint": given.checkpoint, "num_classes": given.num_classes}
-    options = {name: value for name, value in options.items() if value is not None}
-    engines = {rule: TorchEngine(load_model(given.model, **options), rule) for rule in RULES}
-    engine = engines["none"]
-    dataset, labels = labelled(engine, given.data)
-    threshold = clean_threshold(engine, given.data, most=512)
-    generator = np.random.default_rng(0)
-    chosen = generator.permutation(len(dataset))[: given.samples]
-    labels, preprocess = labels[chosen], resizing(engine.preprocess)
+    study = Study() if given.config is None else Study.make(read_config(given.config, Study.model_fields))
     cells = []
-    for name, severity in SHIFTS:
-        raw = [dataset.read(index) for index in chosen]
-        if severity:
-            raw = [corrupt(image, name, severity, given.preset, image_id=str(i)) for i, image in enumerate(raw)]
-        images = np.stack([preprocess.array(image) for image in raw])
-        known = Known(engine, images)  # every order and rule sees the same images: the encoder runs once
-        for order, rule in itertools.product(ORDERS, RULES):
-            index = ordered(labels, order, generator)
-            camera = f"{name} {severity} {order}"
-            watch = Watch(engines[rule], Records(), Settings(), threshold=threshold)
-            engines[rule].forward = known
-            classifier = Classifier(engines[rule], watch=watch)
-            right = []
-            for part in np.array_split(index, len(index) // 8):
-                known.part = part
-                (answer,) = classifier.run([Job(images[part], camera)])
-                right.append(answer.adapted.argmax(1) == labels[part])
-            truth = float(np.concatenate(right)[-WINDOW:].mean())
-            found = estimates(watch._view(camera).figures.recent(), engine.classes, threshold)
-            cells.append(
-                {
-                    "shift": f"{name}/{severity}",
-                    "order": order,
-                    "rule": rule,
-                    "truth": truth,
-                    **{by: each.accuracy for by, each in found.items()},
-                    "inside": {by: each.low <= truth <= each.high for by, each in found.items()},
-                }
-            )
-    report(cells)
+    for about in study.subjects:
+        subject = Model(about, given.cache)
+        for cell in subject.cells():
+            cells.append(cell)
+            print(f"\r{subject.name}: {len(cells)} streams", end="", flush=True)
+        print()
+    report(cells, given.fit)
     if given.json:
         with atomic(given.json) as path:
             path.write_text(json.dumps(cells, indent=1))
-
-
-def report(cells):
-    """Errors of each estimator over all cells, and its worst cells."""
-    print(f"{len(cells)} cells, accuracy {min(c['truth'] for c in cells):.2f} to {max(c['truth'] for c in cells):.2f}")
-    for by in ("agreement", "confidence", "threshold"):
-        errors = np.array([cell[by] - cell["truth"] for cell in cells])
-        inside = np.mean([cell["inside"][by] for cell in cells])
-        print(
-            f"{by:11} mean absolute error {abs(errors).mean():.3f}, 90 % from {np.quantile(errors, 0.05):+.3f} to "
-            f"{np.quantile(errors, 0.95):+.3f}, mean {errors.mean():+.3f}, interval holds {inside:.0%}"
-        )
-        for order in ORDERS:
-            part = [abs(cell[by] - cell["truth"]) for cell in cells if cell["order"] == order]
-            print(f"    {order:9} {np.mean(part):.3f}", end="")
-        for rule in RULES:
-            part = [abs(cell[by] - cell["truth"]) for cell in cells if cell["rule"] == rule]
-            print(f"   {rule} {np.mean(part):.3f}", end="")
-        print()
-        for place in np.argsort(-abs(errors))[:3]:
-            cell = cells[place]
-            where = f"{cell['shift']}, {cell['order']}, {cell['rule']}"
-            print(f"    worst: {where}: {cell[by]:.2f} for {cell['truth']:.2f}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +60,24 @@ def test_a_port_that_is_taken(command):
         taken.listen()
         done = command("serve", "--store", "memory", "--port", taken.getsockname()[1])
     assert (done.returncode, "choose another --port" in done.stderr) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_first_lines_of_the_guide_can_be_pasted(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    install, _, lines = re.search(r"```sh\n(.*?)```", page, re.S)[1].partition("\n")
+    assert install == "pip install 'neotta[serve]'"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = ["bash", "-e", "-c", lines.replace("8000", str(port))]
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"stream":"gate","adapted":true' in done.stdout
 
 
 def test_a_state_needs_its_model(command, tmp_path):

@@ -16,6 +16,7 @@ from neotta.errors import StateError, StateMismatchError
 from neotta.models.preprocess import Preprocess
 from neotta.neo.memory import OneStreamMemory
 from neotta.neo.moments import limit
+from neotta.neo.recent_answers import Evidence, RecentAnswers
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import Array
 from neotta.neo.stream_memory import StreamMemory
@@ -88,6 +89,15 @@ class Engine(ABC):
     def head_logits(self, embeddings: Tensor) -> Tensor | None:
         """Logits of the plain head for changed embeddings, (..., d) to (..., C); None if it is not known."""
         return None
+
+    # ---- does adapting help?
+
+    def evidence(self, camera: str) -> Evidence:
+        """What the last answers to a camera say, and whether adapting hurts; see `neotta.neo.recent_answers`."""
+        return RecentAnswers().evidence()
+
+    def forget_answers(self, camera: str) -> None:  # noqa: B027  # nothing to forget by default
+        """Forget the last answers to a camera: its state was changed."""
 
     # ---- the cameras' states
 

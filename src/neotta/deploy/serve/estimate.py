@@ -116,10 +116,20 @@ def _agreement(agrees: Array, predicted: Array, classes: int) -> float:
 
 
 def _interval(value: float, samples: int, by: str) -> Estimate:
-    """Sampling noise (90 %) and the estimator's own error together."""
+    return Estimate(value, *interval(value, samples, ERROR[by]), by)
+
+
+def interval(value: float, samples: int, error: tuple[float, float]) -> tuple[float, float]:
+    """The interval of an estimate: sampling noise (90 %) and the estimator's own error together.
+
+    Args:
+        value: The estimate.
+        samples: Number of samples it is based on.
+        error: By how much the estimator is usually too high, and too low.
+    """
     chance = 1.645 * math.sqrt(max(value * (1 - value), 0.01) / samples)
-    below, above = (math.hypot(chance, error) for error in ERROR[by])
-    return Estimate(value, max(0.0, value - below), min(1.0, value + above), by)
+    below, above = (math.hypot(chance, each) for each in error)
+    return max(0.0, value - below), min(1.0, value + above)
 
 
 def learn_threshold(sure: Array, right: Array) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from neotta.deploy._onnx_head import head_of
 from neotta.deploy.onnx_runtime import OnnxClassifier
 from neotta.deploy.serve.engine import Engine, Forward
 from neotta.errors import HeadNotFoundError, OptionError
+from neotta.neo.harm_watch import MOST
+from neotta.neo.recent_answers import Evidence, RecentAnswers
 from neotta.neo.sqlite_store import SqliteStore
 from neotta.neo.statefile import Array, fingerprint
 from neotta.neo.stream_cache import record_type
@@ -72,6 +75,7 @@ class OnnxEngine(Engine):
         known = self._classifier.bias  # in an adaptive file with neo-stream; in others it is that of the last layer
         self._bias = None if self.rule == "none" else _bias(path) if known is None else known.astype(np.float32)
         self.memories = {} if self.rule == "none" else {"head": self._memory(folder, capacity)}
+        self._recent: OrderedDict[str, RecentAnswers] = OrderedDict()
 
     def _memory(self, folder: str | os.PathLike[str] | None, capacity: int) -> StreamMemory:
         if self.rule not in ("neo", "neo-continual", "neo-stream") or self.options.get("shrinkage"):
@@ -98,7 +102,29 @@ class OnnxEngine(Engine):
         with torch.no_grad(), streams(cameras):
             free = logits if memory.rule.space == "logits" else logits - bias
             subtract = memory.step(free, len(rows), bias=bias, adapt=adapt)
-        return np.asarray((logits - subtract).float().numpy())
+        answers = np.asarray((logits - subtract).float().numpy())
+        self._remember(forward.logits[rows], answers, cameras)
+        return answers
+
+    def _remember(self, plain: Array, adapted: Array, cameras: Sequence[str]) -> None:
+        """Keep the last answers to each camera; there is no head that does."""
+        found = np.stack([plain.argmax(1), adapted.argmax(1), adapted.argmax(1)], 1)
+        lengths = np.linalg.norm(plain - plain.mean(1, keepdims=True), axis=1)
+        names = np.array(cameras, object)
+        for camera in dict.fromkeys(cameras):
+            mine = np.flatnonzero((names == camera) & np.isfinite(lengths))
+            self._recent.setdefault(camera, RecentAnswers()).add(found[mine], lengths[mine])
+            self._recent.move_to_end(camera)
+        while len(self._recent) > MOST:
+            self._recent.popitem(last=False)
+
+    def evidence(self, camera: str) -> Evidence:
+        """What the last answers say; of harm only a collapse, as no careful rule runs beside the graph."""
+        return self._recent.get(camera, RecentAnswers()).evidence()
+
+    def forget_answers(self, camera: str) -> None:
+        """Forget them."""
+        self._recent.pop(camera, None)
 
 
 def _bias(path: str | os.PathLike[str]) -> Array:

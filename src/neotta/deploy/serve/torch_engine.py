@@ -18,6 +18,7 @@ from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import HeadView
 from neotta.neo.module_swap import ModuleSwap
+from neotta.neo.recent_answers import Evidence
 from neotta.neo.statefile import Array, fingerprint
 from neotta.neo.stream_ids import streams
 from neotta.neo.surgery import heads, original
@@ -59,7 +60,7 @@ class TorchEngine(Engine):
         else:
             place: dict[str, Any] = {} if folder is None else {"folder": folder, "capacity": capacity}
             # No camera may change the answers to another: a new one begins plain, not where the others are.
-            adapt(self.model, rule, streams=True, **{**place, "start": "plain", **options})
+            adapt(self.model, rule, streams=True, on_harm=_kept_in_mind, **{**place, "start": "plain", **options})
             self.heads = heads(self.model)
             pairs = {neo: original(neo) for neo in self.heads.values()}
             found = list(pairs.values())
@@ -114,6 +115,17 @@ class TorchEngine(Engine):
         logits = parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
         return np.asarray(logits.float().cpu().numpy())
 
+    def evidence(self, camera: str) -> Evidence:
+        """Of the first head on which adapting hurts, else of the first."""
+        found = [neo.watch.evidence(camera) for neo in self.heads.values() if neo.watch is not None]
+        return next((each for each in found if each.harm), found[0]) if found else super().evidence(camera)
+
+    def forget_answers(self, camera: str) -> None:
+        """Forget them in all heads."""
+        for neo in self.heads.values():
+            if neo.watch is not None:
+                neo.watch.forget(camera)
+
     def head_logits(self, embeddings: Tensor) -> Tensor | None:
         """Run the plain head, if there is only one."""
         return self._plain[0](embeddings) if len(self._plain) == 1 else None
@@ -124,3 +136,7 @@ class TorchEngine(Engine):
         options = next(iter(self.heads.values())).__dict__["_adaptation"].options if self.heads else None
         given = {} if options is None else options.model_dump(mode="json")
         return {**super().about(), "kind": "model", "options": given, "heads": prints}
+
+
+def _kept_in_mind(camera: object, reason: str) -> None:
+    """The server asks for the evidence itself, and acts on it: the heads only have to gather it."""

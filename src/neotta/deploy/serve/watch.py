@@ -17,7 +17,6 @@ from neotta.deploy.serve.classifier import Batch, Job
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.estimate import Dropout, best, estimates
 from neotta.deploy.serve.figures import Figures, Rows
-from neotta.deploy.serve.harm import judge
 from neotta.deploy.serve.logs import log
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.settings import Settings
@@ -43,7 +42,7 @@ class View:
     """
 
     def __init__(self, classes: int, images: int) -> None:
-        self.figures, self.detector = Figures(classes), VideoDetector()
+        self.figures, self.detector = Figures(classes), VideoDetector(classes)
         self.images: deque[bytes] = deque(maxlen=max(images, 1))
         self.seen = self.learnt = self.alarms = self.version = 0
         self.last = self.alarmed = -np.inf
@@ -104,7 +103,7 @@ class Watch:
                 view.learnt += len(part) * answer.learnt
                 self.version += 1
                 view.version, view.last = self.version, time.monotonic()
-            if view.detector.observe(sketch[part]):
+            if view.detector.observe(sketch[part], rows.plain[part]):
                 self._alarm(job.camera, view, "change", "what the camera shows has changed")
             if self._settings.images:
                 view.images.extend(_pictures(job, self._engine, self._settings.images))
@@ -151,13 +150,13 @@ class Watch:
     def _judge(self, camera: str, view: View) -> None:
         if self._settings.rollback == "off" or not self._engine.adapts:
             return
-        verdict = judge(view.figures.recent())
-        if not verdict.hurts:
+        reason = self._engine.evidence(camera).harm
+        if not reason:
             view.hurts = ""
             return
         if not view.hurts:
-            view.hurts = verdict.reason
-            self._alarm(camera, view, "hurts", verdict.reason)
+            view.hurts = reason
+            self._alarm(camera, view, "hurts", reason)
             if self._settings.rollback == "act":
                 self._go_back(camera, view)
 
@@ -193,6 +192,7 @@ class Watch:
     def renew(self, camera: str) -> None:
         """Start the figures of a camera anew, after its state was changed by hand."""
         view = self._view(camera)
+        self._engine.forget_answers(camera)
         with self._lock:
             view.figures, view.hurts = Figures(self._engine.classes), ""
             self.version += 1
@@ -215,6 +215,12 @@ class Watch:
         """Cameras that changed after a version."""
         with self._lock:
             return [camera for camera, view in self._views.items() if view.version > since]
+
+    def figures(self, camera: str) -> Figures:
+        """The last samples of a camera."""
+        with self._lock:
+            view = self._views.get(camera)
+            return Figures(self._engine.classes) if view is None else view.figures
 
     def images(self, camera: str) -> list[bytes]:
         """The last images of a camera as JPEG files."""

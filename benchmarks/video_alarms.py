@@ -5,11 +5,12 @@
 `memory` is how much a frame depends on the one before: x' = memory x + noise around the mean of its label, which stays
 for `scene` frames on average and then is drawn anew; a scene of 1 draws it for every frame. `tested` counts the values
 that were tested after thinning: alarms per tested value stay below the stated rate if these are independent enough.
-Then the labels change (one of them becomes nine times as frequent as all others), which must raise no alarm; then all
-frames move by one standard deviation, which must.
+Then the labels change (one of them becomes nine times as frequent as all others), which must raise no alarm; or all
+frames move by one standard deviation of those of a label, which must. 200 times "frames apart" means that it did not.
 """
 
 import argparse
+import copy
 
 import numpy as np
 
@@ -61,12 +62,13 @@ def main():
             detector = VideoDetector(CLASSES)
             false += alarms(detector, *video(given.frames, memory, scene, generator))
             tested += given.frames // detector.length
+            lengths.append(detector.length)
             shares = np.full(CLASSES, 0.1 / (CLASSES - 1))
             shares[0] = 0.9
-            other += alarms(detector, *video(100 * detector.length, memory, scene, generator, shares))
-            frames, labels = video(100 * detector.length, memory, scene, generator, shares)
+            again = copy.deepcopy(detector)
+            other += alarms(again, *video(100 * detector.length, memory, scene, generator, shares))
+            frames, labels = video(200 * detector.length, memory, scene, generator)
             delays.append(delay(detector, frames + 1.0, labels))
-            lengths.append(detector.length)
         total, every = total + false, every + tested
         row = (memory, scene, f"{np.median(lengths):.0f}", false, f"{tested:,}", other, f"{np.median(delays):,.0f}")
         print("| " + " | ".join(map(str, row)) + " |", flush=True)

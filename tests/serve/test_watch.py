@@ -66,6 +66,8 @@ def test_estimates_need_samples_and_have_intervals():
         assert 0 <= each.low <= each.accuracy <= each.high <= 1
         assert each.accuracy - each.low >= min(ERROR[each.by][0], each.accuracy)
     assert best(found).by == "threshold"
+    assert found["product"].accuracy == pytest.approx(0.75 * found["confidence"].accuracy)
+    assert best({name: found[name] for name in ("confidence", "agreement", "product")}).by == "product"
     assert best({"confidence": found["confidence"], "agreement": found["agreement"]}).by == "agreement"
     assert best({}) is None
 

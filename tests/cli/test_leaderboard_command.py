@@ -61,6 +61,9 @@ def test_the_page_in_a_browser(browser, two, width, scheme):
         assert not any(each.is_visible() for each in commands.all())
         page.locator("summary").first.click()
         assert page.get_by_text("group 2: other samples or another order").is_visible()
+        for heading in page.locator("h2").all():  # models may have long names
+            heading.evaluate("heading => { heading.textContent = 'py:path/to/models.py:'.repeat(9); }")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
         paper = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
         assert paper == ("rgb(251, 251, 250)" if scheme == "light" else "rgb(18, 20, 23)")
 

@@ -49,6 +49,16 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "stream-cache": {
         "_FIRST = 64  ->  _FIRST = 65": _AHEAD,
+        "if self._next + fresh > len(self.count): self._gr  ->  if self._next + fresh >= len(self.count): self._gr": (
+            _AHEAD
+        ),
+        "f self.count.device.type == 'cpu' else 2  ->  f self.count.device.type != 'cpu' else 2": _AHEAD,
+        "8 if self.count.device.typ  ->  9 if self.count.device.typ": _AHEAD,
+        "evice.type == 'cpu' else 2  ->  evice.type == 'cpu' else 3": _AHEAD,
+        ", Tensor], recurse: bool=True  ->  , Tensor], recurse: bool=False": "a table has no modules in it",
+        "torch.empty(0, device=self.count.devic  ->  torch.empty(1, device=self.count.devic": (
+            "only the device of this tensor is read"
+        ),
         "_EVICT = 256  ->  _EVICT = 257": "changes only how many streams are written together",
         "while rows < needed: rows *= factor  ->  while rows <= needed: rows *= factor": _AHEAD,
         "min(rows, needed + needed //  ->  max(rows, needed + needed //": _NO_ROOM,
@@ -60,5 +70,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "content.endswith(b'\\n'): _remember(self.path, content, good)  ->  content.endswith(b'\\n'): pass": (
             "what is remembered only saves time"
         ),
+        (
+            "read_parquet(self.path)} _remember(self.path, content, good) return list(good.values("
+            "  ->  read_parquet(self.path)} pass return list(good.values("
+        ): "what is remembered only saves time",
     },
 }

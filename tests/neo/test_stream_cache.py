@@ -189,6 +189,7 @@ def test_kinds_of_numbers_and_moves():
     moved = cache.to("meta")
     assert {buffer.device.type for buffer in moved.buffers()} == {"meta"}
     assert {len(buffer) for buffer in moved.buffers()} == {2}
+    assert {name: buffer.dtype for name, buffer in moved.named_buffers()} == kinds
     assert cache.state_dict() == {}
 
 
@@ -209,3 +210,24 @@ def test_the_record_of_a_stream():
         ("scatter", "<f8"),
         ("discount", "<f8"),
     ]
+
+
+def test_a_stream_that_went_to_the_store_is_read_from_it(tmp_path):
+    cache = table(tmp_path, 2)
+    for place, name in enumerate("abcd", 1):
+        cache.write(name, states(place))
+    for place, name in enumerate("abcd", 1):
+        assert name not in cache._rows or place > 2
+        assert {key: values.tolist() for key, values in cache.read(name).items()} == {
+            key: values.tolist() for key, values in states(place).items()
+        }
+    assert cache.read("e") is None
+
+
+def test_streams_of_a_batch_stay_while_others_make_room_for_its_new_ones(tmp_path):
+    cache = table(tmp_path, 80)
+    cache.set_rows(torch.tensor(cache.admit(range(80), range(80))), states(*range(80)).values())
+    rows = cache.admit(range(5, 81), [80])
+    assert len(set(rows)) == 76
+    assert cache.count[rows].tolist() == [*range(5, 80), 0]
+    assert not set(range(5)) & set(cache._rows)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.serving import pictures, small_engine
 
-from neotta.deploy.serve.alarms import SHORTEST, WARMUP, VideoDetector, correlation
+from neotta.deploy.serve.alarms import SHORTEST, WARMUP, Sketch, VideoDetector, correlation
 from neotta.deploy.serve.classifier import Batch, Classifier, Job
 from neotta.deploy.serve.clean import clean_threshold
 from neotta.deploy.serve.estimate import ERROR, Dropout, best, estimates, learn_threshold
@@ -103,17 +103,14 @@ def video(frames, memory, seed=0, shift=0.0, numbers=12):
     return found + shift
 
 
-def alarms(detector, frames, labels=None):
+def alarms(detector, frames):
     """Number of alarms."""
-    labels = np.zeros(len(frames), int) if labels is None else labels
-    return sum(
-        detector.observe(*part) for part in zip(np.array_split(frames, 50), np.array_split(labels, 50), strict=True)
-    )
+    return sum(map(detector.observe, np.array_split(frames, 50)))
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.9, 0.98])
 def test_dependent_frames_raise_no_alarm_and_a_change_does(memory):
-    detector = VideoDetector(4)
+    detector = VideoDetector()
     assert not alarms(detector, video(30_000, memory))
     assert detector.ready
     assert (detector.length > SHORTEST) == (memory > 0.5)
@@ -134,25 +131,25 @@ def test_correlation_of_blocks():
 
 
 def test_frames_with_nan_are_left_out():
-    detector = VideoDetector(4)
-    assert not detector.observe(np.full((1000, 12), np.nan), np.zeros(1000, int))
+    detector = VideoDetector()
+    assert not detector.observe(np.full((1000, 12), np.nan))
     assert not detector.ready
 
 
-def test_other_labels_raise_no_alarm_and_a_shift_of_the_same_labels_does():
-    generator = np.random.default_rng(0)
-    centres = 4 * generator.normal(size=(4, 12))
-    detector = VideoDetector(4)
+def test_fog_raises_an_alarm_soon():
+    from neotta.data.corruptions import corrupt
+    from neotta.data.handwritten import digits
 
-    def scenes(shares, frames):
-        labels = generator.choice(4, frames, p=shares)
-        return centres[labels] + generator.normal(size=(frames, 12)), labels
-
-    assert alarms(detector, *scenes([0.3, 0.3, 0.3, 0.1], 8000)) == 0
-    assert alarms(detector, *scenes([0.0, 0.05, 0.05, 0.9], 2000)) == 0
-    assert detector.label_changes == 1
-    frames, labels = scenes([0.0, 0.05, 0.05, 0.9], 2000)
-    assert alarms(detector, frames + 2.0, labels) >= 1
+    engine, detector, generator = TorchEngine(load_model("digits")), VideoDetector(), np.random.default_rng(0)
+    dataset = digits("test")
+    clear = [dataset.read(index) for index in range(0, 600, 10)]
+    foggy = [corrupt(image, "fog", 5, seed=index) for index, image in enumerate(clear)]
+    sketches = [
+        Sketch()(engine.forward(np.stack([engine.preprocess.array(image) for image in images])))
+        for images in (clear, foggy)
+    ]
+    assert not detector.observe(sketches[0][generator.integers(0, 60, 600)])
+    assert detector.observe(sketches[1][generator.integers(0, 60, 100)])
 
 
 # ---- does it hurt?

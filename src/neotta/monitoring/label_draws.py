@@ -102,26 +102,17 @@ class ClassResiduals:
             self._means[label] += step * count / total
             self._counts[label] = total
 
-    def known(self, labels: Labels) -> NDArray[np.bool_]:
-        """Which samples, by their answers, (n,), have classes that were seen often enough to compare with, (n,)."""
-        return self._counts[labels] >= FEWEST
-
-    def shifted(self, rows: Floats, labels: Labels, *, independent: bool = False) -> bool:
+    def shifted(self, rows: Floats, labels: Labels) -> bool:
         """Whether embeddings, (n, d), moved within their classes; False if only the classes changed.
 
         Without samples of classes that were seen before, a shift cannot be told from new labels: the answer is False.
-
-        Args:
-            rows: Embeddings.
-            labels: Their answers, (n,).
-            independent: Whether the samples of a run are independent; if not, a run counts as one sample.
         """
-        known = self.known(labels)
+        known = self._counts[labels] >= FEWEST
         freedom = self._counts.sum() - np.count_nonzero(self._counts)
         if not known.any() or freedom < 1:
             return False
         rows, labels = rows[known], labels[known]
-        first = np.arange(len(labels)) if independent else np.flatnonzero(np.diff(labels, prepend=-1))  # of each run
+        first = np.flatnonzero(np.diff(labels, prepend=-1))  # where each run begins
         lengths = np.diff(first, append=len(labels))
         runs = np.add.reduceat(rows - self._means[labels], first) / lengths[:, None]
         residual = runs.mean(0)

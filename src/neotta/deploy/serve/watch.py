@@ -42,7 +42,7 @@ class View:
     """
 
     def __init__(self, classes: int, images: int) -> None:
-        self.figures, self.detector = Figures(classes), VideoDetector(classes)
+        self.figures, self.detector = Figures(classes), VideoDetector()
         self.images: deque[bytes] = deque(maxlen=max(images, 1))
         self.seen = self.learnt = self.alarms = self.version = 0
         self.last = self.alarmed = -np.inf
@@ -103,7 +103,7 @@ class Watch:
                 view.learnt += len(part) * answer.learnt
                 self.version += 1
                 view.version, view.last = self.version, time.monotonic()
-            if view.detector.observe(sketch[part], rows.plain[part]):
+            if view.detector.observe(sketch[part]):
                 self._alarm(job.camera, view, "change", "what the camera shows has changed")
             if self._settings.images:
                 view.images.extend(_pictures(job, self._engine, self._settings.images))

@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from neotta.models.identity import identity
-from neotta.models.load import load_model
+from neotta.models.load import LoadedModel, load_model
 from neotta.models.preprocess import Preprocess
+from neotta.neo._conventions import of_a_library
 from neotta.neo.split import split
 
 
@@ -28,6 +30,7 @@ class OpenedModel:
         module: The model.
         encoder: The part in front of the head.
         head: The head.
+        example: Noise of the size that the model takes, to find its head with; None if its library tells the head.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None, device: str | None = None) -> None:
@@ -37,7 +40,8 @@ class OpenedModel:
             chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
             self.loaded = load_model(name, device=chosen, **self.options)
         self.module = self.loaded.model
-        self.encoder, self.head = split(self.module)
+        self.example = None if of_a_library(self.module) else _noise(self.loaded)
+        self.encoder, self.head = split(self.module, example=self.example)
 
     def prepared(self, values: Mapping[str, Any]) -> OpenedModel:
         """The same model with some values of its preprocessing changed, as the option `preprocess` changes them."""
@@ -55,3 +59,9 @@ class OpenedModel:
     def made_from(self, name: str, options: Mapping[str, Any]) -> bool:
         """Whether this is the model of a name with these options."""
         return (self.name, self.options) == (name, dict(options))
+
+
+def _noise(loaded: LoadedModel) -> Tensor:
+    like = next(loaded.model.parameters())
+    shape = (2, len(loaded.preprocess.mean), *loaded.preprocess.size)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like)

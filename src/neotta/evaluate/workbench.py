@@ -189,10 +189,13 @@ class Workbench:
         found = self._adapters.get(key)
         if found is None:
             options = {**needed, **run.options}
-            found = create(run.method, self.model, preset=run.preset, classes=self.data.kept, **options)
+            found = self._create(run, options, classes=self.data.kept)
             self._adapters = {key: found}  # one at a time: some hold copies of the whole network
         found.reset()
         return found
+
+    def _create(self, run: Run, options: Mapping[str, Any], **more: Any) -> AnyAdapter:
+        return create(run.method, self.model, preset=run.preset, example=self.opened.example, **more, **options)
 
     def why_not(self, method: MethodPlan) -> str:
         """Why a method cannot run on this model and data; empty if it can."""
@@ -202,7 +205,7 @@ class Workbench:
                 preset = self.preset(method.method, method.preset)
                 run = Run(method=method.method, preset=preset, options=options, domains=())
                 needed = self._keys.needed(run, functools.partial(self._keys.blank_images, asked=asked))
-                create(run.method, self.model, preset=run.preset, **{**needed, **options}).detach()
+                self._create(run, {**needed, **options}).detach()
             for count in asked:
                 if not self.data.has_clean:
                     return f"{find(method.method).title} needs {count} clean images: give {SOURCE_DATA}"

@@ -148,6 +148,8 @@ def test_a_file_answers_as_the_model_with_the_reference(known, without, inside, 
     found = in_batches(classifier.predict, images.numpy())
     np.testing.assert_allclose(found, adapted_answers("neo-stream", known), atol=1e-4)
     assert abs(in_batches(OnnxClassifier(without).predict, images.numpy()) - found).max() > 0.01
+    with torch.no_grad():
+        np.testing.assert_allclose(classifier.plain(images), network()(images), atol=1e-5)
 
     classifier.save(tmp_path / "state.safetensors")
     fresh = network()

@@ -13,15 +13,12 @@ from neotta.deploy._card import Card
 from neotta.deploy._card_reference import decoded
 from neotta.deploy._graph_memory import GraphMemory, rule_of_card
 from neotta.deploy._logit_memory import LogitMemory
-from neotta.deploy._packing import PACKED, pack
 from neotta.deploy._stream_states import StreamStates
 from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.reference_file import PREFIX, Reference, as_reference
 from neotta.neo.statefile import Array, read_arrays, write_arrays
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.stream_rule import StreamRule
-
-_DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
 
 
 class OnnxState:
@@ -60,15 +57,13 @@ class OnnxState:
         """Logits of a batch, and the number of images excluded."""
         if self._on_logits is None:
             return self._in_graph.predict(batch, ids, adapt=adapt, weights=weights)
-        logits = self._run({"images": batch, **self._silent(self._on_logits)})["logits"]
+        logits = self.plain(batch)
         subtract, rejected = self._on_logits.step(logits, ids, adapt=adapt, weights=weights)
         return (logits - subtract).astype(np.float32), rejected
 
-    def _silent(self, memory: LogitMemory) -> dict[str, Array]:
-        """Inputs with which the graph returns the logits of the plain model: no shift, and no label prior."""
-        nothing = {**memory.blank(), "sticky": np.zeros(())}
-        empty = {port.name: np.zeros(port.shape, _DTYPES[port.type]) for port in self._session.get_inputs()[1:]}
-        return {**empty, "adapt": np.array(False), PACKED: pack(memory.fields, nothing).astype(np.float32)}
+    def plain(self, batch: Array) -> Array:
+        """Logits of the plain model: the graph gets a state without a shift and without a label prior."""
+        return self._run({"images": batch, "adapt": np.array(False), **self._in_graph.neutral()})["logits"]
 
     def _run(self, feed: dict[str, Array]) -> dict[str, Array]:
         return dict(zip(self._outputs, self._session.run(self._outputs, feed), strict=True))

@@ -132,6 +132,16 @@ class OnnxClassifier:
         best = self.predict(images, adapt, stream=stream, weights=weights).argmax(axis=1).tolist()
         return [str(index) if self.labels is None else self.labels[index] for index in best]
 
+    def plain(self, images: Images) -> Array:
+        """Predict a batch without re-centering it: the logits of the model that was exported; see `predict`.
+
+        Raises:
+            NotAdaptedError: The file is folded, so that its bias is not that of the model.
+        """
+        memory = self._adaptive()
+        batch = prepared(images, tuple(self._session.get_inputs()[0].shape[1:]), self.preprocess)
+        return memory.plain(batch) if len(batch) else self.predict(batch)
+
     def run_in_graph(self) -> None:
         """Run the rule inside the graph, in float32, as other runtimes do; each stream of a batch is then a call."""
         self._adaptive().move_into_graph()

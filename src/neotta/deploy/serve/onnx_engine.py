@@ -60,6 +60,10 @@ class OnnxEngine(Engine):
             raise OptionError(f"{os.fspath(path)!r} does not say how images are made ready: export a loaded model")
         self.preprocess = self._classifier.preprocess
         folded = self._classifier.form == "folded" and self._classifier.count > 0
+        if self._classifier.reference is not None:
+            raise OptionError(
+                f"{os.fspath(path)!r} contains a reference, which the server does not use: export the model without it"
+            )
         if self._classifier.form == "adaptive":
             self._classifier.reset()
         if folded and rule not in (None, "none"):

@@ -114,6 +114,7 @@ def test_several_subjects_from_a_file(tmp_path, report):
         (["all", "--format", "pdf"], "takes some of html,md"),
         (["all", "--records", "old.parquet"], "convert it with `neotta records convert old.parquet old.jsonl`"),
         (["all", "--methods", "tnet"], "did you mean 'tent'"),
+        (["all", "--seeds", "2020"], "one seed is a list"),
         (["corruptions", "--data", "nowhere"], "nowhere"),
         (["corruptions", "--merge", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
@@ -123,6 +124,15 @@ def test_mistakes_are_named(words, message, tmp_path):
 
     with pytest.raises(NeottaError, match=message):
         CliRunner().invoke(app, ["paper", *words, "-o", str(tmp_path)], catch_exceptions=False)
+
+
+def test_what_could_not_be_carried_out_is_no_success(report, tmp_path):
+    _, words, _ = report
+    (tmp_path / "file").write_text("no folder")
+    rest = [*words[: words.index("-o")], "-o", str(tmp_path / "out"), "--cache", str(tmp_path / "file")]
+    result = CliRunner().invoke(app, ["paper", "corruptions", *rest], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "not carried out: corruptions: digits: embeddings cannot be kept" in " ".join(result.output.split())
 
 
 def test_an_unknown_entry_of_a_subject_is_named_with_the_known_ones(tmp_path):

@@ -96,9 +96,13 @@ def paper(
         Records(records).check_appendable()
     settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
     settings |= {"jobs": jobs or usable_cores(), "only_recorded": only_recorded}
-    page = _make(console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings)
+    page, whole = _make(
+        console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings
+    )
     if open_page and page is not None:
         typer.launch(str(page.resolve()))
+    if not whole and not only_recorded:
+        raise typer.Exit(1)
 
 
 def _list(console: Console) -> None:
@@ -165,7 +169,8 @@ def _make(
     records: Path,
     formats: list[str],
     settings: dict[str, Any],
-) -> Path | None:
+) -> tuple[Path | None, bool]:
+    """Write the report; returns its page, and whether everything was carried out."""
     from neotta._files import atomic
     from neotta.cli.outcome import say
     from neotta.paper.catalog import chosen
@@ -199,7 +204,7 @@ def _make(
     say(console, f"\n{len(files)} files in {folder}" if files else "")
     if page is not None:
         say(console, f"The report: {page}")
-    return page
+    return page, not evidence.problems
 
 
 def _watching(console: Console, jobs: int) -> Watching:

@@ -148,12 +148,6 @@ class Plan(BaseModel):
     @classmethod
     def _seeds(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):
-            if value < 1:
-                raise ValueError("at least one seed is needed")
-            if value > MOST_SEEDS:
-                raise ValueError(
-                    f"the number of seeds is at most {MOST_SEEDS}; one seed is a list: [{value}] (--seeds {value},)"
-                )
             return seed_list(value)
         return value
 
@@ -229,5 +223,15 @@ class Plan(BaseModel):
 
 
 def seed_list(count: int) -> list[int]:
-    """The first seeds: those of the paper, then 1, 2, ..."""
+    """The first seeds: those of the paper, then 1, 2, ...
+
+    Raises:
+        OptionError: The number is below 1, or so large that a seed was meant.
+    """
+    if count < 1:
+        raise OptionError("at least one seed is needed")
+    if count > MOST_SEEDS:
+        raise OptionError(
+            f"the number of seeds is at most {MOST_SEEDS}; one seed is a list: [{count}] (--seeds {count},)"
+        )
     return [*SEEDS, *range(1, count)][:count]

@@ -278,7 +278,7 @@ def score_interval(won, lost, total):
     return optimize.brentq(beyond, -0.9, middle), optimize.brentq(beyond, middle, 0.9)
 
 
-@pytest.mark.parametrize(("won", "lost"), [(30, 26), (40, 20), (60, 59), (90, 10)])
+@pytest.mark.parametrize(("won", "lost"), [(3, 2), (30, 26), (40, 20), (60, 59), (90, 10)])
 def test_with_one_entry_per_image_the_interval_is_tangos(won, lost):
     first, second = np.zeros((1, 300), dtype=bool), np.zeros((1, 300), dtype=bool)
     first[0, :won], second[0, won : won + lost] = True, True

@@ -19,16 +19,24 @@ HEADER = (
 )
 
 
-def measured(records: Path) -> dict[str, list[str]]:
-    """By method, the lines of its table; a method that was not measured is missing.
+def measured(*files: Path) -> dict[str, list[str]]:
+    """By method, the lines of its table, from all files; a method that was not measured is missing."""
+    found = [rows_of(path) for path in files if path.is_file()]
+    rows: dict[str, list[str]] = {}
+    for each, _ in found:
+        for method, lines in each.items():
+            rows.setdefault(method, []).extend(lines)
+    outdated = {method for _, methods in found for method in methods}
+    return {method: [*HEADER, *lines, *remarks(method in outdated)] for method, lines in rows.items()}
+
+
+def rows_of(records: Path) -> tuple[dict[str, list[str]], set[str]]:
+    """By method, the rows that a file of records gives; and the methods with records of older code.
 
     Every number is what `neotta compare` prints for the same records: means over domains and seeds, and differences on
     the same samples. Only runs on independent samples that were scored while adapting are shown.
     """
-    runs = [run for run in read_parquet(records) if is_shown(run)] if records.is_file() else []
-    if not runs:
-        return {}
-    runs = current(runs)
+    runs = current([run for run in read_parquet(records) if is_shown(run)])
     outdated = {str(run["method"]) for run in older(runs)}
     methods = {label: variant.method for variant, label in labels(runs).items()}
     rows: dict[str, list[str]] = {}
@@ -37,7 +45,7 @@ def measured(records: Path) -> dict[str, list[str]]:
             method = methods[label]
             note = "" if label == method else f" (`{label}`)"
             rows.setdefault(method, []).append(row.replace("{note}", note))
-    return {method: [*HEADER, *lines, *remarks(method in outdated)] for method, lines in rows.items()}
+    return rows, outdated
 
 
 def is_shown(run: Mapping[str, Any]) -> bool:
@@ -77,7 +85,7 @@ def remarks(outdated: bool) -> Iterable[str]:
     yield (
         "Top-1 accuracy in %, mean over corruptions in balanced, mixed streams; differences to the plain "
         "model on the same samples, with 95 % intervals over images and seeds. `neotta compare` prints the same from "
-        "`docs/results/records-0.2.parquet`; [Results](../../results/README.md) has other streams and what follows."
+        "the files in `docs/results`; [Results](../../results/README.md) has other streams and what follows."
     )
     if outdated:
         yield ""

@@ -29,14 +29,14 @@ OUTSIDE = "Module, Linear, Exception, BaseModel, BaseEstimator, Estimator, tuple
 """Classes whose members are not repeated."""
 
 
-def write(folder: Path, records: Path) -> None:
+def write(folder: Path, *records: Path) -> None:
     """Write all generated pages, and remove those of methods and packages that are gone.
 
     Args:
         folder: Where to write them.
-        records: The records of runs that the pages of methods show.
+        *records: The files of records that the pages of methods show.
     """
-    tables = measured(records)
+    tables = measured(*records)
     texts = {f"methods/{name}.md": method_page(name, kind, tables.get(name)) for name, kind in methods().items()}
     texts["methods/index.md"] = methods_index()
     shown: dict[int, str] = {}

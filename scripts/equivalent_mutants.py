@@ -7,6 +7,10 @@ _AHEAD = "changes only how much memory is taken ahead, not what is held"
 _NO_ROOM = "is decided only on a machine that has too little memory for a table"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "moments": {
+        "unted[:, None], rows, 0.0)  ->  unted[:, None], rows, 0.01)": "is multiplied by a weight of 0",
+        "here(total > 0, total, 1.0)  ->  here(total > 0, total, 1.51)": "is what 0 is divided by",
+    },
     "files": {
         "_OLD = 24 * 3600  ->  _OLD = 24 / 3600": _WINDOWS,
         "24 * 3600  ->  25 * 3600": _WINDOWS,

@@ -431,9 +431,7 @@ def test_wrong_words():
         neotta.adapt(model, "neo-continual", alhpa=0.5)
     with pytest.raises(OptionError, match="it takes weighting, shrinkage"):
         neotta.adapt(model, "neo", momentum=0.5)
-    with pytest.raises(UnknownMethodError, match=r"neotta\.create\('tent', model\)"):
-        neotta.adapt(model, "tent")
-    with pytest.raises(UnknownMethodError, match=r"neotta\.create\('neo\+lame', model\)"):
+    with pytest.raises(UnknownMethodError, match=r"unknown method 'neo\+lame'.*neotta\.create\(name, model\)"):
         neotta.adapt(model, "neo+lame")
     with pytest.raises(NotAdaptedError, match=r"neotta\.adapt"):
         neotta.head(model)

@@ -291,3 +291,18 @@ def test_weights_that_nearly_cancel_are_told_from_those_that_do():
     assert difference(first, second).pvalue == 1.0
     # Signs give ±2 and ±0.005: half of them are larger, and the other half counts half.
     assert difference(first, second, weights=np.array([[1.0025, 0.9975]])).pvalue == 0.75
+
+
+def test_the_exact_test_ends_with_few_images():
+    for won in (FEW, FEW + 1):
+        first, second = np.zeros((1, 100), dtype=bool), np.zeros((1, 100), dtype=bool)
+        first[0, :won] = True
+        exact, smooth = 0.5**won, 2 * stats.norm.sf(np.sqrt(won))  # all signs alike, which counts half
+        assert difference(first, second).pvalue == pytest.approx(exact if won <= 16 else smooth, rel=1e-5)
+
+
+def test_the_exact_test_tells_sums_apart_that_are_close():
+    first, second = np.array([[True, False, True]]), np.array([[False, True, False]])
+    # Signs give ±3, ±1.006, ±1 and ±0.994, the last of which was seen.
+    found = difference(first, second, weights=np.array([[1.0, 1.003, 0.997]]))
+    assert found.pvalue == 0.875

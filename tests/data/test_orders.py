@@ -493,3 +493,13 @@ def test_every_array_of_an_order_is_checked_and_read_only(name):
     if name != "index":
         with pytest.raises(DataError, match=rf"'{name}' of an order holds 0 to 2, allowed is 0 to 2"):
             dataclasses.replace(order, **{name: getattr(order, name) * 2})
+
+
+def test_the_manifest_of_today_is_compact_and_says_its_version(tmp_path):
+    nothing = np.zeros(0, dtype=np.int64)
+    order = Order("iid", 0, ("a",), nothing, nothing, ())
+    assert order.batch_size == 64
+    order.save(tmp_path / "order.json")
+    text = (tmp_path / "order.json").read_text()
+    assert text.startswith('{"format":"neotta-order","version":1,"hash":"')
+    assert text.endswith("}\n")

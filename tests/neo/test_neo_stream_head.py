@@ -202,3 +202,34 @@ def test_options_of_another_rule_are_told_where_they_belong(options, method):
 def test_what_it_cannot_do_is_said():
     with pytest.raises(InputError, match=r"no centroid of embeddings.*head\.centre"):
         _ = neotta.head(adapted()).centroid
+
+
+def test_the_smallest_options_are_taken():
+    for options in ({"gate": 0.0}, {"stay": 0.0}, {"window": 0.5}):
+        model = adapted(**options)
+        with torch.no_grad():
+            assert torch.isfinite(model(batch(8))).all()
+
+
+def test_rows_without_weight_and_batches_of_them_are_not_counted():
+    model = adapted()
+    with torch.no_grad():
+        with neotta.rows([1, 0, 0]):
+            model(batch(3))
+        with neotta.rows([0, 0, 0]):
+            model(batch(3))
+    state = neotta.head(model).memory.state()
+    assert [int(state[name]) for name in ("count", "batches", "rejected")] == [1, 1, 0]
+
+
+def test_three_classes_are_enough_for_a_shift_and_two_are_not():
+    torch.manual_seed(0)
+    data = torch.randn(300, 3) + 4 * torch.eye(3).repeat(100, 1) + torch.tensor([0.0, 0.0, 3.0])
+    for classes in (2, 3):
+        head = nn.Linear(classes, classes)
+        nn.init.eye_(head.weight), nn.init.zeros_(head.bias)
+        model = neotta.adapt(nn.Sequential(nn.Identity(), head), "neo-stream", head="1", prior=False)
+        rows = data[:, :classes]
+        with torch.no_grad():
+            differs = (torch.cat([model(part) for part in rows.split(30)]) - rows).abs().max() > 0.1
+        assert bool(differs) == (classes == 3)

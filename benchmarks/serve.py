@@ -62,7 +62,7 @@ def model_of(kind, threads=1):
 
 
 def serve(kind, rule, threads, folder, port):
-    """Run a server until it is told to end."""
+    """Run a server until its process is ended."""
     from neotta.deploy.serve.records import Records
     from neotta.deploy.serve.server import listening, make_server
     from neotta.deploy.serve.service import Service

@@ -8,26 +8,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from support.reference_models import CLASSES, network, pictures
 
 import neotta
 from neotta.deploy import LogitRecenter, OnnxClassifier, export
 from neotta.deploy._card_reference import decoded, encoded
 from neotta.errors import ModelLoadError, OptionError, StateMismatchError
-
-CLASSES, WIDTH = 5, 12
-
-
-def network(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
-    with torch.no_grad():
-        model[3].weight *= 6
-    return model.eval()
-
-
-def pictures(count: int = 200, seed: int = 1, shift: float = 0.0) -> torch.Tensor:
-    return torch.randn(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed)) * 2 + shift
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def real(
     Args:
         data: One domain; several for the kinds of `neotta.data.real_streams.CHANGES`.
         kind: One of `neotta.data.real_streams.EVERY_KIND`. Those of `STARTS` come in batches of one, and each new
-            camera stands in the order by its name, so that a method can begin anew.
+            camera stands in the order by its name, so that a method can restart.
         samples: Number of samples of each domain; -1 for all.
         seed: Seed of all drawing.
         batch_size: Samples in a batch.

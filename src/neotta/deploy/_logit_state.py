@@ -66,7 +66,7 @@ class FittedLogits(LogitOptions):
     def merge(self, other: FittedLogits) -> None:
         """Add the samples of another object, exactly as if they had been seen here, stream by stream.
 
-        With neo-stream, the moments over all time add up; the window, the label prior and the last sample start anew.
+        With neo-stream, the moments over all time add up; the window, the label prior and the last sample are reset.
 
         Raises:
             OptionError: One of them is a moving average, which depends on the order of its batches.

@@ -17,7 +17,7 @@ def identity(model: nn.Module) -> str:
     """A hash that differs where models may give different results.
 
     Two models with the same weights differ if a layer has another option (the eps of a norm, say), or if a class that
-    is not part of a library was written anew.
+    is not part of a library was written again.
     """
     parts = [fingerprint(model.state_dict()), repr(model)]
     kinds = {type(module) for module in model.modules()}

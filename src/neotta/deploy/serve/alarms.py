@@ -99,7 +99,7 @@ class VideoDetector:
             return False
         if self._detector.observe(value[None]) is None:
             return False
-        self._detector, self._values = None, []  # what is normal now has to be learnt anew
+        self._detector, self._values = None, []  # what is normal now has to be learnt again
         return True
 
     def _settle(self) -> None:

@@ -87,7 +87,7 @@ class _Sent(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the server holds of a camera: how often it was started anew, and its moments."""
+    """What the server holds of a camera: how often it was restarted, and its moments."""
 
     generation: int
     moments: Shared | None
@@ -164,7 +164,7 @@ class RedisShare:
             states: The moments of each camera as this replica has them.
 
         Returns:
-            What the server holds of each camera now, and whether it was started anew by another replica. Cameras that
+            What the server holds of each camera now, and whether another replica restarted it. Cameras that
             are missing were not delivered, and have to be given again.
         """
         unsure = {camera: now for camera, now in states.items() if camera in self._sent}
@@ -216,7 +216,7 @@ class RedisShare:
     # ---- replacing
 
     def replace(self, camera: str, moments: Shared | None) -> None:
-        """Let a camera start anew from these moments, for all replicas.
+        """Restart a camera from these moments, for all replicas.
 
         Raises:
             StorageError: Redis cannot be reached.

@@ -190,7 +190,7 @@ class Watch:
     # ---- reading
 
     def renew(self, camera: str) -> None:
-        """Start the figures of a camera anew, after its state was changed by hand."""
+        """Reset the figures of a camera, after its state was changed by hand."""
         view = self._view(camera)
         self._engine.forget_answers(camera)
         with self._lock:
@@ -199,7 +199,7 @@ class Watch:
             view.version = self.version
 
     def touch(self, camera: str) -> None:
-        """Let the dashboard show a camera anew."""
+        """Let the dashboard show a camera again."""
         view = self._view(camera)
         with self._lock:
             self.version += 1

@@ -148,7 +148,7 @@ def test_token_classification_is_refused_unless_the_caller_names_the_axes():
             neotta.adapt(model, **options)
     with pytest.raises(HeadNotFoundError, match="tokens"):
         neotta.create("t3a", model)
-    with pytest.raises(HeadNotFoundError, match=r"expected 1 axes.*sample_axes="):
+    with pytest.raises(HeadNotFoundError, match=r"expected 1 axis.*sample_axes="):
         neotta.adapt(model, at="logits")
 
 

@@ -18,16 +18,23 @@ _PAIRS = (
 _NAMES = ("fc", "classifier", "heads.head", "heads", "head")
 _POOLED_FIRST = ("ClassifierHead", "NormMlpClassifierHead", "ClNormMlpClassifierHead")
 _TASKS = ("ForImageClassification", "ForVideoClassification", "ForAudioClassification", "ForSequenceClassification")
-_NOT_CLASSIFIERS = (
-    "torchvision.models.detection",
-    "torchvision.models.segmentation",
-    "torchvision.models.optical_flow",
-)
+_DETECTORS = "torchvision.models.detection"
+_NOT_CLASSIFIERS = (_DETECTORS, "torchvision.models.segmentation", "torchvision.models.optical_flow")
 
 
 def of_a_library(model: nn.Module) -> bool:
     """Whether the class itself, not only a base class, is a library's, so that its names are reliable."""
     return type(uncompiled(model)).__module__.partition(".")[0] in _LIBRARIES
+
+
+def refuse_detectors(model: nn.Module) -> None:
+    """Raise an error for torchvision's models that find objects: they return boxes after thresholds, not logits."""
+    kind = type(uncompiled(model))
+    if kind.__module__.startswith(_DETECTORS):
+        raise HeadNotFoundError(
+            f"{kind.__name__} finds objects and returns those above a threshold: neotta adapts classifiers, which "
+            "return the scores of all classes for every sample"
+        )
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

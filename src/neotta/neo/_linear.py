@@ -8,6 +8,8 @@ from neotta.errors import HeadNotFoundError
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import Head, is_pointwise
 
+AT_LOGITS = "neotta.adapt(model, at='logits') re-centers the output itself, whatever the head is"
+
 
 def linear_layer(model: nn.Module, name: str, module: nn.Module) -> Head:
     """Return the module if it is a plain linear layer or a 1x1 convolution, or raise an error that says why not."""
@@ -21,8 +23,8 @@ def linear_layer(model: nn.Module, name: str, module: nn.Module) -> Head:
         raise HeadNotFoundError(f"{where} {reason}")
     if not isinstance(module, nn.Linear):
         inside = [sub for sub, child in module.named_modules() if isinstance(child, nn.Linear)]
-        hint = f": name the layer with head='{name}.{inside[-1]}'" if inside else ""
-        raise HeadNotFoundError(f"{where} a {type(module).__name__}, not a Linear{hint}")
+        hint = f"name the layer with head='{name}.{inside[-1]}'" if inside else AT_LOGITS
+        raise HeadNotFoundError(f"{where} a {type(module).__name__}, not a Linear: {hint}")
     if (reason := _unusual(module)) is not None:
         raise HeadNotFoundError(f"{where} {reason}")
     return module

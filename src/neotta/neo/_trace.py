@@ -28,7 +28,10 @@ class Trace(NamedTuple):
     Attributes:
         samples: Number of samples in the batch.
         answers: The tensors that may be the logits: the field of that name, or else everything returned.
+        logits: The one of them that `logits_of` takes, if there is one.
+        fields: The names of what is returned, if it is a dict.
         returned: Layers whose output is returned, perhaps changed in place.
+        direct: Whether the logits are the output of one of them.
         joined: Layers that the logits are computed from, with no other such layer in between.
         bypassed: Whether the logits also depend on the input by a path through none of these layers.
         calls: The calls of each layer.
@@ -36,7 +39,10 @@ class Trace(NamedTuple):
 
     samples: int
     answers: list[Tensor]
+    logits: Tensor | None
+    fields: list[str]
     returned: list[nn.Module]
+    direct: bool
     joined: list[nn.Module]
     bypassed: bool
     calls: dict[nn.Module, list[Call]]
@@ -74,7 +80,8 @@ def _trace(model: nn.Module, layers: list[nn.Module], inputs: Inputs, grad: bool
     with _hooked(cut), _evaluating(model), torch.inference_mode(False), torch.set_grad_enabled(grad):
         start = each(inputs, leaf_of)
         output = call(model, each(start, torch.clone))
-        reached = _leaves(_logits(output))
+        logits = _logits(output)
+        reached = _leaves(logits)
     answers = _answers(output)
     ids = {id(tensor) for tensor in answers}
     calls: dict[nn.Module, list[Call]] = {}
@@ -83,7 +90,10 @@ def _trace(model: nn.Module, layers: list[nn.Module], inputs: Inputs, grad: bool
     return Trace(
         samples=batch_size(inputs),
         answers=[answer.detach() for answer in answers],
+        logits=None if logits is None else logits.detach(),
+        fields=list(map(str, output)) if isinstance(output, dict) else [],
         returned=list(dict.fromkeys(module for module, _, _, copy in made if id(copy) in ids)),
+        direct=any(copy is logits for _, _, _, copy in made),
         joined=list(dict.fromkeys(module for module, _, leaf, _ in made if id(leaf) in reached)),
         bypassed=any(id(tensor) in reached for tensor in tensors(start)),
         calls=calls,

@@ -20,11 +20,11 @@ from neotta.neo.memory import Memory
 from neotta.neo.model_inputs import Inputs
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
+from neotta.neo.output_check import count_classes
 from neotta.neo.output_head import NAME as OUTPUT
 from neotta.neo.output_head import (
     OutputHead,
     attach,
-    count_classes,
     known_bias,
     output_axes,
     output_fingerprint,

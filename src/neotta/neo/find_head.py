@@ -7,17 +7,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from neotta.errors import AmbiguousHeadError, HeadNotFoundError, ModelError
-from neotta.neo._conventions import by_convention, of_a_library, submodule, uncompiled, vouched
-from neotta.neo._linear import linear_layer, wrapping
+from neotta.errors import AmbiguousHeadError, HeadNotFoundError, ModelError, UnsupportedModelError
+from neotta.neo._conventions import by_convention, of_a_library, refuse_detectors, submodule, uncompiled, vouched
+from neotta.neo._linear import AT_LOGITS, linear_layer, wrapping
 from neotta.neo._trace import Trace, logits_of, trace
 from neotta.neo.head_views import Head, close, cosine_view, is_pointwise
 from neotta.neo.model_inputs import Inputs, examples, tensors
 
-__all__ = ["find_heads", "joined_heads", "logits_of"]
-
-AT_LOGITS = "neotta.adapt(model, at='logits') re-centers the output itself, whatever the head is"
-BY_AXES = "if each of them is a sample to you, name its axes: neotta.adapt(model, at='logits', sample_axes=(0, 1))"
+__all__ = ["by_axes", "candidates", "find_heads", "joined_heads", "logits_of", "refuse_tags"]
 
 
 def find_heads(
@@ -39,12 +36,14 @@ def find_heads(
     Raises:
         HeadNotFoundError: There is no such head, it does not return what the model returns, or the named layer is none.
         AmbiguousHeadError: Several layers are possible.
+        UnsupportedModelError: The model returns independent tags.
     """
     if example is not None:
         tensors(example, "example")  # refuses what is no batch
     if head is not None:
         given = [head] if isinstance(head, str) else list(head)
         return {name: linear_layer(model, name, _named(model, name)) for name in given}
+    refuse_detectors(model)
     if isinstance(model, nn.Linear):
         raise HeadNotFoundError("the model is itself a Linear layer: use neotta.NEOHead.from_linear(model)")
     try:
@@ -63,14 +62,14 @@ def joined_heads(model: nn.Module, example: Inputs | None = None) -> list[str]:
     try:
         return list(find_heads(model, None, example))
     except ModelError:
-        names = _candidates(model)
+        names = candidates(model)
         seen = _run(model, names, example)
         return [names[module] for module in seen.joined] if seen is not None and not seen.returned else []
 
 
 def _by_running(model: nn.Module, expected: dict[str, Head] | None, example: Inputs | None) -> dict[str, Head]:
     """The layer that returns the logits, or the expected ones if they do so together."""
-    names = _candidates(model)
+    names = candidates(model)
     if not names:
         by_convention(model)  # may raise a more specific error
         raise HeadNotFoundError(f"{_kind(model)} has no linear layer to adapt: {AT_LOGITS}")
@@ -124,7 +123,23 @@ def _refuse_parts(model: nn.Module, answer: Tensor, samples: int) -> None:
     if len(answer) != samples or answer.dim() > 2:
         raise HeadNotFoundError(
             f"{_kind(model)} returns {_shape(answer)} for {samples} samples, as models for tokens, pixels or objects "
-            f"do: neotta adapts classifiers of whole samples; {BY_AXES}"
+            f"do: neotta adapts classifiers of whole samples; if each of them is a sample to you, name its axes: "
+            f"neotta.adapt(model, at='logits', sample_axes={by_axes(answer)})"
+        )
+
+
+def by_axes(answer: Tensor) -> tuple[int, ...]:
+    """The axes of the samples, if each token, (B, T, C), or pixel, (B, C, H, W), is one."""
+    return (0, *range(2, answer.dim())) if answer.dim() > 3 else (0, 1)
+
+
+def refuse_tags(model: nn.Module, name: str, output: Tensor, answer: Tensor) -> None:
+    """Raise an error if the answer is the sigmoid of a layer's output: tags that do not exclude each other."""
+    if output.shape == answer.shape and close(output.double().sigmoid(), answer):
+        raise UnsupportedModelError(
+            f"{_kind(model)} returns the sigmoid of the layer {name!r}, so its outputs are independent tags, and how "
+            "often each occurs cannot be told from a shift. With clean images it can: neotta.adapt(model, 'neo', "
+            f"head={name!r}, reference=neotta.reference(model, images, head={name!r}))"
         )
 
 
@@ -139,10 +154,12 @@ def _same(output: Tensor, answer: Tensor) -> bool:
 
 
 def _together(seen: Trace) -> bool:
-    """Whether the logits are the mean, or the sum, of all joined layers."""
+    """Whether the logits are the mean, or the sum, of all joined layers, each called once."""
     calls = [call for layer in seen.joined for call in seen.calls[layer]]
     if seen.bypassed or len(seen.answers) != 1 or len({call.output.shape for call in calls}) != 1:
         return False
+    if len(calls) > len(seen.joined):
+        return False  # several views of each sample, which would count as several samples
     total = torch.stack([call.output.double() for call in calls]).sum(0)
     return close(total / len(calls), seen.answers[0]) or close(total, seen.answers[0])
 
@@ -160,6 +177,7 @@ def _explained(model: nn.Module, names: dict[nn.Module, str], seen: Trace) -> Mo
     by_convention(model)
     if len(found) == 1:
         calls = seen.calls[seen.joined[0]]
+        refuse_tags(model, found[0], calls[0].output, seen.answers[0])
         many = f"is called {len(calls)} times" if len(calls) > 1 else f"returns {_shape(calls[0].output)}"
         return HeadNotFoundError(
             f"the output of {_kind(model)}, {_shape(seen.answers[0])}, is computed from the layer {found[0]!r}, which "
@@ -208,7 +226,7 @@ def _run(model: nn.Module, layers: Iterable[nn.Module], example: Inputs | None) 
 # ---- layers and their names
 
 
-def _candidates(model: nn.Module) -> dict[nn.Module, str]:
+def candidates(model: nn.Module) -> dict[nn.Module, str]:
     """Layers that may be the head, by module: linear ones, 1x1 convolutions, and others with a matrix of weights."""
     return {module: name for name, module in model.named_modules() if name and _may_be_head(module)}
 

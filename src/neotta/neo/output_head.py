@@ -11,19 +11,18 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from neotta.errors import (
-    HeadNotFoundError,
     InputError,
     ModelError,
     OptionError,
     StateMismatchError,
     UnsupportedModelError,
 )
-from neotta.neo._trace import logits_of, trace
+from neotta.neo._trace import logits_of
 from neotta.neo._transforms import refuse_transforms
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead, subtract
 from neotta.neo.memory import Memory
-from neotta.neo.model_inputs import Inputs, examples
+from neotta.neo.model_inputs import Inputs
 from neotta.neo.per_call import settings
 from neotta.neo.reference_file import HeadReference, Reference
 from neotta.neo.row_weights import per_row
@@ -176,34 +175,6 @@ def known_bias(model: nn.Module, example: Inputs | None) -> nn.Parameter | None:
         return None
     bias = found[0].bias if len(found) == 1 else None
     return bias if isinstance(bias, nn.Parameter) else None
-
-
-def count_classes(model: nn.Module, axes: tuple[int, ...], example: Inputs | None) -> int:
-    """Run a model once and return the number of classes in its output.
-
-    Raises:
-        HeadNotFoundError: It could not be run, or its output has no such axes.
-    """
-    kind, output = type(model).__name__, None
-    for inputs in examples(model) if example is None else [example]:
-        try:
-            seen = trace(model, [], inputs)
-        except Exception as error:  # whatever the model raises for such an input
-            if example is not None:
-                raise HeadNotFoundError(f"{kind} could not be run on the example: {error}") from error
-            continue
-        output = seen.answers[0] if seen.answers else None
-        break
-    else:
-        raise HeadNotFoundError(f"{kind} could not be run on noise: pass a batch that it takes as example=...")
-    if output is None or output.dim() != len(axes) + 1 or not output.is_floating_point():
-        found = "no tensor" if output is None else f"a tensor of {tuple(output.shape)}"
-        raise HeadNotFoundError(
-            f"{kind} returns {found}, expected {len(axes)} axes of samples and one of classes. Models for tokens, "
-            "pixels or objects need sample_axes=, for example (0, 1) for answers of (batch, tokens, classes)"
-        )
-    (classes,) = set(range(output.dim())) - {axis % output.dim() for axis in axes}
-    return output.shape[classes]
 
 
 def replaced(output: Any, logits: Tensor) -> Any:

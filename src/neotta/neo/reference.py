@@ -19,8 +19,9 @@ from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, Head, embeddings_of, linear_view
 from neotta.neo.model_inputs import Inputs
+from neotta.neo.output_check import count_classes
 from neotta.neo.output_head import NAME as OUTPUT
-from neotta.neo.output_head import classes_last, count_classes, known_bias, mask_of, output_axes, output_fingerprint
+from neotta.neo.output_head import classes_last, known_bias, mask_of, output_axes, output_fingerprint
 from neotta.neo.reference_file import HeadReference, Reference
 from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint

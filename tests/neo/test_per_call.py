@@ -206,6 +206,19 @@ def test_smaller_batches_take_ids_and_weights_in_order():
     assert neotta.head(twice).count == 6
 
 
+@pytest.mark.parametrize("block", [lambda: neotta.streams(["a", "b", "new"]), lambda: neotta.rows([1.0, 0.5, 0.0])])
+def test_too_few_values_for_the_smaller_batches_are_an_error_and_undone(block):
+    model = many()
+    answer(model, batch(2), ["a", "b"])
+    before = state(model)
+    parts = batch(4).split(2)
+    wrong = pytest.raises(InputError, match=r"got 3 .* batch of 2, 2 of which are used")
+    with wrong, neotta.streams(["a", "b", "a", "new"]), block():
+        for part in parts:
+            run(model, part)
+    same(state(model), before)
+
+
 def test_too_few_samples_for_the_ids_are_an_error_and_undone():
     model = many()
     answer(model, batch(2), ["a", "b"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar
 
 from neotta.errors import InputError
@@ -58,11 +60,33 @@ class Handout(Generic[Values]):
         Raises:
             InputError: Some are left. The states of the takers are then what they were before the block.
         """
-        left = {taker: place for taker, place in self._places.items() if place}
-        for taker in left:
-            self._undo[taker]()
-        for place in left.values():
+        for place in self.undo():
             raise InputError(
                 f"got {len(self.values)} {self._what}, and the calls inside the block used only {place} of them: pass "
                 "one per sample. What these calls had added is undone"
             )
+
+    def undo(self) -> list[int]:
+        """Undo the calls of the takers that have taken some values and not all; returns how many each had taken."""
+        left = {taker: place for taker, place in self._places.items() if place}
+        for taker in left:
+            self._undo[taker]()
+        return list(left.values())
+
+
+@contextlib.contextmanager
+def handing_out(handout: Handout[Values], place: ContextVar[Handout[Values] | None]) -> Iterator[None]:
+    """Set a context variable for a block; if the values do not fit the calls inside it, these are undone.
+
+    Raises:
+        InputError: Some values are left.
+    """
+    token = place.set(handout)
+    try:
+        yield
+    except InputError:
+        handout.undo()
+        raise
+    finally:
+        place.reset(token)
+    handout.finish()

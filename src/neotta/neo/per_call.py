@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from neotta.errors import InputError
-from neotta.neo.handout import Handout, Taker
+from neotta.neo.handout import Handout, Taker, handing_out
 from neotta.neo.row_weights import checked_weights
 
 # Context variables are local to each thread and to each task of an event loop.
@@ -40,13 +40,8 @@ def rows(weights: Any) -> Iterator[None]:
     Raises:
         InputError: A weight is negative, NaN or Inf, or there are not as many as samples. No state is then changed.
     """
-    handout = Handout(checked_weights(weights), "weights")
-    token = _WEIGHTS.set(handout)
-    try:
+    with handing_out(Handout(checked_weights(weights), "weights"), _WEIGHTS):
         yield
-    finally:
-        _WEIGHTS.reset(token)
-    handout.finish()
 
 
 @contextlib.contextmanager

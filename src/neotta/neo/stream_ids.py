@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from neotta.errors import InputError, StateError
-from neotta.neo.handout import Handout, Taker
+from neotta.neo.handout import Handout, Taker, handing_out
 
 if TYPE_CHECKING:  # ids work without torch
     from torch import Tensor
@@ -42,13 +42,8 @@ def streams(ids: Iterable[StreamId] | Tensor) -> Iterator[None]:
         InputError: An id is neither a string nor an integer, or there are not as many as samples. No state is then
             changed.
     """
-    handout = Handout(checked(ids), "stream ids")
-    token = _CURRENT.set(handout)
-    try:
+    with handing_out(Handout(checked(ids), "stream ids"), _CURRENT):
         yield
-    finally:
-        _CURRENT.reset(token)
-    handout.finish()
 
 
 def current(samples: int, taker: Taker, *, peek: bool = False) -> tuple[StreamId, ...]:

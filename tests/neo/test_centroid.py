@@ -79,22 +79,24 @@ def test_rows_that_are_not_finite_are_kept_out_and_counted(good, bad, value):
     assert int(clean.batches) == int(dirty.batches)
 
 
-def test_values_whose_sum_overflows_are_not_taken_for_bad_ones():
-    data = torch.tensor([[3e38, 3e38], [-3e38, -3e38], [3e38, 3e38]])
+@pytest.mark.parametrize("size", [9e14, 9.9e15])
+def test_large_values_are_not_taken_for_bad_ones(size):
+    data = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]) * size
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        centroid = filled([data[:1]])
-    assert int(centroid.count) == 1
+        centroid = filled([data])
+    assert int(centroid.count) == 3
     assert int(centroid.rejected) == 0
+    torch.testing.assert_close(centroid.mean, data.double().mean(0))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_sums_that_overflow_are_taken_again_in_a_wider_format(sign):
-    data = torch.tensor([[3e38, 1.0], [3e38, 2.0], [2e38, 3.0]]) * sign
+def test_large_sums_are_taken_again_in_a_wider_format(sign):
+    data = torch.tensor([[9e15, 1.0], [9e15, 2.0], [6e15, 3.0]]) * sign
     centroid = filled([data], variance=True)
     torch.testing.assert_close(centroid.mean, data.double().mean(0))
     torch.testing.assert_close(centroid.total_variance(), data.double().var(0).sum())
-    spread = torch.tensor([[1e20, 0.0], [-1e20, 0.0]])  # the sum does not overflow, the squares do
+    spread = torch.tensor([[9e15, 0.0], [-9e15, 0.0]])  # the sum is small, the squares are not
     torch.testing.assert_close(filled([spread], variance=True).total_variance(), spread.double().var(0).sum())
     data = torch.cat([data, torch.full((1, 2), float("nan"))])
     with pytest.warns(RuntimeWarning, match="1 of 4"):

@@ -221,6 +221,7 @@ def test_the_weight_of_the_data_in_a_moving_average(alpha, batches):
 
 def test_limits_and_usable_rows():
     assert moments.limit(np.dtype(np.float64)) == 1e90
+    assert moments.limit(np.dtype(np.float64), np.dtype(np.float32)) == 1e16
     assert moments.limit(np.dtype(np.float32)) == moments.limit(np.dtype(np.float16)) == 1e16
     rows = np.array([[1e90, -1e90], [1.1e90, 0.0], [0.0, -1.1e90], [np.nan, 0.0], [np.inf, 0.0]])
     assert moments.usable(rows, 1e90).tolist() == [True, False, False, False, False]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import sqlite3
 import zlib
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 import neotta
@@ -238,21 +235,17 @@ def test_every_method_checks_what_it_is_given(method, images):
             assert fingerprint(adapter.state_dict()) == fingerprint(good)
 
 
-@settings(max_examples=40)
-@given(st.floats(0, 15.9) | st.floats(16.1, 38), st.sampled_from([torch.float32, torch.float64]))
-def test_what_save_writes_load_takes(tmp_path_factory, power, dtype):
-    path = tmp_path_factory.mktemp("large") / "state"
-    model = neotta.adapt(nn.Sequential(nn.Linear(4, 2)).to(dtype), "neo")
+def test_save_refuses_what_load_would_refuse(tmp_path):
+    path = tmp_path / "state"
+    model = seen()
     neotta.save(model, path)
     good = path.read_bytes()
-    model(torch.full((3, 4), 10.0**power, dtype=dtype))
-    if power > 16 and dtype is torch.float32:
-        with pytest.raises(StateError, match=r"too large .*: nothing was saved; neotta.reset\(model\) begins again"):
-            neotta.save(model, path)
-        assert path.read_bytes() == good, "the last good state stays"
-        neotta.reset(model)
+    neotta.head(model).centroid.set(torch.full((D,), 1e20))
+    with pytest.raises(StateError, match=r"too large .*: nothing was saved; neotta.reset\(model\) begins again"):
+        neotta.save(model, path)
+    assert path.read_bytes() == good, "the last good state stays"
+    neotta.reset(model)
     neotta.save(model, path)
-    twin = copy.deepcopy(model)
-    neotta.reset(twin)
+    twin = seen()
     neotta.load(twin, path)
-    assert neotta.head(twin).count == neotta.head(model).count
+    assert neotta.head(twin).count == 0

@@ -27,6 +27,7 @@ from neotta.errors import (
     ModelChangedError,
     NeottaError,
     OptionError,
+    StateError,
     StateMismatchError,
 )
 from neotta.neo.head import NEOHead
@@ -179,8 +180,7 @@ class Adapter(ABC, Generic[O]):
                     f"entry {name!r} of this state has shape {tuple(state[name].shape)}, "
                     f"{tuple(mine[name].shape)} was expected: it belongs to another model"
                 )
-            if not self._any_value(name):
-                check_number(name, state[name], mine[name])
+        self._check_values(state)
         with torch.inference_mode(False), torch.no_grad():
             self._load(state)
 
@@ -188,13 +188,28 @@ class Adapter(ABC, Generic[O]):
         """Whether an entry of a state can be loaded."""
         return mine.shape == other.shape
 
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse a state with values that make no sense; its entries and shapes were checked."""
+        for name, tensor in self._state().items():
+            if not self._any_value(name):
+                check_number(name, state[name], tensor)
+
     def _any_value(self, name: str) -> bool:
         """Whether an entry of a state may hold NaN, Inf or negative whole numbers; others are refused."""
         return False
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state as a safetensors file, atomically."""
-        write_state(path, self.state_dict(), self._about())
+        """Save the state as a safetensors file, atomically.
+
+        Raises:
+            StateError: The state holds numbers that `load` would refuse. The old file stays.
+        """
+        state = self.state_dict()
+        try:
+            self._check_values(state)
+        except StateError as error:
+            raise StateError(f"{error}: nothing was saved; reset() begins again") from error
+        write_state(path, state, self._about())
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
         """Continue from a file of `save`; on an error the state does not change.

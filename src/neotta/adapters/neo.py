@@ -67,9 +67,9 @@ class Recentering(Adapter[Options]):
     def _state(self) -> dict[str, Tensor]:
         return dict(self.neo.centroid.named_buffers())
 
-    def _load(self, state: Mapping[str, Tensor]) -> None:
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
         check_subtracted(state, self.head.weight.dtype)
-        super()._load(state)
 
 
 @register

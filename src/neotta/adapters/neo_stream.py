@@ -51,7 +51,7 @@ class NEOStream(EmbeddingAdapter[Options]):
     def _state(self) -> dict[str, Tensor]:
         return dict(self.memory.named_buffers())
 
-    def _load(self, state: Mapping[str, Tensor]) -> None:
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
         self.memory.check_state(state)
         check_subtracted(state, self.head.weight.dtype)
-        super()._load(state)

@@ -113,14 +113,23 @@ class Restarting(Adapter[Any]):
     def _any_value(self, name: str) -> bool:
         return name != "count" and self.inner._any_value(name.removeprefix("inner/"))
 
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
+        self.inner._check_values(_inner_entries(state))
+
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        self.inner._load({name.removeprefix("inner/"): state[name] for name in state if name != "count"})
+        self.inner._load(_inner_entries(state))
         self.count.copy_(state["count"])
 
     def _about(self) -> dict[str, Any]:
         own = {name: str(getattr(self.options, name)) for name in RestartOptions.model_fields}
         about = super()._about()
         return {**about, "options": {**self.inner._about()["options"], **own}}
+
+
+def _inner_entries(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The entries of the method that restarts."""
+    return {name.removeprefix("inner/"): state[name] for name in state if name != "count"}
 
 
 class RestartingEmbeddings(Restarting, EmbeddingAdapter[Any]):

@@ -85,10 +85,20 @@ class Stack(Adapter[Options]):
         method, _, entry = name.partition("/")
         return (self.first if method == self.first.name else self.last)._any_value(entry)
 
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
+        for member in (self.first, self.last):
+            member._check_values(_entries(member, state))
+
     def _load(self, state: Mapping[str, Tensor]) -> None:
         for member in (self.last, self.first):  # only the last may raise an error
-            mine = f"{member.name}/"
-            member._load({name.removeprefix(mine): state[name] for name in state if name.startswith(mine)})
+            member._load(_entries(member, state))
+
+
+def _entries(member: AnyAdapter, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The entries of one of the two."""
+    mine = f"{member.name}/"
+    return {name.removeprefix(mine): state[name] for name in state if name.startswith(mine)}
 
 
 class EmbeddingStack(Stack, EmbeddingAdapter[Options]):

@@ -16,7 +16,7 @@ from neotta.neo.moments import LARGEST_COUNT, Moments
 from neotta.neo.row_weights import per_row
 from neotta.neo.rules import MeanRule
 
-_ORDINARY = 1e30  # sums of a batch below this need no second look
+_ORDINARY = 1e15  # sums of a batch below this need no second look
 
 
 class Centroid(OneStreamMemory):
@@ -114,8 +114,9 @@ class Centroid(OneStreamMemory):
     def _take(self, rows: Tensor, weights: Tensor | None = None, warning: bool = False) -> None:
         """Add a batch without reading values back, which would wait for the device and break a compiled graph."""
         state = self.moments()
+        largest = moments.limit(rows.dtype, state.mean.dtype)
         rows = rows.to(state.mean.dtype)
-        finite = moments.usable(rows, moments.limit(rows.dtype))
+        finite = moments.usable(rows, largest)
         new = moments.summarise(rows, finite=finite, variance=self.rule.variance, weights=weights)
         if warning and (bad := int(new.rejected)):
             warn(f"{bad} of {len(rows)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")

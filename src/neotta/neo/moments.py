@@ -72,9 +72,9 @@ class OneStream:
 ONE_STREAM = OneStream()
 
 
-def limit(dtype: Any) -> float:
-    """The largest number that moments of this dtype take in: sums of its powers do not overflow."""
-    return 1e90 if dtype.itemsize >= 8 else 1e16
+def limit(*dtypes: Any) -> float:
+    """The largest number that is taken in, where rows and moments have these dtypes: sums of powers do not overflow."""
+    return 1e90 if min(dtype.itemsize for dtype in dtypes) >= 8 else 1e16
 
 
 def usable(rows: Any, largest: float) -> Any:

@@ -39,17 +39,18 @@ class ShiftMemory(OneStreamMemory):
             return rows.to(wide)
         with self.guard(), torch.no_grad():
             before, groups = self.moments(), SoleStream(rows.shape[0])
+            largest = moments.limit(rows.dtype, before.mean.dtype)
             if weights is not None:
                 weights = per_row(weights, rows, samples)
             if rows.is_cpu and not is_compiling():
                 arrays = self.rule.State(*(column.numpy()[None] for column in before))
-                after, subtract = run_on_host(self.rule, arrays, rows, groups, bias, adapt, weights)
+                after, subtract = run_on_host(self.rule, arrays, rows, groups, bias, adapt, weights, largest)
                 if adapt:
                     for array, values in zip(arrays, after, strict=True):
                         array[...] = values
                 return subtract.to(wide)
             state = self.rule.State(*(column[None] for column in before))
-            after, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights)
+            after, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights, largest)
             if adapt:
                 for column, values in zip(before, after, strict=True):
                     column.copy_(values[0])
@@ -57,30 +58,45 @@ class ShiftMemory(OneStreamMemory):
 
 
 def run_rule(
-    rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool, weights: Tensor | None
+    rule: Rule,
+    state: Any,
+    rows: Tensor,
+    groups: Groups,
+    bias: Tensor | None,
+    adapt: bool,
+    weights: Tensor | None,
+    largest: float,
 ) -> tuple[Any, Tensor]:
     """Add a batch with a rule on logits, in NumPy if on the CPU, where it is faster than torch.
+
+    Rows with numbers beyond `largest` are excluded.
 
     Returns:
         The new state and what to subtract, (N, C), both on the device.
     """
     if rows.device.type == "cpu" and not is_compiling():
         arrays = type(state)(*(column.numpy() for column in state))
-        after, subtract = run_on_host(rule, arrays, rows, groups, bias, adapt, weights)
+        after, subtract = run_on_host(rule, arrays, rows, groups, bias, adapt, weights, largest)
         return type(state)(*map(torch.as_tensor, after)), subtract
     rows = rows.detach().to(state.mean.dtype)
     bias = rows.new_zeros(rows.shape[1]) if bias is None else bias.detach().to(rows)
-    finite = moments.usable(rows, moments.limit(rows.dtype))
+    finite = moments.usable(rows, largest)
     return rule.take(state, rows, groups, finite=finite, bias=bias, adapt=adapt, weights=weights)
 
 
 def run_on_host(
-    rule: Rule, state: Any, rows: Tensor, groups: Groups, bias: Tensor | None, adapt: bool, weights: Tensor | None
+    rule: Rule,
+    state: Any,
+    rows: Tensor,
+    groups: Groups,
+    bias: Tensor | None,
+    adapt: bool,
+    weights: Tensor | None,
+    largest: float,
 ) -> tuple[Any, Tensor]:
     """Add a batch with a rule on logits in NumPy; the state has NumPy arrays, before and after."""
     values = rows.detach().to(torch.float64).numpy()
     known = np.zeros(values.shape[1]) if bias is None else bias.detach().to("cpu", torch.float64).numpy()
-    largest = moments.limit(values.dtype)
     # The largest and smallest number are NaN or out of range if any is.
     whole = bool(values.max() <= largest and values.min() >= -largest)
     finite = np.ones(len(values), bool) if whole else moments.usable(values, largest)

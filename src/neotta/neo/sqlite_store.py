@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from neotta.errors import StateFileError, StateMismatchError, StorageError
+from neotta.neo.state_checks import SUBTRACTED, largest_subtracted
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.stream_store import Arrays
@@ -96,10 +97,14 @@ class SqliteStore:
         raise StateFileError(f"{key!r} in {str(self.folder)!r} is not the id of a stream: the database is damaged")
 
     def _check(self, ids: Sequence[StreamId], records: Array) -> None:
-        """Refuse streams with NaN, Inf or negative counts, whatever their checksum says."""
+        """Refuse streams with NaN, Inf, negative counts or means that are too large, whatever their checksum says."""
+        largest = largest_subtracted(np.dtype(np.float32))
         for name in self.record.names or ():
             values = records[name]
-            good = (np.isfinite(values) if values.dtype.kind == "f" else values >= 0).all(tuple(range(1, values.ndim)))
+            good = np.isfinite(values) if values.dtype.kind == "f" else values >= 0
+            if name in SUBTRACTED:
+                good &= abs(values) <= largest
+            good = good.all(tuple(range(1, values.ndim)))
             if not good.all():
                 item = ids[int(np.argmin(good))]
                 raise StateFileError(

@@ -220,7 +220,8 @@ def check_weights(state: Mapping[str, Tensor]) -> None:
 def _check_subtracted(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Refuse a state whose vectors are too large for the model to subtract."""
     for name, neo in heads(model).items():
-        dtype = torch.float32 if neo.weight is None else neo.weight.dtype  # at the logits there are no weights
+        narrow = neo.memory.many or neo.weight is None  # as a table of streams is; at the logits there are no weights
+        dtype = torch.float32 if narrow else neo.weight.dtype
         check_subtracted(_part(tensors, f"{name}."), dtype)
 
 

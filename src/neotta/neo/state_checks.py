@@ -12,8 +12,9 @@ from neotta.errors import StateError
 from neotta.neo.moments import LARGEST_COUNT, limit, namespace, usable
 from neotta.neo.rules import Field
 
-SUBTRACTED = ("mean", "start")
+SUBTRACTED = ("mean", "start", "shift")
 """Entries of a state that are subtracted from what the head gets or gives, as they are."""
+_MARGIN = 10  # a mean of centered logits is up to twice as large as any of them
 
 
 def check_number(name: str, value: Any, like: Any, least: float = -math.inf, most: float = math.inf) -> None:
@@ -47,9 +48,14 @@ def check_fields(fields: Mapping[str, Field], state: Mapping[str, Any], like: Ma
         check_number(name, state[name], like[name], field.least, field.most)
 
 
+def largest_subtracted(dtype: Any) -> float:
+    """The largest number that a model of this dtype may subtract: more than rows within `limit` can lead to."""
+    return _MARGIN * limit(dtype)
+
+
 def check_subtracted(state: Mapping[str, Any], dtype: Any) -> None:
     """Refuse finite vectors so large that a model of this dtype would answer with Inf; values have been checked."""
-    largest = limit(dtype)
+    largest = largest_subtracted(dtype)
     for name in SUBTRACTED:
         if name in state and not bool(usable(state[name], largest).all()):
             raise StateError(

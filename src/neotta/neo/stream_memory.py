@@ -25,6 +25,7 @@ from neotta.neo.stream_ids import StreamId, current, every, one, pack, unpack
 from neotta.neo.stream_store import StreamStore
 
 _FLEET = (32, 256)  # fewest and most streams that are asked where a new one begins
+_LARGEST = moments.limit(torch.float32)  # as the table and the store can hold it, whatever the dtype of the model
 _FLEET_NUMBERS = 2**16  # that many numbers of each field, at most
 
 
@@ -104,7 +105,7 @@ class StreamMemory(Memory):
             places = torch.from_numpy(np.array(self.cache.admit(distinct, new, start))).to(rows.device)
             state = self.rule.State(*self.cache.rows(places))
             if self.rule.space == "logits":
-                state, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights)
+                state, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights, _LARGEST)
             else:
                 state, subtract = self._take(state, rows, groups, adapt, weights)
             if adapt:
@@ -251,11 +252,10 @@ def _counted(ids: Sequence[StreamId], weights: Tensor | None) -> Collection[Stre
 def _finite(rows: Tensor, weights: Tensor | None) -> Tensor | None:
     """Which rows are finite, (N,), with a warning about the others; None if all are known to be."""
     on_host = rows.device.type == "cpu"
-    largest = moments.limit(torch.float32)  # as the table is
     # The sum is small only if all rows are. Reading it would wait for another device.
-    if on_host and torch.linalg.vector_norm(rows, 1).item() <= largest:
+    if on_host and torch.linalg.vector_norm(rows, 1).item() <= _LARGEST:
         return None
-    finite: Tensor = moments.usable(rows, largest)
+    finite: Tensor = moments.usable(rows, _LARGEST)
     bad = int((~finite if weights is None else ~finite & (weights > 0)).sum()) if on_host else 0
     if bad:
         warn(f"{bad} of {len(finite)} embeddings contain NaN or Inf, or are too large: predicted, but excluded")

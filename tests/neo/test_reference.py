@@ -1,5 +1,6 @@
 """`neotta.reference`: re-centering towards clean data instead of the origin."""
 
+import contextlib
 import copy
 
 import numpy as np
@@ -81,6 +82,30 @@ def shifted(change):
     answers(model, images, 400)
     mean = torch.from_numpy(known.heads["4"].embedding).float()
     return neotta.head(model).centre(torch.float32), mean
+
+
+def rare_classes():
+    """A model with ten samples of one class to one of another, and clean data of it."""
+    random = np.random.default_rng(3)
+    labels = random.choice(CLASSES, 400, p=[0.8, 0.1, 0.05, 0.03, 0.02])
+    logits = torch.from_numpy(6 * np.eye(CLASSES)[labels] + random.normal(size=(400, CLASSES))).float()
+    model = nn.Sequential(nn.Linear(CLASSES, CLASSES)).eval()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(CLASSES))
+        model[0].bias.zero_()
+    return model, logits
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_first_answer_is_the_plain_one_with_rare_classes_too(streams):
+    """Before the first sample nothing is known of the labels but how often each is expected."""
+    model, logits = rare_classes()
+    plain = answers(model, logits[:1])
+    neotta.adapt(model, reference=neotta.reference(model, logits), streams=streams)
+    with neotta.streams(["new"]) if streams else contextlib.nullcontext():
+        with neotta.paused(model):
+            torch.testing.assert_close(answers(model, logits[:1]), plain, rtol=0, atol=1e-5)
+        torch.testing.assert_close(answers(model, logits[:1]), plain, rtol=0, atol=1e-5)
 
 
 def test_a_shift_is_found_from_the_new_origin():

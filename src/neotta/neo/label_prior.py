@@ -24,7 +24,7 @@ class Labels(NamedTuple):
 
     Attributes:
         sticky: Weight w of the sticky chain, (K,).
-        last: Distribution of the last label under the chain, (K, C).
+        last: Distribution of the last label under the chain, (K, C), once a sample was seen.
         mix: Expected counts of the labels, over all time and lately, (K, 2, C).
         seen: Their sums, (K, 2).
     """
@@ -50,7 +50,8 @@ def expected(labels: Labels, stay: float, prior: Any = None) -> tuple[Any, Any, 
     xp, classes = namespace(labels.mix), labels.mix.shape[-1]
     smooth = SMOOTH / classes if prior is None else SMOOTH * prior
     mix = ((labels.mix + smooth) / (labels.seen + SMOOTH)[..., None]).mean(-2)
-    chain = (1 - stay) * mix + stay * labels.last
+    last = xp.where(labels.seen[..., :1] > 0, labels.last, mix)  # before the first sample there is no last label
+    chain = (1 - stay) * mix + stay * last
     sticky = labels.sticky[..., None]
     return mix, chain, xp.log(1 - sticky + sticky * chain / mix).clip(max=BOOST)
 
@@ -97,14 +98,15 @@ def followed(labels: Labels, likelihood: Any, weights: Any, stay: float, prior: 
     """
     smooth = SMOOTH / likelihood.shape[1] if prior is None else SMOOTH * prior
     sticky, last = float(labels.sticky[0]), labels.last[0]
-    (ever, lately), (seen, recent) = labels.mix[0].copy(), labels.seen[0].tolist()
+    counts, (seen, recent) = labels.mix.copy(), labels.seen[0].tolist()
+    ever, lately = counts[0]
     boost, fresh = np.empty_like(likelihood), np.empty_like(weights)
     for row, (sample, weight) in enumerate(zip(likelihood, weights.tolist(), strict=True)):
         one, two = 0.5 / (seen + SMOOTH), 0.5 / (recent + SMOOTH)
         mix = ever * one
         mix += lately * two
         mix += smooth * (one + two)
-        chain = last * stay
+        chain = (last if seen > 0 else mix) * stay
         chain += (1 - stay) * mix
         ratio = np.divide(chain, mix, out=boost[row])
         ratio *= sticky
@@ -124,5 +126,5 @@ def followed(labels: Labels, likelihood: Any, weights: Any, stay: float, prior: 
         odds = sticky * by_chain
         sticky = (1 - SHARE) * odds / (odds + (1 - sticky) * by_mix) + SHARE * START
     np.log(boost, out=boost)
-    after = Labels(np.array([sticky]), last[None], np.stack([ever, lately])[None], np.array([[seen, recent]]))
+    after = Labels(np.array([sticky]), last[None], counts, np.array([[seen, recent]]))
     return after, np.minimum(boost, BOOST, out=boost), fresh

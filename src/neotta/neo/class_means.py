@@ -53,19 +53,19 @@ class ClassMeans:
         peak relative to that of the clean data, at most 1.
 
         Args:
-            share: The shares of the predicted classes, (K, C).
-            peak: Expected logit of the predicted class, (K,).
+            share: The shares of the predicted classes, (..., C).
+            peak: Expected logit of the predicted class, (...).
 
         Returns:
-            The mean of the mix, (K, C); the variance between its classes, (K,); and how far the shares are from those
-            of the clean data, from 0 to about 1, (K,).
+            The mean of the mix, (..., C); the variance between its classes, (...); and how far the shares are from
+            those of the clean data, from 0 to about 1, (...).
         """
         prior, deviations, spread, free = self.on(share)
         scale = (peak / self.peak).clip(min=0.0, max=1.0)
         narrow = share if share.dtype == deviations.dtype else share.astype(deviations.dtype)  # no wide copy of C x C
-        mean = scale[:, None] * (narrow @ deviations)
+        mean = scale[..., None] * (narrow @ deviations)
         between = scale**2 * (share * spread).sum(-1) - (mean * mean).sum(-1)
-        mean = mean - (1 - scale)[:, None] * free
+        mean = mean - (1 - scale)[..., None] * free
         classes = share.shape[-1]
         uneven = ((share - prior) ** 2).sum(-1) * classes / (classes - 1)
         return mean, between, uneven

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from neotta.neo.moments import namespace
-from neotta.neo.stream_moments import EVER, Constants, StreamMoments, mix_of_classes, shrunk_step
+from neotta.neo.stream_moments import EVER, Constants, StreamMoments, estimates, mix_of_classes
 
 FEWEST_STREAMS = 8  # smaller fleets begin plain
 LEAST_WEIGHT = 2.0  # label draws that a stream needs to be asked
@@ -38,7 +38,7 @@ def fleet_start(fleet: StreamMoments, use: Constants) -> Any:
     if len(fleet.weight) < FEWEST_STREAMS:
         return nothing
     pool = _pooled(fleet)
-    shift = shrunk_step(pool, EVER, pool.shift * 0.0, use)[0]
+    shift = estimates(pool, use).step(EVER, pool.shift * 0.0)[0]
     length = (shift * shift).sum()
     if not float(length) > 0.0:
         return nothing

@@ -56,6 +56,10 @@ class SoleStream(_InTurns):
         """Sum over all rows, (N, ...) to (1, ...)."""
         return values.sum(0)[None]
 
+    def weighted(self, weights: Any, rows: Any) -> Any:
+        """Weighted sum over all rows, (N, C) to (1, C)."""
+        return (weights @ rows)[None]
+
     def spread(self, values: Any) -> Any:
         """The same value for all rows, (1, ...) to (N, ...)."""
         return namespace(values).broadcast_to(values, (self._rows, *values.shape[1:]))
@@ -63,6 +67,8 @@ class SoleStream(_InTurns):
     def before(self, rows: Any, counts: Any, stored: Any) -> Any:
         """The row before each row among those that count, (N, C), or else the stored one, (1, C)."""
         xp = namespace(rows)
+        if xp is np and counts.all():  # as usual: one copy
+            return np.concatenate([stored, rows[:-1]])
         latest = _latest(counts)
         place = xp.concatenate([latest[:1] * 0 - 1, latest[:-1]])
         return xp.where((place < 0)[:, None], stored, rows[place.clip(min=0)])
@@ -93,6 +99,10 @@ class EachItsOwn(_InTurns):
     def total(self, values: Any) -> Any:
         """Nothing to sum."""
         return values
+
+    def weighted(self, weights: Any, rows: Any) -> Any:
+        """Nothing to sum, (N, C)."""
+        return weights[:, None] * rows
 
     def spread(self, values: Any) -> Any:
         """Nothing to repeat."""
@@ -132,6 +142,10 @@ class ManyStreams(_InTurns):
             np.add.at(sums, self._streams, values)
             return sums
         return values.new_zeros(self._count, *values.shape[1:]).index_add_(0, _index(self._streams, values), values)
+
+    def weighted(self, weights: Any, rows: Any) -> Any:
+        """Weighted sum over the rows of each stream, (N, C) to (K, C)."""
+        return self.total(weights[:, None] * rows)
 
     def spread(self, values: Any) -> Any:
         """Give each row the value of its stream, (K, ...) to (N, ...)."""

@@ -81,10 +81,14 @@ class HarmWatch:
             logits = plain.detach().cpu()
             careful = (logits - self._judge.step(logits, samples, bias=bias, adapt=learnt)).argmax(1)
         rows = np.stack([labels.cpu().numpy() for labels in (before, after, careful)], 1)
-        lengths = torch.linalg.vector_norm(plain - plain.mean(1, keepdim=True), dim=1).float().cpu().numpy()
-        places: dict[StreamId | None, list[int]] = {}
-        for place in np.flatnonzero(np.isfinite(lengths)).tolist():
-            places.setdefault(None if ids is None else ids[place], []).append(place)
+        lengths = plain.std(1, correction=0).float().cpu().numpy()  # of centred logits, up to a factor
+        finite = np.isfinite(lengths)
+        if ids is None:
+            self._add(head, None, rows[finite], lengths[finite])
+            return
+        places: dict[StreamId, list[int]] = {}
+        for place in np.flatnonzero(finite).tolist():
+            places.setdefault(ids[place], []).append(place)
         for stream, mine in places.items():
             self._add(head, stream, rows[mine], lengths[mine])
 

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from neotta._warning import warn
 from neotta.neo import moments
 from neotta.neo.centroid import Centroid
-from neotta.neo.groups import SoleStream
+from neotta.neo.groups import EachItsOwn, SoleStream
 from neotta.neo.memory import OneStreamMemory
 from neotta.neo.moments import Groups
 from neotta.neo.row_weights import per_row
@@ -38,19 +38,21 @@ class ShiftMemory(OneStreamMemory):
         if rows.shape[0] == 0:
             return rows.to(wide)
         with self.guard(), torch.no_grad():
-            before, groups = self.moments(), SoleStream(rows.shape[0])
+            before = self.moments()
             largest = moments.limit(rows.dtype, before.mean.dtype)
             if weights is not None:
                 weights = per_row(weights, rows, samples)
             if rows.is_cpu and not is_compiling():
                 arrays = self.rule.State(*(column.numpy()[None] for column in before))
+                groups: Groups = EachItsOwn() if rows.shape[0] == 1 else SoleStream(rows.shape[0])
                 after, subtract = run_on_host(self.rule, arrays, rows, groups, bias, adapt, weights, largest)
                 if adapt:
                     for array, values in zip(arrays, after, strict=True):
                         array[...] = values
                 return subtract.to(wide)
             state = self.rule.State(*(column[None] for column in before))
-            after, subtract = run_rule(self.rule, state, rows, groups, bias, adapt, weights, largest)
+            sole = SoleStream(rows.shape[0])
+            after, subtract = run_rule(self.rule, state, rows, sole, bias, adapt, weights, largest)
             if adapt:
                 for column, values in zip(before, after, strict=True):
                     column.copy_(values[0])
@@ -106,7 +108,7 @@ def run_on_host(
         warn(f"{bad} of {len(finite)} rows of logits contain NaN or Inf, or are too large: predicted, but excluded")
     if not groups.alone or len(values) <= _AT_ONCE:
         after, subtract = rule.take(state, values, groups, finite=finite, bias=known, adapt=adapt, weights=given)
-        return after, torch.from_numpy(np.array(subtract))
+        return after, torch.from_numpy(subtract if subtract.flags.owndata else subtract.copy())
     subtract = np.empty_like(values)
     for start in range(0, len(values), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)

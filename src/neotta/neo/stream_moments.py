@@ -78,6 +78,9 @@ class StreamMoments(NamedTuple):
 class StreamGroups(Groups, Protocol):
     """Which stream each row of a batch belongs to, in order of arrival."""
 
+    def weighted(self, weights: Any, rows: Any) -> Any:
+        """Weighted sum over the rows of each stream, (N, C) to (K, C)."""
+
     def before(self, rows: Any, counts: Any, stored: Any) -> Any:
         """The row before each row in its stream among those that count, (N, C), or the stored one, (K, C)."""
 
@@ -220,7 +223,7 @@ def _limited(state: StreamMoments, y: Any, counts: Any, groups: StreamGroups) ->
     warm = weight > WARM
     mean = state.mean[:, EVER]
     variance = state.second[:, EVER].sum(-1) / weight.clip(min=1.0)
-    power = variance + (mean * mean).sum(-1)  # not the variance alone: a frozen picture has none
+    power = variance + squared(mean)  # not the variance alone: a frozen picture has none
     away = y - groups.spread(mean)
     length = xp.sqrt(squared(away)).clip(min=1e-12)
     pull = (CLIP * xp.sqrt(groups.spread(power)) / length).clip(max=1.0)
@@ -235,7 +238,12 @@ def _limited(state: StreamMoments, y: Any, counts: Any, groups: StreamGroups) ->
 
 def squared(rows: Any) -> Any:
     """Squared length of rows, (..., C) to (...)."""
-    return np.einsum("...i,...i->...", rows, rows) if namespace(rows) is np else (rows * rows).sum(-1)
+    return dot(rows, rows)
+
+
+def dot(one: Any, other: Any) -> Any:
+    """Inner products of rows, (..., C) to (...)."""
+    return np.einsum("...i,...i->...", one, other) if namespace(one) is np else (one * other).sum(-1)
 
 
 def _sequence(
@@ -262,17 +270,15 @@ def _updated(
 ) -> StreamMoments:
     """The moments of both time scales after samples y (N, C) of these weights (N,)."""
     xp = namespace(y)
-    column = weights[:, None]
     total = groups.total(weights)
     some = xp.where(total > 0, total, 1.0)
-    mean = groups.total(column * y) / some[:, None]
+    mean = groups.weighted(weights, y) / some[:, None]
     batch = Central(total, mean, mean * 0.0, mean * 0.0)
     if not groups.alone:
         away = y - groups.spread(mean)
-        square = column * away * away
-        batch = Central(total, mean, groups.total(square), groups.total(square * away))
-    lengths = xp.stack([xp.full_like(total, math.inf), xp.full_like(total, window or math.inf)], -1)
-    keep = xp.exp(-total[:, None] / lengths)
+        square = away * away
+        batch = Central(total, mean, groups.weighted(weights, square), groups.weighted(weights, square * away))
+    keep = xp.stack([xp.ones_like(total), xp.exp(-total / (window or math.inf))], -1)
     wide, old = keep[..., None], state.weight * keep
     kept = Central(old, state.mean, state.second * wide, state.third * wide)
     both = _joined(kept, Central(*(values[:, None] for values in batch)))
@@ -280,39 +286,57 @@ def _updated(
     return state._replace(
         **both._asdict(),
         squares=state.squares * keep**2 + groups.total(weights**2)[:, None],
-        predicted=state.predicted * aged[..., None] + groups.total(column * q)[:, None],
-        peak=state.peak * aged + groups.total(weights * (q * centred).sum(-1))[:, None],
+        predicted=state.predicted * aged[..., None] + groups.weighted(weights, q)[:, None],
+        peak=state.peak * aged + groups.total(weights * dot(q, centred))[:, None],
         trust=state.trust * aged + total[:, None],
     )
 
 
 def shift_of(state: StreamMoments, use: Constants) -> Any:
     """The vector to subtract, (K, C): the start first, then all time and the window, each shrunk towards the last."""
+    own = estimates(state, use)
     shift = 1.0 * state.start
     for scale in (EVER,) if use.window is None else (EVER, LATELY):
-        shift = shift + shrunk_step(state, scale, shift, use)
+        shift = shift + own.step(scale, shift)
     return shift
 
 
-def shrunk_step(state: StreamMoments, scale: int, shift: Any, use: Constants) -> Any:
-    """The step from `shift` to a scale's own estimate, shrunk by its noise, (K, C); 0 where it cannot be told."""
-    xp, classes = namespace(shift), shift.shape[-1]
-    weight = state.weight[:, scale]
+class Estimates(NamedTuple):
+    """What each time scale says of the shift by itself.
+
+    Attributes:
+        told: Whether a shift can be told from the labels, (K, 2).
+        shift: The shift, (K, 2, C).
+        noise: Squared length of the error to expect of it, (K, 2).
+    """
+
+    told: Any
+    shift: Any
+    noise: Any
+
+    def step(self, scale: int, shift: Any) -> Any:
+        """The step from `shift` to a scale's own estimate, shrunk by its noise, (K, C); 0 where it cannot be told."""
+        step = self.shift[:, scale] - shift
+        factor = (1 - self.noise[:, scale] / squared(step).clip(min=1e-12)).clip(min=0.0)
+        return namespace(step).where(self.told[:, scale], factor, 0.0)[:, None] * step
+
+
+def estimates(state: StreamMoments, use: Constants) -> Estimates:
+    """What each time scale says of the shift."""
+    xp, classes = namespace(state.mean), state.mean.shape[-1]
+    weight, squares = state.weight, state.squares
     n = xp.where(weight > 0, weight, 1.0)
-    squares = state.squares[:, scale]
     effective = weight * weight / xp.where(squares > 0, squares, 1.0)
-    samples = weight if scale == EVER else xp.where(effective < weight, effective, weight)
-    variance, skew = state.second[:, scale].sum(-1) / n, state.third[:, scale].sum(-1) / n
+    lately = xp.where(effective < weight, effective, weight)[:, LATELY]
+    samples = xp.stack([weight[:, EVER], lately], -1)
+    variance, skew = state.second.sum(-1) / n, state.third.sum(-1) / n
     told = (samples > FEWEST) & (variance >= TINY) & (math.sqrt(classes) * skew >= use.gate * variance**1.5)
-    trust = xp.where(state.trust[:, scale] > 0, state.trust[:, scale], 1.0)
-    share = state.predicted[:, scale] / trust[:, None]
-    mix, between, uneven = mix_of_classes(share, state.peak[:, scale] / trust, use.classes)
-    step = state.mean[:, scale] - mix - shift
+    trust = xp.where(state.trust > 0, state.trust, 1.0)
+    mix, between, uneven = mix_of_classes(state.predicted / trust[..., None], state.peak / trust, use.classes)
     # Classes deviate from the model of what they look like. As expected, that cancels; one-sided, it stays.
     misfit = (variance - between).clip(min=0.0)
     noise = variance / xp.where(samples > 1, samples - 1, 1.0) + misfit * uneven
-    factor = (1 - noise / (step * step).sum(-1).clip(min=1e-12)).clip(min=0.0)
-    return xp.where(told, factor, 0.0)[:, None] * step
+    return Estimates(told, state.mean - mix, noise)
 
 
 def mix_of_classes(share: Any, peak: Any, known: ClassMeans | None) -> tuple[Any, Any, Any]:
@@ -324,6 +348,6 @@ def mix_of_classes(share: Any, peak: Any, known: ClassMeans | None) -> tuple[Any
         return known.mix(share, peak)
     classes = share.shape[-1]
     height = peak / (1 - 1 / classes)
-    concentration = (share * share).sum(-1)
+    concentration = squared(share)
     uneven = (concentration - 1 / classes).clip(min=0.0) * classes / (classes - 1)
-    return height[:, None] * (share - 1 / classes), height**2 * (1 - concentration), uneven
+    return height[..., None] * (share - 1 / classes), height**2 * (1 - concentration), uneven

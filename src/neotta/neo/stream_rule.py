@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from neotta.errors import OptionError
 from neotta.neo import stream_exchange, stream_moments
 from neotta.neo.class_means import ClassMeans
 from neotta.neo.fleet_start import fleet_start
 from neotta.neo.label_prior import START
-from neotta.neo.moments import COUNTS, namespace
+from neotta.neo.moments import COUNTS, as_real, namespace
 from neotta.neo.rules import Field, Rule
 from neotta.neo.stream_exchange import as_table
 from neotta.neo.stream_moments import Constants, StreamMoments
@@ -86,19 +88,19 @@ class StreamRule(Rule):
     ) -> tuple[Any, Any]:
         """Add a batch of logits, (N, C); with fewer than three classes nothing is subtracted."""
         xp = namespace(rows)
-        given = xp.ones_like(rows[:, 0]) if weights is None else weights
-        counted = finite & (given > 0)
+        asked = finite | True if weights is None else weights > 0
+        counted = finite & asked
         if rows.shape[-1] < FEWEST_CLASSES:
             subtract = xp.zeros_like(rows)
         elif not adapt:
             return state, stream_moments.answer(state, groups, self.constants)
         else:
-            learnt = xp.where(counted, given, 0.0)
-            rows = xp.where(finite[:, None], rows, 0.0)
+            learnt = as_real(counted, rows) if weights is None else xp.where(counted, weights, 0.0)
+            if xp is not np or not finite.all():
+                rows = xp.where(finite[:, None], rows, 0.0)
             state, subtract = stream_moments.step(state, rows, learnt, bias - bias.mean(), groups, self.constants)
         if adapt:
-            one = xp.ones_like(rows[:, 0], dtype=xp.int64)
-            good, bad = groups.total(counted * one), groups.total((~finite & (given > 0)) * one)
+            good, bad = groups.total(counted * 1), groups.total((~finite & asked) * 1)
             state = state._replace(
                 count=state.count + good, batches=state.batches + (good > 0), rejected=state.rejected + bad
             )

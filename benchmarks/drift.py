@@ -1,15 +1,16 @@
 """How soon a change of domain is noticed, how often there is a false alarm, and what reacting to it is worth.
 
-The bundled digits and their model, all 15 corruptions at severity 5. Four parts:
+The bundled digits and their model, all 15 corruptions at severity 5. Parts:
 
 - delays: from clean to each corruption, samples until the alarm (median over seeds), and how often it came at all;
 - false-alarms: streams that do not change: false alarms per 10,000 samples, beside the stated bound;
 - bursts: streams of bursts of one class: false alarms without a change, and delays with one;
+- constants: the bursts with other values of EVERY and CLEAR of `monitoring/label_draws.py` (only if it is named);
 - reactions: streams that run through all domains: accuracy of the plain model, NEO and NEO-Continual, and of NEO with
   a monitor that resets it, or takes the nearest centroid out of a library (of all domains, or of every second one) made
   from other images.
 
-The constants of the monitor were chosen on the digits, so the bursts can be run on other models and images as well:
+The constants of the monitor were chosen on the digits, so both parts with bursts can be run on other images as well:
 
 python benchmarks/drift.py [--seeds 3] [--parts delays,bursts] [--batch-size 16] [--json FILE]
 python benchmarks/drift.py --parts bursts --model py:docs/results/models.py:resnet20 \\
@@ -19,6 +20,7 @@ python benchmarks/drift.py --parts bursts --model py:docs/results/models.py:resn
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 from pathlib import Path
@@ -33,7 +35,7 @@ import neotta
 from neotta.data import digits, orders
 from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.evaluate.workbench import Workbench
-from neotta.monitoring import ChangeDetector
+from neotta.monitoring import ChangeDetector, label_draws
 
 CLEAN = "clean"
 SEVERITY = 5
@@ -55,7 +57,10 @@ STREAM = 10_000
 SOME = ("fog", "contrast", "gaussian_noise", "pixelate")
 """The corruptions that streams of bursts change to."""
 
-PARTS = ("delays", "false-alarms", "bursts", "reactions")
+CONSTANTS = {"EVERY": (8, 16, 32), "CLEAR": (2.0, 2.5, 3.0)}
+"""Values that are tried of the constants of the monitor."""
+
+PARTS = ("delays", "false-alarms", "bursts", "reactions", "constants")
 
 
 def encode(split, count=None):
@@ -146,12 +151,12 @@ def alarms_of(model, rows, rate, unit):
     return [change.sample for change in monitor.changes]
 
 
-def bursts(model, embeddings, labels, seeds, rate):
+def bursts(model, embeddings, labels, seeds, rate, units=("label", "sample")):
     """False alarms and delays in streams of bursts of one class, by length of the bursts and what is tested."""
     found = []
     shown = labels.numpy()
     for length in (20, 200):
-        for unit in ("label", "sample"):
+        for unit in units:
             alarms = samples = 0
             delay = []
             for seed in range(seeds):
@@ -164,6 +169,22 @@ def bursts(model, embeddings, labels, seeds, rate):
                     alarms, samples = alarms + early, samples + BURSTS
                     delay.append(next((sample - BURSTS for sample in at if sample > BURSTS), None))
             found.append({"length": length, "unit": unit, "alarms": alarms, "samples": samples, "delays": delay})
+    return found
+
+
+def constants(model, embeddings, labels, seeds, rate):
+    """What `bursts` finds with other constants of the monitor."""
+    found = []
+    chosen = {name: getattr(label_draws, name) for name in CONSTANTS}
+    try:
+        for values in itertools.product(*CONSTANTS.values()):
+            tried = dict(zip(CONSTANTS, values, strict=True))
+            for name, value in tried.items():
+                setattr(label_draws, name, value)
+            found += [tried | one for one in bursts(model, embeddings, labels, seeds, rate, ["label"])]
+    finally:
+        for name, value in chosen.items():
+            setattr(label_draws, name, value)
     return found
 
 
@@ -248,6 +269,19 @@ def show(result, seeds):
         ]
         columns = ("bursts", "unit", "false alarms in 10,000", "", "samples until the alarm", "noticed")
         table("Bursts of a class, rate 1e-06", columns, rows)
+    if "constants" in result:
+        rows = [
+            (
+                one["EVERY"],
+                one["CLEAR"],
+                one["length"],
+                f"{one['alarms']} in {one['samples']:,}",
+                *delay_of(one["delays"]),
+            )
+            for one in result["constants"]
+        ]
+        columns = (*CONSTANTS, "burst", "false alarms", "in samples", "samples until the alarm", "noticed")
+        table("Other constants of the monitor, rate 1e-06", columns, rows)
     if "accuracy" in result:
         show_reactions(result, seeds)
 
@@ -280,7 +314,7 @@ def arguments():
     """What was asked for."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=3)
-    options.add_argument("--parts", default=",".join(PARTS), help="which of delays, false-alarms, bursts, reactions")
+    options.add_argument("--parts", default=",".join(PARTS[:-1]), help=f"which of {', '.join(PARTS)}")
     options.add_argument("--batch-size", type=int, default=16)
     options.add_argument("--samples", type=int, default=500, help="of each domain in a stream, at most 600")
     options.add_argument("--model", default="digits", help="another model, for the bursts alone")
@@ -293,8 +327,8 @@ def arguments():
     args.parts = args.parts.split(",")
     if wrong := set(args.parts) - set(PARTS):
         options.error(f"there is no part {min(wrong)!r}: expected {', '.join(PARTS)}")
-    if args.data is not None and args.parts != ["bursts"]:
-        options.error("other images need --parts bursts")
+    if args.data is not None and not {"bursts", "constants"}.issuperset(args.parts):
+        options.error("other images need --parts bursts or --parts constants")
     return args
 
 
@@ -311,6 +345,8 @@ def main() -> None:
         result["false-alarms"] = [(rate, *false_alarms(embeddings, args.seeds, rate)) for rate in rates]
     if "bursts" in args.parts:
         result["bursts"] = bursts(model, embeddings, labels, args.seeds, 1e-6)
+    if "constants" in args.parts:
+        result["constants"] = constants(model, embeddings, labels, args.seeds, 1e-6)
     if "reactions" in args.parts:
         result |= reactions(model, embeddings, labels, args)
     show(result, args.seeds)

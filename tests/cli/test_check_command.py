@@ -48,8 +48,20 @@ def test_unlabelled_folders_as_json(command, unlabelled):
     assert np.isclose(sum(found["shares"]), 1.0)
 
 
+FOUR_OUTPUTS = """
+import neotta
+from torch import nn
+
+def build():
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 4))
+    return neotta.LoadedModel(model.eval(), neotta.load_model("digits").preprocess)
+"""
+
+
 def test_what_cannot_be_checked_is_said_in_one_line(command, tmp_path):
+    (tmp_path / "four.py").write_text(FOUR_OUTPUTS)
     for given, message in (
+        ([f"py:{tmp_path / 'four.py'}:build", "--allow-code"], "go up to 9, and the model has 4 outputs"),
         (["--data", str(tmp_path / "nothing")], "nothing"),
         (["--domain", "fog"], "the data has test"),
         (["--reference", "clean.npz"], ".safetensors"),

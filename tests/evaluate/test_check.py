@@ -13,7 +13,7 @@ from neotta.neo.reference import measured
 from neotta.neo.reference_file import Reference
 
 
-def report(worst, classes=10, shares=None, far=0.1, labelled=True):
+def report(worst, classes=10, shares=None, far=0.1, labelled=True, accuracy=90.0):
     """A report in which each rule costs this much everywhere, by rule and whether it has a reference."""
     head = nn.Linear(4, classes)
     known = measured(head, torch.randn(100, 4, generator=torch.Generator().manual_seed(0)), "head")
@@ -28,7 +28,8 @@ def report(worst, classes=10, shares=None, far=0.1, labelled=True):
         classes,
         100,
         labelled,
-        90.0 if labelled else math.nan,
+        accuracy if labelled else math.nan,
+        20.0 if labelled else math.nan,
         list(np.full(classes, 1 / classes)) if shares is None else shares,
         far,
         Reference({"head": known}, {"head": ""}),
@@ -69,3 +70,12 @@ def test_unbalanced_classes_and_a_distant_mean_are_named():
     assert "3.00 times their spread away from the origin" in text
     assert "one number" in text
     assert "no labels" in "\n".join(sentences(report(SAFE, labelled=False)))
+
+
+def test_a_model_that_only_guesses_is_not_judged():
+    found = report(SAFE, accuracy=20.0)
+    text = "\n".join(sentences(found))
+    assert "no better than always giving the most frequent label (20.0 %)" in text
+    assert text.endswith("Use none.")
+    assert found.as_dict()["advice"] is None
+    assert report(SAFE, accuracy=20.1).advice is not None

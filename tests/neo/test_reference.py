@@ -182,6 +182,9 @@ def test_a_reference_of_another_model_changes_nothing(tmp_path):
     neotta.save(neotta.adapt(model, "neo"), tmp_path / "state.safetensors")
     with pytest.raises(StateMismatchError, match="is not a reference"):
         neotta.reference(model, tmp_path / "state.safetensors")
+    neotta.reference(model, pictures()).save(tmp_path / "reference.safetensors")
+    with pytest.raises(StateMismatchError, match="contains a reference, not a state"):
+        neotta.load(model, tmp_path / "reference.safetensors")
 
 
 def test_what_images_may_be(tmp_path):

@@ -85,6 +85,7 @@ class CheckReport:
         images: Number of images; half are the reference, the others the streams.
         labelled: Whether they have labels; if not, accuracies are agreements with the plain model.
         accuracy: Of the plain model, in percent; NaN without labels.
+        guessing: Accuracy of always giving the most frequent label, in percent; NaN without labels.
         shares: How often each class is predicted.
         mean_to_spread: Distance of the mean embedding from the origin, divided by the spread of the embeddings.
         rules: What each rule costs.
@@ -98,6 +99,7 @@ class CheckReport:
     images: int
     labelled: bool
     accuracy: float
+    guessing: float
     shares: list[float]
     mean_to_spread: float
     reference: Reference = field(repr=False)
@@ -109,8 +111,15 @@ class CheckReport:
         return self.images - self.images // 2
 
     @property
+    def guesses(self) -> bool:
+        """Whether the model is no better than guessing, so that its accuracies say nothing."""
+        return self.labelled and self.accuracy <= self.guessing
+
+    @property
     def advice(self) -> RuleCost | None:
         """The rule to use: without a reference if that does no harm, else with one; None to use none."""
+        if self.guesses:
+            return None
         wanted = [rule for rule in self.rules if rule.rule == "neo-stream"]
         if self.classes == 2:  # where neo-stream is the plain model
             wanted = [rule for rule in self.rules if rule.rule == "neo" and rule.reference]
@@ -119,7 +128,8 @@ class CheckReport:
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON."""
         found = {name: value for name, value in asdict(self).items() if name not in ("reference", "rules")}
-        found["accuracy"] = None if math.isnan(self.accuracy) else self.accuracy
+        for name in ("accuracy", "guessing"):
+            found[name] = None if math.isnan(found[name]) else found[name]
         found["rules"] = [{**asdict(rule), "mean": rule.mean, "worst": rule.worst} for rule in self.rules]
         found["advice"] = None if self.advice is None else self.advice.line
         return found
@@ -137,7 +147,7 @@ def check(bench: Workbench, domain: str, samples: int, progress: Progress, seed:
 
     Raises:
         ModelError: The head is not what the model's output comes from, or its outputs are no classes.
-        DataError: There are too few readable images.
+        DataError: There are too few readable images, or their labels are not those of the model.
     """
     head = _name(bench.model, bench.head)
     check_outputs(bench.model, [bench.head])
@@ -147,6 +157,12 @@ def check(bench: Workbench, domain: str, samples: int, progress: Progress, seed:
         plain = bench.head(embeddings)
     predicted = plain.argmax(1).numpy()
     labelled = bool((labels >= 0).all())
+    outputs = bench.head.out_features
+    if labelled and labels.max() >= outputs:
+        raise DataError(
+            f"the labels of {domain} go up to {labels.max()}, and the model has {outputs} outputs: they are not its "
+            "labels. Take images of its own classes, or images without labels (all in one folder)"
+        )
     targets = labels if labelled else predicted
     half = len(embeddings) // 2
     known = measured(bench.head, embeddings[:half], head)
@@ -157,11 +173,12 @@ def check(bench: Workbench, domain: str, samples: int, progress: Progress, seed:
         model=bench.opened.name,
         data=domain,
         head=head,
-        classes=bench.head.out_features,
+        classes=outputs,
         images=len(embeddings),
         labelled=labelled,
         accuracy=100 * float((predicted == labels).mean()) if labelled else math.nan,
-        shares=(np.bincount(predicted, minlength=bench.head.out_features) / len(predicted)).tolist(),
+        guessing=100 * float(np.bincount(labels).max() / len(labels)) if labelled else math.nan,
+        shares=(np.bincount(predicted, minlength=outputs) / len(predicted)).tolist(),
         mean_to_spread=Shift.of(embeddings).relative,
         reference=whole,
     )

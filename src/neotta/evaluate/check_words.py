@@ -54,6 +54,13 @@ def _change(rule: RuleCost, report: CheckReport) -> str:
 
 
 def _advice(report: CheckReport) -> list[str]:
+    if report.guesses:
+        return [
+            f"The model is no better than always giving the most frequent label ({report.guessing:.1f} %), so the "
+            "table says nothing. The order of the classes, the preprocessing or the weights may be wrong: correct that "
+            "first.",
+            "Use none.",
+        ]
     chosen = report.advice
     stream = next(rule for rule in report.rules if rule.rule == "neo-stream" and not rule.reference)
     neo = next(rule for rule in report.rules if rule.rule == "neo" and not rule.reference)

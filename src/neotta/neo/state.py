@@ -77,6 +77,8 @@ def load(
         raise StateError(f"expected a file of neotta.save or the result of neotta.merge, got {type(state).__name__}")
     source = "the state" if isinstance(state, State) else repr(os.fspath(state))
     tensors, about = state if isinstance(state, State) else read_state(state)
+    if about.get("kind") == "reference":
+        raise StateMismatchError(f"{source} contains a reference, not a state: use neotta.adapt(model, reference=path)")
     if about.get("kind") != "model":
         raise StateMismatchError(f"{source} contains the state of an adapter: use adapter.load(path)")
     check_about(about, source)

@@ -176,6 +176,40 @@ def test_copies_are_watched_on_their_own():
     assert neotta.health(model).verdict != "harm"
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_neo_stream_is_left_alone_where_the_stream_itself_shows_few_classes(seed):
+    """Sorted by class under a shift: the plain model sees more classes than there are."""
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(CLASSES), 40)
+    data = rows(labels, seed=seed, shift=torch.from_numpy(random.normal(size=CLASSES) * 2.5).float())
+    calls = []
+    feed(neotta.adapt(network(), on_harm=lambda stream, reason: calls.append(reason)), data)
+    assert not calls
+
+
+@pytest.mark.parametrize("action", ["warn", "restore"])
+def test_a_state_from_elsewhere_is_caught(action):
+    model, mixed = neotta.adapt(network(), on_harm=action), rows(np.resize(MIXED, 4000))
+    strange = torch.zeros(CLASSES)
+    strange[0] = -60.0  # as if the classes but the first were far too frequent
+    feed(model, mixed + strange)
+    stay = mixed[:192]
+    said = "on_harm='restore' would take it back" if action == "warn" else "went back to plain answers"
+    with pytest.warns(RuntimeWarning, match=f"collapsed to .*{said}"):
+        answers = feed(model, stay)
+    recovered = (answers[-64:].numpy() == np.resize(MIXED, 4000)[128:192]).mean()
+    assert (recovered > 0.9) == (action == "restore")
+
+
+def test_a_row_that_is_not_finite_is_warned_of_once():
+    model = neotta.adapt(network(), "neo", on_harm="warn")
+    data = rows(MIXED[:16])
+    data[3] = math.nan
+    with pytest.warns(RuntimeWarning) as caught:
+        feed(model, data)
+    assert len(caught) == 1
+
+
 def test_answers_that_collapse_are_harm():
     recent = RecentAnswers()
     plain = np.arange(WINDOW) % CLASSES
@@ -183,3 +217,13 @@ def test_answers_that_collapse_are_harm():
     assert "collapsed to 1.0 classes where the plain model sees 10.0" in recent.evidence().harm
     recent.add(np.stack([plain, plain, plain], 1), np.ones(WINDOW))
     assert recent.evidence().harm == ""
+
+
+@pytest.mark.parametrize(("changed", "harm"), [(0.7, False), (0.9, True)])
+def test_of_neo_stream_fewer_classes_are_harm_only_where_nearly_all_answers_change(changed, harm):
+    recent = RecentAnswers(careful=True)
+    plain = 1 + np.arange(WINDOW) % (CLASSES - 1)
+    adapted = np.where(np.arange(WINDOW) < changed * WINDOW, 0, plain)
+    adapted = np.where(adapted > 0, 1, adapted) if harm else adapted
+    recent.add(np.stack([plain, adapted, adapted], 1), np.ones(WINDOW))
+    assert bool(recent.evidence().harm) == harm

@@ -13,7 +13,8 @@ from support.stream_models import batch, plain
 
 import neotta
 from neotta.neo import stream_exchange
-from neotta.neo.stream_moments import EVER, LATELY, StreamMoments
+from neotta.neo.shift_estimate import EVER, LATELY
+from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.sync.replica import moments_of
 
 OWN = ("previous", "sticky", "last", "mix", "seen")

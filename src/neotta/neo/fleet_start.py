@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from neotta.neo.moments import namespace
-from neotta.neo.stream_moments import EVER, Constants, StreamMoments, estimates, mix_of_classes
+from neotta.neo.shift_estimate import EVER, estimates, mix_of_classes
+from neotta.neo.stream_moments import Constants, StreamMoments
 
 FEWEST_STREAMS = 8  # smaller fleets begin plain
 LEAST_WEIGHT = 2.0  # label draws that a stream needs to be asked

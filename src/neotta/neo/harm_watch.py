@@ -36,8 +36,8 @@ class HarmWatch:
     Args:
         head: The head.
         on_harm: `"warn"`, `"freeze"` (the stream keeps its state and learns no more), `"restore"` (it goes back to its
-            last good state, or to plain answers, and learns no more), a function that is called with the stream and
-            the reason, or None to only remember.
+            last good state, or to plain answers, always so with NEO-Stream, and learns no more), a function that is
+            called with the stream and the reason, or None to only remember.
 
     Attributes:
         harmed: The reason for each stream on which adapting hurt.
@@ -49,7 +49,8 @@ class HarmWatch:
         self.harmed: dict[StreamId | None, str] = {}
         self._recent: OrderedDict[StreamId | None, RecentAnswers] = OrderedDict()
         self._good: dict[StreamId | None, Any] = {}
-        self._judge = _judge(head) if on_harm is not None and head.memory.rule.space == "embeddings" else None
+        self._careful = head.memory.rule.space == "logits"
+        self._judge = _judge(head) if on_harm is not None and not self._careful else None
 
     @property
     def judges(self) -> bool:
@@ -79,7 +80,10 @@ class HarmWatch:
         if self._judge is not None:
             bias = None if head.bias is None else head.bias.detach().cpu()
             logits = plain.detach().cpu()
-            careful = (logits - self._judge.step(logits, samples, bias=bias, adapt=learnt)).argmax(1)
+            known = logits.isfinite().all(1)
+            logits = logits.where(known[:, None], 0.0)  # the head has warned of the others
+            shift = self._judge.step(logits, samples, bias=bias, adapt=learnt, weights=known.double())
+            careful = (logits - shift).argmax(1)
         rows = np.stack([labels.cpu().numpy() for labels in (before, after, careful)], 1)
         lengths = plain.std(1, correction=0).float().cpu().numpy()  # of centred logits, up to a factor
         finite = np.isfinite(lengths)
@@ -108,7 +112,7 @@ class HarmWatch:
 
     def _add(self, head: NEOHead, stream: StreamId | None, rows: Any, lengths: Any) -> None:
         with head.memory.guard():
-            recent = self._recent.setdefault(stream, RecentAnswers())
+            recent = self._recent.setdefault(stream, RecentAnswers(self._careful))
             self._recent.move_to_end(stream)
             if len(self._recent) > MOST:
                 oldest, _ = self._recent.popitem(last=False)
@@ -120,7 +124,7 @@ class HarmWatch:
                 return
             evidence = recent.evidence()
             if not evidence.harm:
-                if self.on_harm == "restore" and evidence.alone == 0:
+                if self.on_harm == "restore" and evidence.good and not self._careful:
                     self._good[stream] = head.memory.centroid(stream)
                 return
             self.harmed[stream] = evidence.harm
@@ -134,10 +138,11 @@ class HarmWatch:
             self.on_harm(stream, reason)
             return
         name = "adapting" if stream is None else f"adapting stream {stream!r}"
+        state = "plain answers" if self._careful else "its last good state"
         done = {
-            "warn": "neotta.adapt(model) does no harm on such streams",
+            "warn": "on_harm='restore' would take it back" if self._careful else "neotta.adapt(model) is the remedy",
             "freeze": "it learns no more",
-            "restore": "it went back to its last good state and learns no more",
+            "restore": f"it went back to {state} and learns no more",
         }[str(self.on_harm)]
         warn(f"{name} hurts: {reason}; {done}")
 

@@ -17,6 +17,9 @@ HARM = 0.15
 COLLAPSED, CHANGED = 0.5, 0.3
 """Adapted answers that show less than this part of the plain ones' classes, and differ in more than this, collapsed."""
 
+CHANGED_ALTHOUGH_CAREFUL = 0.8
+"""The latter for NEO-Stream: where it shows fewer classes than the plain model under a shift, it is mostly right."""
+
 FAR = 3.0
 """Logits this many times as long as the median are outliers."""
 
@@ -32,6 +35,7 @@ class Evidence(NamedTuple):
         plain_classes: The same among the plain answers.
         top_share: Share of the most frequent class among the adapted answers.
         outliers: Share of unusually long logits.
+        careful: Whether the rule is itself the careful one.
     """
 
     samples: int
@@ -41,6 +45,7 @@ class Evidence(NamedTuple):
     plain_classes: float
     top_share: float
     outliers: float
+    careful: bool = False
 
     @property
     def harm(self) -> str:
@@ -52,18 +57,34 @@ class Evidence(NamedTuple):
                 f"{self.alone:.0%} of the last {WINDOW} answers differ from the plain model's, although the stream "
                 "shows too few classes to tell a shift from its labels"
             )
-        if self.classes < COLLAPSED * self.plain_classes and self.disagreement > CHANGED:
+        if self.collapsed:
             return (
                 f"the last {WINDOW} answers collapsed to {self.classes:.1f} classes where the plain model sees "
                 f"{self.plain_classes:.1f}"
             )
         return ""
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether the answers show far fewer classes than the plain ones."""
+        changed = CHANGED_ALTHOUGH_CAREFUL if self.careful else CHANGED
+        return self.classes < COLLAPSED * self.plain_classes and self.disagreement > changed
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing speaks against the state: a full window, and answers as varied as the plain ones."""
+        return self.samples >= WINDOW and self.alone == 0 and self.classes >= COLLAPSED * self.plain_classes
+
 
 class RecentAnswers:
-    """A ring of the last answers of one stream."""
+    """A ring of the last answers of one stream.
 
-    def __init__(self) -> None:
+    Args:
+        careful: Whether the rule is itself the careful one.
+    """
+
+    def __init__(self, careful: bool = False) -> None:
+        self.careful = careful
         self.seen = 0
         self._answers = np.zeros((WINDOW, 3), np.int32)
         self._lengths = np.zeros(WINDOW, np.float32)
@@ -79,22 +100,24 @@ class RecentAnswers:
         """What the answers say together; NaN where there are none."""
         count = min(self.seen, WINDOW)
         if not count:
-            return Evidence(0, *[math.nan] * 6)
+            nan = math.nan
+            return Evidence(0, nan, nan, nan, nan, nan, nan, self.careful)
         plain, adapted, careful = self._answers[:count].T
         lengths = self._lengths[:count]
-        top, classes = _diversity(adapted)
+        top, classes = diversity(adapted)
         return Evidence(
             samples=count,
             disagreement=float((plain != adapted).mean()),
             alone=float(((adapted != careful) & (careful == plain)).mean()),
             classes=classes,
-            plain_classes=_diversity(plain)[1],
+            plain_classes=diversity(plain)[1],
             top_share=top,
             outliers=float((lengths > FAR * np.median(lengths)).mean()),
+            careful=self.careful,
         )
 
 
-def _diversity(labels: NDArray[np.integer[Any]]) -> tuple[float, float]:
+def diversity(labels: NDArray[np.integer[Any]]) -> tuple[float, float]:
     """Share of the most frequent label, and the effective number of labels."""
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     return float(shares.max()), math.exp(-float((shares * np.log(shares)).sum()))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from neotta.neo.moments import COUNTS, namespace
-from neotta.neo.stream_moments import EVER, LATELY, SUMS, Central, Constants, StreamMoments, shift_of
+from neotta.neo.shift_estimate import EVER, LATELY, shift_of
+from neotta.neo.stream_moments import SUMS, Central, Constants, StreamMoments
 
 _SCALES = (*Central._fields, *SUMS)  # the fields of both time scales
 

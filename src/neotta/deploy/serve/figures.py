@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from neotta.neo.recent_answers import diversity
 from neotta.neo.statefile import Array
 from neotta.neo.stream_moments import softmax
 
@@ -98,7 +98,7 @@ class Figures:
         rows = self.recent()
         if not len(rows):
             return dict.fromkeys(NAMES)
-        top, effective = one_sidedness(rows["adapted"])
+        top, effective = diversity(rows["adapted"])
         measured = rows[np.isfinite(rows["agrees"])]
         return {
             "disagreement": float((rows["plain"] != rows["adapted"]).mean()),
@@ -122,10 +122,3 @@ NAMES = {
     "stable_plain": "How often the plain answer stays the same under dropout on the embedding.",
     "stable": "How often the adapted answer does.",
 }
-
-
-def one_sidedness(classes: Array) -> tuple[float, float]:
-    """Share of the most frequent class, and exp of the entropy of the classes."""
-    _, counts = np.unique(classes, return_counts=True)
-    shares = counts / counts.sum()
-    return float(shares.max()), math.exp(-float((shares * np.log(shares)).sum()))

@@ -115,9 +115,10 @@ class OnnxEngine(Engine):
         found = np.stack([plain.argmax(1), adapted.argmax(1), adapted.argmax(1)], 1)
         lengths = np.linalg.norm(plain - plain.mean(1, keepdims=True), axis=1)
         names = np.array(cameras, object)
+        careful = all(memory.rule.space == "logits" for memory in self.memories.values())
         for camera in dict.fromkeys(cameras):
             mine = np.flatnonzero((names == camera) & np.isfinite(lengths))
-            self._recent.setdefault(camera, RecentAnswers()).add(found[mine], lengths[mine])
+            self._recent.setdefault(camera, RecentAnswers(careful)).add(found[mine], lengths[mine])
             self._recent.move_to_end(camera)
         while len(self._recent) > MOST:
             self._recent.popitem(last=False)

@@ -13,8 +13,9 @@ import numpy as np
 from neotta.errors import OptionError
 from neotta.neo.moments import COUNTS
 from neotta.neo.rules import MeanRule, Rule
+from neotta.neo.shift_estimate import EVER, shift_of
 from neotta.neo.statefile import Array
-from neotta.neo.stream_moments import EVER, StreamMoments, shift_of
+from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
 
 _SUMS = ("squares", "predicted", "peak", "trust")

@@ -184,3 +184,20 @@ def test_a_language_model_that_classifies_the_last_token():
     neotta.adapt(model, "neo", at="logits")
     torch.testing.assert_close(call(model, batch), plain - plain.mean(0), rtol=1e-4, atol=1e-5)
     assert neotta.head(model).count == 7
+
+
+@pytest.mark.parametrize("method", ["tent", "bn", "sar", "roid"])
+def test_features_returned_before_the_logits_are_not_taken_for_them(method):
+    class FeaturesFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+            self.fc = nn.Linear(8, 5)
+
+        def forward(self, images):
+            features = self.body(images)
+            return features, self.fc(features)
+
+    adapter = neotta.create(method, FeaturesFirst().eval())
+    with pytest.raises(InputError, match=r"returns \(6, 8\) first, and its head has 5 classes"):
+        adapter(torch.randn(6, 3, 32, 32))

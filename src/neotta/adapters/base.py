@@ -244,7 +244,16 @@ class Adapter(ABC, Generic[O]):
     # ---- for methods
 
     def keep(self, logits: Tensor) -> Tensor:
-        """The columns of the classes that are kept."""
+        """The columns of the classes that are kept.
+
+        Raises:
+            InputError: These are not the logits of the head.
+        """
+        if logits.shape[-1] != self.head.out_features:
+            raise InputError(
+                f"{type(self.model).__name__} returns {tuple(logits.shape)} first, and its head has "
+                f"{self.head.out_features} classes: of a tuple the first entry must be the logits"
+            )
         return logits if self.classes is None else logits[:, self.classes.to(logits.device)]
 
     def classify(self, embeddings: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _WINDOWS = "is decided only where files cannot be locked, on Windows"
 _AHEAD = "changes only how much memory is taken ahead, not what is held"
+_TYPE = "is a name for type checkers, which run nothing"
 _NO_ROOM = "is decided only on a machine that has too little memory for a table"
 
 EQUIVALENT: dict[str, dict[str, str]] = {
@@ -70,7 +71,23 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "needed + needed // 4  ->  needed + needed * 4": _NO_ROOM,
         "needed // 4  ->  needed // 5": _NO_ROOM,
     },
+    "corruptions": {
+        "([Image, int, np.random.Generator],  ->  ([int, np.random.Generator],": _TYPE,
+        "([Image, int, np.random.Generator], Imag  ->  ([Image, np.random.Generator], Imag": _TYPE,
+        "([Image, int, np.random.Generator], Image)  ->  ([Image, int], Image)": _TYPE,
+    },
     "records": {
+        "known == path.absolute() and con  ->  known != path.absolute() and con": (
+            "records depend on the content of a file alone, not on its path"
+        ),
+        (
+            "_LAST_READ[:] = [(path.absolute(), content, {key: dict(record) for key, record in good.items()})]"
+            "  ->  _LAST_READ[:] = []"
+        ): "what is remembered only saves time",
+        (
+            "g[str, Record]) -> None: _LAST_READ[:] = [(path.absolute(), content, {key: dict(record) for key, record "
+            "in good.items()})]  ->  g[str, Record]) -> None: pass"
+        ): "what is remembered only saves time",
         "content.endswith(b'\\n'): _remember(self.path, content, good)  ->  content.endswith(b'\\n'): pass": (
             "what is remembered only saves time"
         ),

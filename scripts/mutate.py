@@ -41,8 +41,11 @@ MODULES: dict[str, tuple[str, list[str]]] = {
     "orders": ("data/orders.py", ["data/test_orders.py"]),
     "order": ("data/order.py", ["data/test_orders.py"]),
     "severities": ("data/corruptions/parameters.py", ["data/test_severities.py"]),
-    "corruptions": ("data/corruptions/registry.py", ["data/test_severities.py"]),
-    "sqlite-store": ("neo/sqlite_store.py", ["neo/test_streams_disk.py"]),
+    "corruptions": (
+        "data/corruptions/registry.py",
+        ["data/test_severities.py", "data/test_corruptions.py", "data/test_plugins.py"],
+    ),
+    "sqlite-store": ("neo/sqlite_store.py", ["neo/test_streams_disk.py", "neo/test_largest.py"]),
     "stream-cache": ("neo/stream_cache.py", ["neo/test_stream_cache.py"]),
     "files": ("_files.py", ["test_files.py", "faults/test_injected_errors.py"]),
 }

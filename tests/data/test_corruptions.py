@@ -169,6 +169,7 @@ def test_draws_depend_on_each_of_the_four():
         (np.zeros((8, 8, 1), np.uint8), "repeat the grey channel"),
         (np.zeros((8, 8, 4), np.uint8), r"\[\.\.\., :3\]"),
         (np.zeros((3, 8, 8), np.uint8), "transpose"),
+        (np.zeros((8, 3, 8), np.uint8), "convert it to RGB first"),
         (np.zeros((2, 8, 8, 3), np.uint8), "one by one"),
         (np.zeros((8, 8, 3), np.float32), "0..255"),
         (np.zeros((8, 8, 3), np.int64), "0..255"),
@@ -194,6 +195,10 @@ def test_a_wrong_seed_is_refused(seed):
         corrupt(picture(), "fog", seed=seed)
 
 
+def test_the_severity_is_3_unless_it_is_given():
+    assert np.array_equal(corrupt(picture(), "contrast"), corrupt(picture(), "contrast", 3))
+
+
 def test_numpy_integers_are_integers():
     same = corrupt(picture(), "fog", np.int64(2), seed=np.uint8(7))
     assert np.array_equal(same, corrupt(picture(), "fog", 2, seed=7))
@@ -202,6 +207,8 @@ def test_numpy_integers_are_integers():
 def test_unknown_names_are_refused():
     with pytest.raises(UnknownNameError, match="did you mean 'gaussian_noise'"):
         corrupt(picture(), "gausian_noise")
+    with pytest.raises(UnknownNameError, match="did you mean 'spatter'"):
+        corrupt(picture(), "spater")
     with pytest.raises(UnknownNameError, match=r"known: .*brightness.*zoom_blur"):
         corrupt(picture(), "?")
     with pytest.raises(UnknownNameError, match="unknown preset 'coco': known: cifar, imagenet, tiny"):

@@ -241,6 +241,12 @@ def test_hash_sees_order_batches_and_cameras(size, seed, data):
     assert orders.mixed({"fog": size, "snow": size}, seed=seed).hash() != order.hash()
 
 
+def test_the_hash_is_that_of_sizes_domains_ids_and_cameras():
+    order = orders.mixed({"fog": 3, "snow": 2}, batch_size=2)
+    content = [[2, 2, 1], [order.domains[d] for d in order.domain], list(order.ids), []]
+    assert order.hash() == hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
 def test_hash_is_the_same_in_another_process():
     code = "from neotta.data import orders; print(orders.mixed({'fog': 40, 'snow': 30}, samples=20).hash())"
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,7 @@ from neotta.data import (
     register_corruption,
     register_layout,
 )
+from neotta.data.corruptions.registry import version
 from neotta.errors import CodeError, InputError, NeottaError, OptionError, UnknownNameError
 
 PICTURE = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
@@ -107,6 +109,9 @@ def test_a_registered_corruption_is_used_by_its_name(tmp_path):
     write_image(tmp_path / "src" / "cat" / "a.png", (8, 8))
     corrupt_folder(tmp_path / "src", tmp_path / "dst", ["invert-test"], [1], keep_size=True, workers=1)
     assert (tmp_path / "dst" / "invert-test" / "1" / "cat" / "a.JPEG").is_file()
+    assert re.fullmatch("[0-9a-f]{16}", version("invert-test"))
+    with pytest.raises(InputError, match=r"^expected an RGB image .* got shape \(4, 4\)"):
+        corrupt(np.zeros((4, 4), np.uint8), "invert-test")
     with pytest.raises(UnknownNameError, match="did you mean 'invert-test'"):
         corrupt(PICTURE, "inverttest")
 

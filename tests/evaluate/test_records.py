@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import stat
+import threading
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neotta._locked_file import locked
 from neotta.errors import DataError, StorageError
 from neotta.evaluate.records import Records, as_line, content_key, results, write_records
 
@@ -111,6 +113,32 @@ def test_a_file_that_cannot_be_repaired_stays_whole(tmp_path, monkeypatch):
         records.read()
     assert records.path.read_bytes() == broken
     assert list(tmp_path.iterdir()) == [records.path]
+
+
+def test_a_file_that_cannot_be_opened_for_repair_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"half')
+    opened = Path.open
+
+    def read_only(path, mode="r", *args, **named):
+        if "+" in mode:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, mode, *args, **named)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    with pytest.raises(StorageError, match=r"^1 of 1 records .* cannot be repaired: Permission denied"):
+        Records(path).read()
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 records")
+def test_readers_of_a_damaged_file_do_not_wait_for_each_other(tmp_path):
+    records = Records(tmp_path / "r.jsonl")
+    records.path.write_bytes(b'{"half')
+    with locked(records.path, "rb", shared=True):
+        reader = threading.Thread(target=records.read, kwargs={"repair": False})
+        reader.start()
+        reader.join(20)
+        assert not reader.is_alive()
 
 
 def test_a_line_cut_short_by_a_dying_writer_does_not_spoil_the_next(tmp_path):

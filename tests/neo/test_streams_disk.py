@@ -403,7 +403,16 @@ def test_the_lock_has_the_permissions_of_any_new_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("count", -1), ("batches", -2), ("mean", np.nan), ("mean", np.inf), ("scatter", -np.inf)]
+    ("name", "value"),
+    [
+        ("count", -1),
+        ("batches", -2),
+        ("mean", np.nan),
+        ("mean", np.inf),
+        ("mean", 1.01e17),
+        ("mean", -2e17),
+        ("scatter", -np.inf),
+    ],
 )
 def test_values_that_make_no_sense_are_named(tmp_path, name, value):
     store = SqliteStore(tmp_path, RECORD, "me")
@@ -414,6 +423,13 @@ def test_values_that_make_no_sense_are_named(tmp_path, name, value):
     assert store.read(["a", "c"])[0] == ["a", "c"]
     with pytest.raises(StateFileError, match=rf"stream 'b' .* holds a {name} that makes no sense"):
         store.read()
+
+
+@pytest.mark.parametrize("value", [1e17, -1e17])
+def test_the_largest_mean_is_read(tmp_path, value):
+    store = SqliteStore(tmp_path, RECORD, "me")
+    store.write(["a"], {**states(1), "mean": np.full((1, FEATURES), value, np.float32)})
+    assert store.read()[1]["mean"].ravel().tolist() == [float(np.float32(value))] * FEATURES
 
 
 @pytest.mark.parametrize("key", ["true", "1.5", "null", "[1]", "{", "nonsense", "[" * 100_000])

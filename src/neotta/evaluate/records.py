@@ -7,6 +7,7 @@ found, and an interrupted sweep goes on where it stopped. Every line carries a c
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -172,7 +173,7 @@ class Records:
                 good, bad = self._parsed(content)
                 if not bad:
                     return good, bad
-                names = (Path(f"{self.path}.damaged-{number}") for number in range(1, 10_000))
+                names = (Path(f"{self.path}.damaged-{number}") for number in itertools.count(1))
                 aside = next(path for path in names if not path.exists())
                 with atomic(aside) as temporary:
                     temporary.write_bytes(content)

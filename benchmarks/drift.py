@@ -271,13 +271,7 @@ def show(result, seeds):
         table("Bursts of a class, rate 1e-06", columns, rows)
     if "constants" in result:
         rows = [
-            (
-                one["EVERY"],
-                one["CLEAR"],
-                one["length"],
-                f"{one['alarms']} in {one['samples']:,}",
-                *delay_of(one["delays"]),
-            )
+            (*(one[name] for name in (*CONSTANTS, "length", "alarms", "samples")), *delay_of(one["delays"]))
             for one in result["constants"]
         ]
         columns = (*CONSTANTS, "burst", "false alarms", "in samples", "samples until the alarm", "noticed")

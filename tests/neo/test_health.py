@@ -97,6 +97,18 @@ def test_bad_rows_and_outliers_are_told():
     assert len(found.remarks) == 2
 
 
+def test_classes_hidden_by_outliers_are_not_called_few():
+    model = neotta.adapt(network())
+    data = rows(MIXED)
+    data[::20] = 1e4 * torch.randn(len(data[::20]), CLASSES, generator=torch.Generator().manual_seed(1))
+    feed(model, data)
+    found = neotta.health(model)
+    assert found.verdict == "idle"
+    assert "fewer than about three classes" not in str(found)
+    assert "outliers are so large that the classes cannot be told apart: nothing is subtracted" in str(found)
+    assert "frames repeat" not in str(found)
+
+
 def test_each_stream_has_its_own_health():
     model = neotta.adapt(network(), streams=True)
     feed_two(model)

@@ -21,6 +21,9 @@ FEW = 16
 DOMINANT, SPOILT, REPEATED = 0.5, 0.05, 0.2
 """Shares that are worth a remark: one class or outliers above, samples that are new draws below."""
 
+VISIBLE = 3.0
+"""Number of classes that the gate of NEO-Stream asks for."""
+
 
 @dataclass(frozen=True)
 class Health:
@@ -126,13 +129,13 @@ def _remarks(numbers: Mapping[str, float], samples: int, rejected: int, streams:
         )
     elif numbers.get("skewness", 1.0) < 1.0:
         result = "nothing is subtracted" if numbers["shift"] == 0 else "no more is learnt about the shift"
-        found.append(f"the stream shows fewer than about three classes: {result}")
+        found.append(f"{_why_closed(numbers)}: {result}")
     if samples >= FEW and numbers["top_share"] > DOMINANT and numbers.get("skewness", 1.0) >= 1.0:
         found.append(
             f"one class makes {numbers['top_share']:.0%} of the last answers, which can cost accuracy: "
             "a reference of clean images makes it safer"
         )
-    if samples >= FEW and numbers.get("draws", samples) < REPEATED * samples:
+    if samples >= FEW and numbers.get("draws", samples) < REPEATED * samples and not _hidden(numbers):
         found.append(f"frames repeat: {samples} samples count as {numbers['draws']:.0f} label draws")
     if numbers["outliers"] > SPOILT:
         found.append(f"{numbers['outliers']:.0%} of the last samples are outliers: their influence is limited")
@@ -141,6 +144,20 @@ def _remarks(numbers: Mapping[str, float], samples: int, rejected: int, streams:
     if not streams:
         found.append("this rule cannot tell a label from a shift: neotta.adapt(model) can")
     return found
+
+
+def _hidden(numbers: Mapping[str, float]) -> bool:
+    """Whether the answers show several classes, and outliers made the other samples look alike."""
+    return numbers["outliers"] > 0 and numbers["classes"] >= VISIBLE and numbers.get("skewness", 1.0) < 1.0
+
+
+def _why_closed(numbers: Mapping[str, float]) -> str:
+    """Why no shift can be learnt, as the start of a remark."""
+    if _hidden(numbers):
+        return "outliers are so large that the classes cannot be told apart"
+    if numbers["classes"] >= VISIBLE:
+        return f"the last answers show {numbers['classes']:.0f} classes, but their logits do not stand apart"
+    return "the stream shows fewer than about three classes"
 
 
 def _at_first(numbers: Mapping[str, float], streams: bool) -> str:

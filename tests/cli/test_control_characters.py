@@ -4,6 +4,7 @@ import io
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neotta.cli.console import Console
+from neotta.cli.export import _tell
 from neotta.evaluate.records import Records
 
 
@@ -77,3 +79,29 @@ def test_names_that_are_no_text_are_one_line(command, tmp_path):
     done = command("data", "info", os.fsdecode(b"gone\xff"), folder=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "gone\\udcff" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:a reference of")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "digits", "--data", "pictures\x1b[2J", "--samples", "32", "--reference", "r\x1b[2J.safetensors"],
+        ["demo", "--samples", "20", "--output", "page\x1b[2J.html"],
+        ["serve", "digits", "--name", "my\x1b[2Jnet", "--store", "states\x1b[2J", "--check"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_lets_its_arguments_control_the_terminal(command, tmp_path, words):
+    for number in range(40):
+        place = tmp_path / "pictures\x1b[2J" / f"{number % 10}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(place / f"{number}.png")
+    done = command(*words, folder=tmp_path, width=300)
+    assert "\\x1b[2J" in done.stdout + done.stderr, done
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_the_name_of_a_model_repository_does_not_control_the_terminal(capfd):
+    _tell("triton", Path("repository\x1b[2J"), None, verify=False)
+    assert capfd.readouterr().out.startswith("repository\\x1b[2J: a model repository")

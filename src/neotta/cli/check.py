@@ -49,7 +49,7 @@ def check(
     """Check on clean images what adapting would cost, and recommend one line to use, or none."""
     import json
 
-    from rich.console import Console
+    from neotta.cli.console import Console
 
     options = model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
     if reference is not None and reference.suffix != ".safetensors":

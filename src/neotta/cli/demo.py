@@ -34,9 +34,9 @@ def demo(
     """Show what 15 corruptions do to a small model, and what NEO-Stream and NEO recover; --real: a real shift."""
     import time
 
-    from rich.console import Console
     from rich.text import Text
 
+    from neotta.cli.console import Console
     from neotta.errors import OptionError
 
     output = output or Path("neotta-demo-real.html" if real else "neotta-demo.html")

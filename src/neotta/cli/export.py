@@ -88,7 +88,8 @@ def _target(form: str, out: Path | None, triton: Path | None) -> tuple[str, Path
 
 def _tell(form: str, target: Path, state: Path | None, verify: bool) -> None:
     if form == "triton":
-        typer.echo(f"{target}: a model repository; start Triton with --model-repository={target}")
+        shown = printable(target)
+        typer.echo(f"{shown}: a model repository; start Triton with --model-repository={shown}")
         return
     checked = "checked against torch" if verify and form in ("folded", "adaptive") else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from neotta._words import printable
 from neotta.cli import serve_options as options
 from neotta.cli.values import model_options, pairs
 from neotta.errors import OptionError
@@ -119,12 +120,13 @@ def _run(given: dict[str, Any], settings: Settings, opening: dict[str, Any]) -> 
     service = open_service(given["model"], settings, store=place, **opening)
     if socket is None:
         for line in checked(service):
-            typer.echo(line)
+            typer.echo(printable(line))
         return
     port = socket.getsockname()[1]
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    typer.echo(f"neotta serve: {settings.name} with {service.engine.rule}, {service.engine.classes} classes", err=True)
-    typer.echo(f"  dashboard {where}/   routes {where}/docs   state {_shown(place)}", err=True)
+    name = printable(settings.name)
+    typer.echo(f"neotta serve: {name} with {service.engine.rule}, {service.engine.classes} classes", err=True)
+    typer.echo(f"  dashboard {where}/   routes {where}/docs   state {printable(_shown(place))}", err=True)
     server = make_server(service, host, port, log_level=given["log_level"])
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has ended in order
         server.run(sockets=[socket])

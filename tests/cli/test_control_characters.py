@@ -44,6 +44,20 @@ def test_names_in_records_do_not_control_the_terminal(command, tmp_path):
         assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
 
 
+@pytest.mark.parametrize(("form", "rows"), [("md", "| a\\nb | "), ("latex", "a\\textbackslash{}nb & ")])
+def test_a_line_break_in_a_name_breaks_no_table(command, tmp_path, form, rows):
+    """In LaTeX the rest of a comment would be taken for text."""
+    for method in ("none", "evil\n$x$"):
+        content = {"method": method, "preset": "paper", "options": {}, "model": "m\no", "data": "d\nx"}
+        content |= {"protocol": "online", "domains": ["a\nb"], "domain": "a\nb", "stream": "iid"}
+        content |= {"stream_options": {}, "samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "status": "ok"}
+        Records(tmp_path / "r.jsonl").append({"key": method, **content, "metrics": {"top1": 1.0}})
+    done = command("compare", "r.jsonl", "--format", form, folder=tmp_path, width=200)
+    assert done.returncode == 0
+    assert rows in done.stdout.replace("**", "")
+    assert not [line for line in done.stdout.splitlines() if line.startswith(("$x$", "\\$x", "b |", "b &", "o,"))]
+
+
 def test_no_text_that_is_printed_controls_the_terminal():
     """Whatever prints it: a table, a bar, a line, with markup or without."""
     evil, page = "\x1b[2J\x07\x9b1m", io.StringIO()

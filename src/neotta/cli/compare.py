@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta._words import printable
+from neotta._words import one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -146,10 +146,10 @@ def read_records(paths: list[Path]) -> list[Record]:
 def shown(value: Any) -> Any:
     """A record whose names, which come from files, can be printed."""
     if isinstance(value, dict):
-        return {printable(name): shown(entry) for name, entry in value.items()}
+        return {one_line(name): shown(entry) for name, entry in value.items()}
     if isinstance(value, list):
         return [shown(entry) for entry in value]
-    return printable(value) if isinstance(value, str) else value
+    return one_line(value) if isinstance(value, str) else value
 
 
 def render(comparison: Comparison) -> ComparisonView:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neotta._words import one_line
 from neotta.evaluate.comparison import Comparison, Difference
 from neotta.evaluate.metrics import Interval
 from neotta.report.grids import AVERAGE, RELATIVE, Grid, differences, failures, summary, values
@@ -33,7 +34,7 @@ def markdown_table(grid: Grid) -> str:
     marks = {"best": "**{}**", "second": "<u>{}</u>"}
     lines = [[grid.corner, *grid.columns], ["---", *("--:" for _ in grid.columns)]]
     lines += [[name, *(marks.get(mark, "{}").format(text) for text, mark in entries)] for name, entries in grid.rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def latex(comparison: Comparison) -> str:
@@ -45,8 +46,8 @@ def latex(comparison: Comparison) -> str:
         if (grid := differences(block, comparison.metric)) is not None:
             what = f"{comparison.metric.title}: difference to {block.baseline} on the same samples ({where})."
             parts.append(latex_table(grid, what))
-        parts += [f"% {line}" for line in failures(block)]
-    parts += [f"% {note}" for note in comparison.notes()]
+        parts += [f"% {one_line(line)}" for line in failures(block)]
+    parts += [f"% {one_line(note)}" for note in comparison.notes()]
     return "\n".join(filter(None, parts)) + "\n"
 
 
@@ -74,7 +75,7 @@ def _escaped(text: str) -> str:
     special.update({"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
     special.update({each: f"\\{each}" for each in "&%$#_{}"})
     sign, text = ("$-$", text[1:]) if text.startswith("-") else ("", text)
-    return sign + "".join(special.get(character, character) for character in text)
+    return sign + "".join(special.get(character, character) for character in one_line(text))
 
 
 COLUMNS = ("conditions", "domain", "method", "mean", "half_width", "seeds", "failed",

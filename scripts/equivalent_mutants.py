@@ -11,6 +11,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "moments": {
         "unted[:, None], rows, 0.0)  ->  unted[:, None], rows, 0.01)": "is multiplied by a weight of 0",
         "here(total > 0, total, 1.0)  ->  here(total > 0, total, 1.51)": "is what 0 is divided by",
+        "otal if total > 0 else 1.0  ->  otal if total > 0 else 1.51": "is what 0 is divided by",
+        "([Any], Any)  ->  ([], Any)": _TYPE,
+        "p.where(known, signal, 1.0)  ->  p.where(known, signal, 1.51)": "the result is left out where it is not known",
+        "pha) if alpha < 1.0 else -math.inf  ->  pha) if alpha < 1.0 else math.inf": (
+            "makes a weight that is not positive, which is replaced by 1, as it would be anyway"
+        ),
     },
     "files": {
         "_OLD = 24 * 3600  ->  _OLD = 24 / 3600": _WINDOWS,

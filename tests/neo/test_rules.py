@@ -240,3 +240,21 @@ def test_a_batch_with_weights_by_hand():
     assert (int(after.count), float(after.discount)) == (6, -0.5)
     within = (weights[:, None] * (ROWS - mean) ** 2).sum()
     assert float(after.scatter) == pytest.approx(6 + within + 4 * 2.5 / 6.5 * ((mean - [1.0, 3.0]) ** 2).sum())
+
+
+def test_a_mean_near_the_origin_is_shrunk_by_the_same_formula():
+    near = Moments(np.array(5), np.array(1), np.array(0), np.array([0.3, 0.4]), np.array(1.0))
+    assert float(moments.shrink_factor(near)) == pytest.approx(1 - (1.0 / 4 / 5) / 0.25)
+
+
+def test_weights_that_sum_to_less_than_one_are_weights():
+    weights = np.array([0.25, 0.125])
+    found = moments.summarise(np.array([[1.0], [4.0]]), weights=weights)
+    assert found.mean.tolist() == [2.0]
+    none = Moments(np.array(0), np.array(0), np.array(0), np.zeros(1), np.array(0.0), np.array(0.0))
+    assert float(moments.weight_share(none, found)) == 1.0
+
+
+def test_the_discount_of_a_difference_is_what_was_added():
+    before, now = state(count=2, discount=0.25), state(count=4, discount=1.0)
+    assert float(moments.difference(now, before).discount) == 0.75

@@ -180,6 +180,41 @@ def test_a_server_that_drips_is_given_up(tmp_path, monkeypatch):
     assert not (tmp_path / "data.tar").exists()
 
 
+def test_a_server_that_sends_a_byte_and_hangs_up_is_given_up(server, tmp_path):
+    server.cuts = [1] * 100
+    with pytest.raises(DataError, match=f"broke off {TRIES} times"):
+        get(server, tmp_path / "data.tar")
+    assert len(server.seen) == TRIES
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTT"], ids=["headers", "status"])
+def test_a_server_whose_headers_drip_is_given_up(tmp_path, monkeypatch, start):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(sys.modules[fetch.__module__], "TRIES", 2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip():
+            for _ in range(2):
+                connection, _ = listening.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(4096)
+                    connection.sendall(start)
+                    for _ in range(200):
+                        time.sleep(0.05)
+                        connection.sendall(b"x")
+
+        server = threading.Thread(target=drip)
+        server.start()
+        began = time.monotonic()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/data.tar"
+        try:
+            with pytest.raises(DataError, match=r"no answer within 0\.3 seconds"):
+                fetch(url, tmp_path / "data.tar", pause=0.001, timeout=0.3)
+            assert time.monotonic() - began < 8, "each connection drips for 10 seconds"
+        finally:
+            server.join()
+
+
 def test_a_web_page_is_not_taken_for_the_file(server, tmp_path):
     server.content_type = "text/html; charset=utf-8"
     with pytest.raises(DataError, match="is a web page, not a file"):

@@ -4,8 +4,8 @@ The file grows as `<name>.part`; a note beside it says which version of which fi
 asks the server for the missing bytes of that version (`Range` with `If-Range`); if the server has another
 version, or cannot send ranges, the download starts over.
 
-A connection that is silent for `TIMEOUT` seconds counts as broken. After `TRIES` attempts in a row without a
-single byte the download is given up; what has arrived stays for the next time.
+A connection that is silent for `TIMEOUT` seconds, or has not answered by then, counts as broken. After `TRIES` attempts
+in a row that brought next to nothing the download is given up; what has arrived stays for the next time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from neotta._version import __version__
+from neotta.data.downloads.in_time import opener
 from neotta.errors import DataError
 
 TIMEOUT = 30.0
@@ -91,10 +92,10 @@ def fetch(
             _receive(url, part, proven=checksum is not None, room=room, progress=progress, timeout=timeout)
             break
         except _Broken as error:
-            failures = 1 if _length(part) > before else failures + 1
+            failures = 1 if _length(part) >= before + SLOWEST else failures + 1
             if failures >= TRIES:
                 raise DataError(
-                    f"{url} broke off {failures} times without a byte between: {error}; "
+                    f"{url} broke off {failures} times with next to nothing between: {error}; "
                     f"{_length(part):,} bytes are kept, start again to go on"
                 ) from error
             time.sleep(min(pause * 2 ** (failures - 1), LONGEST_PAUSE))
@@ -232,7 +233,7 @@ def _continues(response: Any, have: int, note: _Note | None) -> bool:
 def _open(url: str, headers: dict[str, str], timeout: float) -> Any:
     headers = {"User-Agent": f"neotta/{__version__}", "Accept-Encoding": "identity", **headers}
     try:
-        return _opener().open(urllib.request.Request(url, headers=headers), timeout=timeout)
+        return opener().open(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
         if error.code == 416:
             return error
@@ -245,22 +246,6 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> Any:
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise DataError(f"{url} cannot be downloaded: the server's certificate is wrong: {reason}") from error
         raise _Broken(str(reason) or type(reason).__name__) from error
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Opens http and https alone, so that no redirection leads to a local file."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-        urllib.request.UnknownHandler,
-    ):
-        opener.add_handler(handler())
-    return opener
 
 
 def _validator(response: Any) -> str | None:

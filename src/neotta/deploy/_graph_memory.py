@@ -60,11 +60,7 @@ class GraphMemory:
 
     def neutral(self) -> dict[str, Array]:
         """Inputs of the graph with which it returns the logits of the plain model."""
-        state = self.blank()
-        for head, fields in self.fields.items():
-            if "sticky" in fields:  # with a reference, the label prior says something before the first sample
-                state[f"{head}.sticky"] = np.zeros((), np.float32)
-        return self._inputs_of(state)
+        return self._inputs_of(self.blank())
 
     def check(self, arrays: Mapping[str, Array], many: bool) -> State:
         """Validate a saved state, of one stream or a table of many.

@@ -31,7 +31,9 @@ from mutation_session import judge_in_memory
 ROOT = Path(__file__).resolve().parent.parent
 MODULES: dict[str, tuple[str, list[str]]] = {
     "moments": ("neo/moments.py", ["neo/test_rules.py", "neo/test_moments.py", "neo/test_state_values.py"]),
-    "stream-moments": ("neo/stream_moments.py", ["neo/test_streams_head.py", "neo/test_moments.py"]),
+    "stream-moments": ("neo/stream_moments.py", ["neo/test_stream_rule.py", "neo/test_stream_exchange.py"]),
+    "shift-estimate": ("neo/shift_estimate.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
+    "label-prior": ("neo/label_prior.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
     "rules": ("neo/rules.py", ["neo/test_rules.py", "neo/test_centroid.py"]),
     "stream-rule": ("neo/stream_rule.py", ["neo/test_stream_rule.py", "neo/test_neo_stream_head.py"]),
     "statistics": ("evaluate/statistics.py", ["evaluate/test_statistics.py"]),

@@ -70,11 +70,10 @@ def observed(labels: Labels, likelihood: Any, weight: Any, mix: Any, chain: Any)
     by_chain, by_mix = (chain * likelihood).sum(-1), (mix * likelihood).sum(-1)
     last = chain * likelihood / by_chain[..., None]
     posterior = mix * likelihood / by_mix[..., None]
-    kept = 1 - (1 - _KEEP) * (weight > 0)
-    decay = xp.stack([xp.ones_like(kept), kept], -1)
+    counts, one = weight > 0, xp.ones_like(weight)
+    decay = xp.stack([one, xp.where(counts, _KEEP * one, one)], -1)
     odds = labels.sticky * by_chain
     sticky = (1 - SHARE) * odds / (odds + (1 - labels.sticky) * by_mix) + SHARE * START
-    counts = weight > 0
     return Labels(
         xp.where(counts, sticky, labels.sticky),
         xp.where(counts[..., None], last, labels.last),

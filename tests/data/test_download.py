@@ -440,3 +440,28 @@ def test_a_small_archive_that_becomes_150_megabytes_is_refused_before_anything_i
     with pytest.raises(ArchiveError, match="would become more than 104,857,600"):
         unpack(tmp_path / "zeros.zip", tmp_path / "folder")
     assert list((tmp_path / "folder").iterdir()) == []
+
+
+def headed(size, content):
+    """A tar whose first header claims that a long name of `size` bytes follows."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, size
+    return header.tobuf(tarfile.GNU_FORMAT) + content
+
+
+@pytest.mark.parametrize("size", [20 * 2**20, 2**40, 2**62])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_header_that_would_fill_the_memory_is_refused(tmp_path, size, packed):
+    content = headed(size, bytes(2**20))
+    (tmp_path / "a.tar").write_bytes(gzip.compress(content) if packed else content)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ArchiveError, match=rf"header of {size:,} bytes"):
+        unpack(tmp_path / "a.tar", tmp_path / "out")
+
+
+def test_padding_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("neotta.data.downloads.unpack._FREE", 2**20)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(bytes(64 * 2**20)))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ArchiveError, match="longer than"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")

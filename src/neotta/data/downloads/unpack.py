@@ -6,6 +6,7 @@ with `..`, or is a link or a device makes the whole archive refused.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import stat
@@ -14,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 from neotta._files import atomic
 from neotta.data.downloads.fetch import SPARE, Progress
@@ -31,8 +32,12 @@ class ArchiveError(DataError):
 LARGEST_RATIO = 200  # archives of images hardly shrink; one that grows more is refused
 _FREE = 100 * 2**20  # bytes that an archive may take whatever its ratio
 _MOST_MEMBERS = 5_000_000  # the largest dataset here has 3.75 million
+_LONGEST_READ = 16 * 2**20  # bytes; only a header that is made to fill the memory is longer
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of a zip, and of an empty one
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError)
+_BROKEN = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error),
+    *(EOFError, RuntimeError, ValueError, LookupError),
+)
 
 
 def is_installed(target: Path, file: str) -> bool:
@@ -124,7 +129,7 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
             raw.seek(0)
             allowed = max(total * LARGEST_RATIO, _FREE)
             unpacked = 0
-            for number, size in enumerate(members(raw, folder)):
+            for number, size in enumerate(members(raw, folder, allowed)):
                 unpacked += size
                 if unpacked > allowed:
                     raise ArchiveError(
@@ -144,11 +149,34 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
         raise DataError(f"archive {str(archive)!r} cannot be unpacked: {error}") from error
 
 
-def _untar(raw: IO[bytes], folder: Path) -> Iterator[int]:
+class _Bounded:
+    """What a tar is read from: neither headers nor padding, which no file is made of, can grow without end.
+
+    Args:
+        file: The bytes of a tar, not compressed.
+        most: How many there may be.
+    """
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self._file, self._most = file, most
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        """Read some bytes."""
+        if size > _LONGEST_READ:
+            raise ArchiveError(f"archive is refused: it has a header of {size:,} bytes")
+        if self._file.tell() > self._most:
+            raise ArchiveError(f"archive is refused: unpacked it is longer than {self._most:,} bytes")
+        return self._file.read(size)
+
+
+def _untar(raw: IO[bytes], folder: Path, allowed: int) -> Iterator[int]:
     """Unpack member by member; report the size of each before it is written."""
-    mode: Literal["r:gz", "r:"] = "r:gz" if raw.read(2) == b"\x1f\x8b" else "r:"
+    packed = raw.read(2) == b"\x1f\x8b"
     raw.seek(0)
-    with tarfile.open(fileobj=raw, mode=mode) as tar:
+    plain = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
+    bounded = cast("IO[bytes]", _Bounded(plain, 2 * allowed))  # headers may take as much as the files
+    with tarfile.open(fileobj=bounded, mode="r:") as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # a million of them would fill the memory
             _check(member.name, member.size, member.isfile() or member.isdir(), folder)
@@ -162,7 +190,7 @@ def _as_new(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
     return tarfile.data_filter(member, folder).replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
 
 
-def _unzip(raw: IO[bytes], folder: Path) -> Iterator[int]:
+def _unzip(raw: IO[bytes], folder: Path, allowed: int) -> Iterator[int]:
     """Unpack member by member; report the size of each before it is written."""
     with zipfile.ZipFile(raw) as archive:
         _check_room("all files", sum(member.file_size for member in archive.infolist()), folder)

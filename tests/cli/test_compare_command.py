@@ -204,3 +204,48 @@ def test_records_of_other_code_are_shown_and_marked_until_there_are_new_ones(res
     assert "Older" not in again.stdout
     assert "50.8" in again.stdout
     assert "50.8" not in done.stdout
+
+
+@pytest.fixture
+def of_streams(tmp_path):
+    """Records of two kinds of streams, in which the second method is hurt once."""
+    path = tmp_path / "streams.jsonl"
+    records = Records(path)
+    for kind, domain, values in (
+        ("iid", "fog/5", (50.0, 58.0)),
+        ("1-class", "fog/5", (50.0, 45.5)),
+        ("1-class", "snow/5", (40.0, 39.98)),
+    ):
+        for method, top1 in zip(("none", "neo"), values, strict=True):
+            about = {"domain": domain, "domains": [domain], "seed": 1, "model": "m", "data": "d", "samples": 200}
+            how = {"stream": "real", "stream_options": {"kind": kind}, "batch_size": 16, "status": "ok"}
+            made = {**about, **how, "method": method, "metrics": {"top1": top1}, "code": code_of(method)}
+            records.append({**made, "key": content_key(made)})
+    return path
+
+
+def test_harm_by_kind_of_stream(of_streams, tmp_path):
+    lines = [line.split() for line in run(of_streams, "--harm", "neo").stdout.splitlines()]
+    assert lines[0] == ["neo:", "m,", "d,", "severity", "5"]
+    assert ["iid", "1", "+8.0", "+8.0", "fog/5", "0"] in lines
+    assert ["1-class", "2", "-2.3", "-4.5", "fog/5", "1"] in lines
+    assert ["all", "of", "them", "3", "+1.2", "-4.5", "1-class", "on", "fog/5", "1"] in lines
+    some = run(of_streams, "--harm", "neo", "--kinds", "1-class", "--format", "csv").stdout
+    assert [row["gain"] for row in csv.DictReader(io.StringIO(some))] == [str(45.5 - 50), str(39.98 - 40)]
+    assert "| 1-class | 2 | -2.3 | -4.5 | fog/5 | 1 |" in run(of_streams, "--harm", "neo", "--format", "md").stdout
+    assert run(of_streams, "--harm", "neo", "--format", "latex,parquet", "--output", tmp_path / "harm").exit_code == 0
+    assert "1-class" in (tmp_path / "harm.tex").read_text()
+    assert (tmp_path / "harm.parquet").stat().st_size > 0
+
+
+def test_what_harm_cannot_show(of_streams, results):
+    for words, match in (
+        ((of_streams, "--harm", "tent"), "no method 'tent', only neo"),
+        ((of_streams, "--harm", "neo", "--kinds", "sorted"), "no kind of stream 'sorted'"),
+        ((of_streams, "--harm", "neo", "--over-time"), "--harm is about"),
+        ((of_streams, "--kinds", "iid"), "--kinds goes with --harm"),
+        ((results, "--harm", "neo"), "no record has a kind of stream"),
+    ):
+        done = run(*words)
+        assert isinstance(done.exception, NeottaError)
+        assert match in str(done.exception)

@@ -41,9 +41,22 @@ def compare(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
     over_time: Annotated[bool, typer.Option("--over-time", help="Show accuracy batch by batch.")] = False,
     figure: Annotated[Path | None, typer.Option(help="With --over-time: also draw it, to a .png or .svg file.")] = None,
+    harm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Show where this method does harm, by kind of stream: mean gain over the plain model, worst domain, "
+            "number of domains hurt. For records of the order 'real'.",
+        ),
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(help="With --harm: only these kinds of streams, such as 2-classes,2-in-turn.")
+    ] = None,
 ) -> None:
     """Put the methods in RESULTS side by side: means over seeds, and differences on the same samples."""
     from neotta.cli.console import Console
+    from neotta.cli.harm import show_harm
+    from neotta.errors import OptionError
     from neotta.evaluate.calibration import calibration_lines
     from neotta.evaluate.comparison import compare as compare_records
     from neotta.evaluate.left_out import left_out_lines
@@ -53,7 +66,14 @@ def compare(
 
     chosen = chosen_formats(format)
     files = targets(chosen, output)
+    if harm is not None and (over_time or figure is not None or (metric, baseline) != ("top1", "none")):
+        raise OptionError("--harm is about top-1 accuracy against none: it goes with --kinds, --format, --output only")
+    if harm is None and kinds is not None:
+        raise OptionError("--kinds goes with --harm METHOD")
     records = current(read_records(results))
+    if harm is not None:
+        show_harm(records, harm, kinds, chosen, files)
+        return
     found = compare_records(records, metric, baseline=baseline)
     if line := about_older(older(records), sum("metrics" in record for record in records)):
         typer.echo(f"neotta: {printable(line)}", err=True)
@@ -228,33 +248,34 @@ def _fitting(grid: Grid, console: Console, options: ConsoleOptions) -> Iterator[
     from rich.measure import Measurement
     from rich.text import Text
 
-    def fits(table: Table) -> bool:
-        return Measurement.get(console, options.update(width=_WIDE), table).maximum <= options.max_width
+    def fits(made: Table) -> bool:
+        return Measurement.get(console, options.update(width=_WIDE), made).maximum <= options.max_width
 
     for whole in (grid, grid.transposed()):
-        if fits(_table(whole)):
-            yield _table(whole)
+        if fits(table(whole)):
+            yield table(whole)
             return
     start = 0
     while start < len(grid.columns):
         stop = start + 1
-        while stop < len(grid.columns) and fits(_table(grid.part(start, stop + 1))):
+        while stop < len(grid.columns) and fits(table(grid.part(start, stop + 1))):
             stop += 1
         if start:
             yield Text()
-        yield _table(grid.part(start, stop))
+        yield table(grid.part(start, stop))
         start = stop
 
 
-def _table(grid: Grid) -> Table:
+def table(grid: Grid) -> Table:
+    """A grid as rich prints it."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(Text(grid.corner), no_wrap=True)
+    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(Text(grid.corner), no_wrap=True)
     for name in grid.columns:
-        table.add_column(Text(name), justify="right")
+        made.add_column(Text(name), justify="right")
     for name, entries in grid.rows:
         cells = (Text.assemble((entry.text, _STYLES[entry.mark])) for entry in entries)  # no style on the padding
-        table.add_row(Text(name), *cells)
-    return table
+        made.add_row(Text(name), *cells)
+    return made

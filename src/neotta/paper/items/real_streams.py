@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from neotta.adapters.registry import methods
 from neotta.data.real_streams import CHANGES, EVERY_KIND
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.labels import Variant, labels
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
+from neotta.evaluate.stream_harm import HURT, Cells, Summary, accuracies, gains
 from neotta.paper.item import Case, Skip, item
 from neotta.paper.study import Setting, needs_images
 from neotta.paper.tables import Rows
@@ -20,34 +19,7 @@ from neotta.report.diagrams import heat_chart
 from neotta.report.grids import grid
 
 VARIANTS = ("neo:shrinkage=james-stein",)
-HURT = 1.0  # points of accuracy that count as harm
 BATCH = 16
-
-Cells = dict[str, dict[tuple[str, str], float]]
-"""Gain over the plain model in points, seeds averaged: by method, then by kind of stream and domain."""
-
-
-class Summary(NamedTuple):
-    """What a method does over many cells, in points.
-
-    Attributes:
-        mean: Mean gain.
-        worst: The worst cell.
-        hurt: Share of the cells that lose more than one point, in percent.
-        cells: Number of cells.
-    """
-
-    mean: float
-    worst: float
-    hurt: float
-    cells: int
-
-    @classmethod
-    def of(cls, gains: Iterable[float]) -> Summary:
-        """Sum up the gains of cells."""
-        values = list(gains)
-        hurt = 100 * sum(value < -HURT for value in values) / len(values)
-        return cls(statistics.fmean(values), min(values), hurt, len(values))
 
 
 def embedding_methods() -> list[str]:
@@ -87,6 +59,7 @@ def show(case: Case) -> None:
     _draw(case, "shifted", "corrupted images", shifted)
     _draw(case, "clean", "clean images", clean)
     _by_kind(case, shifted, plain(records))
+    _harm_by_kind(case, cells)
     _table(case, cells, clean)
     sums = {method: Summary.of(each.values()) for method, each in cells.items()}
     told = [
@@ -98,41 +71,13 @@ def show(case: Case) -> None:
     case.say("; ".join(told))
 
 
-def gains(records: Mapping[str, Sequence[Record]]) -> Cells:
-    """What methods gain over the plain model on the same samples, seeds averaged; records by kind of stream."""
-    every: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for (kind, domain, _), by_method in _accuracies(records).items():
-        for method, value in by_method.items():
-            if method != "none" and "none" in by_method:
-                every.setdefault(method, {}).setdefault((kind, domain), []).append(value - by_method["none"])
-    return {method: {at: statistics.fmean(values) for at, values in each.items()} for method, each in every.items()}
-
-
 def plain(records: Mapping[str, Sequence[Record]]) -> dict[str, float]:
     """Accuracy of the plain model by kind of stream, in percent, over the shifted domains."""
     found: dict[str, list[float]] = {}
-    for (kind, domain, _), by_method in _accuracies(records).items():
+    for (kind, domain, _), by_method in accuracies(records).items():
         if domain != CLEAN and "none" in by_method:
             found.setdefault(kind, []).append(by_method["none"])
     return {kind: statistics.fmean(values) for kind, values in found.items()}
-
-
-def _accuracies(records: Mapping[str, Sequence[Record]]) -> dict[tuple[str, str, int], dict[str, float]]:
-    """Accuracies by kind of stream, domain and seed, then by method."""
-    found: dict[tuple[str, str, int], dict[str, float]] = {}
-    names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
-    for kind, mine in records.items():
-        for record in _scored({kind: mine}):
-            for domain, measured in (record.get("per_domain") or {record["domain"]: record["metrics"]}).items():
-                place = (kind, domain, record["seed"])
-                found.setdefault(place, {})[names[Variant.of(record)]] = measured["top1"]
-    return found
-
-
-def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """The records with an accuracy."""
-    every = [record for mine in records.values() for record in mine]
-    return [record for record in every if record.get("status") == "ok" and record["metrics"].get("top1") is not None]
 
 
 def _means(cells: Cells) -> dict[str, dict[str, float]]:
@@ -180,6 +125,20 @@ def _by_kind(case: Case, cells: Cells, without: Mapping[str, float]) -> None:
     data: Rows = [{"kind": kind, "plain": without[kind], **by} for kind, by in means.items()]
     caption = "Accuracy of the plain model in %, and points over it, mean over shifted domains."
     case.table("gain by kind of stream", grid("stream", ["plain", *cells], rows), data, caption)
+
+
+def _harm_by_kind(case: Case, cells: Cells) -> None:
+    """Add the worst domain of each kind of stream, and how many domains lose more than a point."""
+    rows: dict[str, list[str]] = {}
+    data: Rows = []
+    for kind in _means(cells):
+        mine = {method: [gain for at, gain in each.items() if at[0] == kind] for method, each in cells.items()}
+        sums = {method: Summary.of(found) for method, found in mine.items() if found}
+        rows[kind] = [str(max(found.cells for found in sums.values()))]
+        rows[kind] += [f"{sums[m].worst:+.1f}, {sums[m].hurt_cells}" if m in sums else "–" for m in cells]
+        data += [{"kind": kind, "method": method, **found._asdict()} for method, found in sums.items()]
+    caption = f"Worst domain (clean images included), and number of domains that lose more than {HURT:g} point."
+    case.table("harm by kind of stream", grid("stream", ["domains", *cells], rows), data, caption)
 
 
 def _table(case: Case, cells: Cells, clean: Cells) -> None:

@@ -75,6 +75,15 @@ def test_other_mistakes_are_one_line(command):
         assert done.stderr.count("\n") == 1
 
 
+def test_too_little_memory_is_one_line(command, monkeypatch):
+    def greedy(*_, **__):
+        raise MemoryError("Unable to allocate 3.00 PiB")
+
+    monkeypatch.setattr("neotta.data.opening.open_data", greedy)
+    done = command("data", "info", "digits")
+    assert (done.returncode, done.stderr) == (2, "neotta: not enough memory: Unable to allocate 3.00 PiB\n")
+
+
 def test_no_words_show_the_help(command):
     done = command()
     assert "demo" in done.stdout + done.stderr

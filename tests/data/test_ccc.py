@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tarfile
 
 import numpy as np
 import pytest
@@ -60,6 +61,14 @@ def test_other_endings_of_webdataset(tmp_path, kinds):
     dataset = open_data(f"ccc={tmp_path}").dataset()
     assert dataset.ids == ["serial_00000/a/0001", "serial_00000/b/0001"], "two folders, two samples"
     assert dataset.labels.tolist() == [7, 8]
+
+
+def test_a_tar_file_that_claims_more_than_the_memory_is_refused(tmp_path):
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2**62
+    write(tmp_path / "serial_00000.tar", header.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
+    with pytest.raises(DataError, match="not a readable tar file of CCC"):
+        open_data(f"ccc={tmp_path}").dataset()
 
 
 def test_what_else_lies_in_a_tar_file_is_never_looked_at(tmp_path):

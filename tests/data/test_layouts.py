@@ -1,14 +1,17 @@
 """Each published layout is recognised, and gives the right samples, labels and classes."""
 
+import io
 import json
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
 from support.data_makers import cifar10_c, class_folders, corrupted, picture, tiny_imagenet, write_image
 
 from neotta.data.decode import decode
+from neotta.data.layouts.arrays import load_array
 from neotta.data.layouts.cifar import CLASSES as CIFAR
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
@@ -226,6 +229,21 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
         (tmp_path / "x.npz").write_bytes(content)
         with pytest.raises(DataError, match=r"\.npz file"):
             open_data(tmp_path / "x.npz")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("shape", [(2**40, 32, 32, 3), (2**62, 2**62, 3), (2**70, 3)])
+def test_arrays_that_claim_more_than_the_memory_are_refused(tmp_path, shape):
+    header = io.BytesIO()
+    about = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, about)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("images.npy", header.getvalue() + bytes(64))
+    (tmp_path / "x.npy").write_bytes(header.getvalue() + bytes(64))
+    with pytest.raises(DataError, match=r"\.npz file"):
+        open_data(tmp_path / "x.npz")
+    with pytest.raises(DataError, match="array of numbers"):
+        load_array(tmp_path / "x.npy")
 
 
 def test_imagenet_r_takes_its_classes_from_the_folders(tmp_path):

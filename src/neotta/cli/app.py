@@ -92,6 +92,9 @@ def run_app() -> None:
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         sys.exit(1)
+    except MemoryError as error:
+        typer.echo(f"neotta: {': '.join(filter(None, ['not enough memory', printable(error)]))}", err=True)
+        sys.exit(2)
     except OSError as error:  # the disk is full, or a file is not to be read or written
         if error.errno is None:
             raise

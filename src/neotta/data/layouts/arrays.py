@@ -81,7 +81,7 @@ def load_array(path: Path) -> NDArray[Any]:
     """Map a `.npy` file; one that holds pickled objects is refused."""
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
         raise DataError(f"{str(path)!r} cannot be read as an array of numbers: {error}") from error
 
 
@@ -125,7 +125,7 @@ def open_npz(path: Path, layout: str = "npz", classes: tuple[str, ...] | None = 
         with path.open("rb") as handle, np.lib.npyio.NpzFile(handle, allow_pickle=False) as file:
             content = {name: file[name] for name in ("images", "labels", "classes") if name in file.files}
             names = ", ".join(file.files)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError, zipfile.BadZipFile) as error:
         raise DataError(f"{str(path)!r} cannot be read as an .npz file of numbers: {error}") from error
     if "images" not in content:
         raise DataError(f"{str(path)!r} holds no array 'images', only: {names}")

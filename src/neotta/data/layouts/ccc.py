@@ -89,8 +89,9 @@ def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
         return images, {
             key: int(next(found[kind] for kind in LABELS if kind in found)) for key, found in labels.items()
         }
-    except (tarfile.TarError, OSError, ValueError) as error:
-        raise DataError(f"{str(shard)!r} is not a readable tar file of CCC: {error}") from error
+    except (tarfile.TarError, OSError, ValueError, OverflowError, MemoryError) as error:
+        why = str(error) or type(error).__name__
+        raise DataError(f"{str(shard)!r} is not a readable tar file of CCC: {why}") from error
 
 
 def _key(name: str) -> tuple[str, str]:

@@ -23,8 +23,7 @@ FEWEST = 4
 """Number of samples of a class before its mean can be compared with."""
 
 CLEAR = 2.5
-"""A mean residual this many times as long as noise alone makes it is a shift."""
-
+"""A mean residual this many times as long as noise alone makes it is a shift. docs/monitoring.md has other values."""
 
 EVERY = 16
 """A long run of the same answer is tested this often: a shift may have made all answers the same."""

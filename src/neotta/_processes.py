@@ -39,22 +39,25 @@ def interrupt_code(interrupt: BaseException) -> int:
 
 
 @contextmanager
-def terminations_raised() -> Iterator[None]:
+def terminations_raised() -> Iterator[threading.Event]:
     """Raise `Terminated` on SIGTERM in this block, so that files are closed and temporary folders removed.
 
-    Only in the main thread, which gets the signals; in others nothing changes.
+    Only in the main thread, which gets the signals; in others nothing changes. The event is set when a SIGTERM comes:
+    who catches `Terminated` on its way may take it for Ctrl-C.
     """
+    received = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield received
         return
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would stop the cleaning up
+        received.set()
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        yield received
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -73,6 +75,18 @@ def test_other_mistakes_are_one_line(command):
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("neotta: ")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to handle")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_every_command_says_by_what_it_was_ended(command, monkeypatch, sent, code):
+    def ended(*_, **__):
+        os.kill(os.getpid(), sent)
+        time.sleep(5)
+
+    monkeypatch.setattr("neotta.data.opening.open_data", ended)
+    done = command("data", "info", "digits")
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 def test_too_little_memory_is_one_line(command, monkeypatch):

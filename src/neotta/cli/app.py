@@ -74,8 +74,10 @@ def run_app() -> None:
     """Run the command line; mistakes, and what neotta raises on purpose, are shown as one line."""
     warnings.showwarning = _warn
     try:
-        with terminations_raised():
+        with terminations_raised() as terminated:
             code = app(standalone_mode=False)
+            if code == 130 and terminated.is_set():
+                code = 143
         sys.stdout.flush()  # here, where a closed pipe can still be dealt with
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":

@@ -89,6 +89,16 @@ def test_a_folder_that_is_none_is_the_packages_own_error(old):
         write(old.parent, b"new")
 
 
+def test_links_that_lead_in_a_circle_are_refused_and_stay(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    with pytest.raises(StorageError, match="this is a link that leads to itself, not a file"):
+        write(one, b"x")
+    assert one.is_symlink()
+    assert names(tmp_path) == ["one", "other"]
+
+
 def test_a_symbolic_link_stays_one(tmp_path):
     (tmp_path / "disk").mkdir()
     target, link = tmp_path / "disk" / "target", tmp_path / "link"

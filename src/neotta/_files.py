@@ -34,8 +34,9 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     try:
         target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            kind = "folder" if target.is_dir() else "device"
+        circle = target.is_symlink()
+        if circle or (target.exists() and not target.is_file()):
+            kind = "link that leads to itself" if circle else "folder" if target.is_dir() else "device"
             raise StorageError(f"cannot write {os.fspath(path)!r}: this is a {kind}, not a file")
         with _temporary(target) as temporary:
             yield temporary

@@ -18,6 +18,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "makes a weight that is not positive, which is replaced by 1, as it would be anyway"
         ),
     },
+    "stream-moments": {
+        "slice(EVER, EVER + 1)  ->  slice(EVER, EVER - 1)": "leaves out the last of two, too",
+        "min=1.0  ->  min=1.51": "is asked for only where the weight is above 4",
+        "here(total > 0, total, 1.0)  ->  here(total > 0, total, 1.51)": "is what 0 is divided by",
+    },
     "files": {
         "_OLD = 24 * 3600  ->  _OLD = 24 / 3600": _WINDOWS,
         "24 * 3600  ->  25 * 3600": _WINDOWS,

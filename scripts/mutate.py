@@ -31,7 +31,10 @@ from mutation_session import judge_in_memory
 ROOT = Path(__file__).resolve().parent.parent
 MODULES: dict[str, tuple[str, list[str]]] = {
     "moments": ("neo/moments.py", ["neo/test_rules.py", "neo/test_moments.py", "neo/test_state_values.py"]),
-    "stream-moments": ("neo/stream_moments.py", ["neo/test_stream_rule.py", "neo/test_stream_exchange.py"]),
+    "stream-moments": (
+        "neo/stream_moments.py",
+        ["neo/test_stream_rule.py", "neo/test_stream_exchange.py", "neo/test_reference.py"],
+    ),
     "shift-estimate": ("neo/shift_estimate.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
     "label-prior": ("neo/label_prior.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
     "rules": ("neo/rules.py", ["neo/test_rules.py", "neo/test_centroid.py"]),

@@ -93,8 +93,8 @@ def real_stream(seed, classes=4, rows=40):
     for row in rng.choice(np.arange(8, rows), 6, replace=False):
         logits[row] = logits[row - 1] + 0.1 * rng.standard_normal(classes)
     logits[rng.integers(8, rows)] *= 30
-    weights = rng.choice([0.0, 0.3, 1.0, 1.0, 2.0], rows)
-    return logits, weights, rng.standard_normal(classes)
+    kinds = [1.0], [0.0, 0.3, 1.0, 1.0, 2.0], [2.0, 5.0, 9.0], [0.02, 0.1]
+    return logits, rng.choice(kinds[seed % len(kinds)], rows), rng.standard_normal(classes)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -104,7 +104,6 @@ def test_it_does_what_its_formulas_say(kind, options, batch):
     """Row by row, number by number, with raw sums: needs no recorded vectors."""
     for seed in range(4):
         logits, weights, bias = real_stream(seed)
-        weights = weights if seed % 2 else np.ones(len(weights))
         fast, slow = Stream(bias, kind, **options), SlowStream(bias.tolist(), **options)
         for at in range(0, len(logits), batch):
             rows, count = logits[at : at + batch], weights[at : at + batch]
@@ -262,6 +261,29 @@ def test_merging_is_associative_commutative_and_exact_in_its_moments(sizes, seed
     again = merged(left, table(rule, 1, 4))
     np.testing.assert_allclose(again.mean, left.mean)
     np.testing.assert_allclose(again.shift, left.shift)
+
+
+@pytest.mark.parametrize("weights", [(0.2, 0.3), (2.0, 6.0), (0.0, 1.0), (0.0, 0.0)])
+def test_merged_streams_begin_between_where_both_began(weights):
+    rule = StreamRule()
+    one, other = (
+        table(rule, 1, 4)._replace(weight=np.array([[weight, 0.0]]), start=np.full((1, 4), start))
+        for weight, start in zip(weights, (1.0, 3.0), strict=True)
+    )
+    rule.merge(one, other)
+    wanted = 1.0 if not any(weights) else np.average([1.0, 3.0], weights=weights)
+    np.testing.assert_allclose(one.start, wanted, rtol=1e-12)
+    assert np.all(one.sticky == 0.1)
+    for name in ("last", "mix", "seen", "previous"):
+        assert not getattr(one, name).any(), name
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_softmax_is_over_the_last_dimension(kind):
+    logits = np.random.default_rng(0).normal(size=(2, 3, 4))
+    powers = np.exp(logits)
+    found = stream_moments.softmax(kind(logits))
+    np.testing.assert_allclose(found, powers / powers.sum(2, keepdims=True), rtol=1e-12)
 
 
 def test_options_out_of_range_are_refused():

@@ -169,11 +169,10 @@ def merged(one: StreamMoments, other: StreamMoments, use: Constants) -> StreamMo
     }
     parts = {name: xp.concatenate([values, values * 0.0], 1) for name, values in sums.items()}
     counts = {name: getattr(one, name) + getattr(other, name) for name in COUNTS}
-    fresh = {name: getattr(one, name) * 0.0 for name in ("previous", "mix", "seen")}
-    labels = {"sticky": one.sticky * 0.0 + START, "last": one.last * 0.0 + 1.0 / one.last.shape[-1]}
+    fresh = {name: getattr(one, name) * 0.0 for name in ("previous", "last", "mix", "seen")}
     share = theirs.weight / xp.where(mine.weight + theirs.weight > 0, mine.weight + theirs.weight, 1.0)
     start = one.start + share * (other.start - one.start)
-    state = one._replace(**counts, **parts, **fresh, **labels, start=start)
+    state = one._replace(**counts, **parts, **fresh, sticky=one.sticky * 0.0 + START, start=start)
     return state._replace(shift=shift_of(state, use))
 
 

@@ -69,14 +69,13 @@ class StreamRule(Rule):
 
     def fields(self, size: int) -> dict[str, Field]:
         """The moments of both time scales, and the state of the label prior."""
-        starts = {"sticky": START, "last": 1.0 / size}
         signed = ("mean", "third", "peak", "previous", "shift", "start")
         least = {name: -math.inf if name in signed else 0.0 for name in StreamMoments._fields}
         return {
             name: Field(
                 shape,
                 "count" if name in COUNTS else "real",
-                starts.get(name, 0.0),
+                START if name == "sticky" else 0.0,
                 least[name],
                 most=1.0 if name == "sticky" else math.inf,
             )

@@ -105,6 +105,38 @@ def test_a_child_forked_while_threads_adapt_does_not_hang(kind):
     assert done.stdout == ""
 
 
+FORKS_DURING_AN_IMPORT = """
+import os, sys, threading, time
+import neotta.neo.surgery
+sys.path.insert(0, sys.argv[1])
+thread = threading.Thread(target=__import__, args=["slow_to_import"])
+thread.start()
+while "slow_to_import" not in sys.modules:
+    time.sleep(0.01)
+child = os.fork()
+if not child:
+    import slow_to_import
+    os._exit(0 if slow_to_import.whole else 1)
+thread.join()
+for _ in range(1000):
+    if os.waitpid(child, os.WNOHANG)[0]:
+        break
+    time.sleep(0.01)
+else:
+    os.kill(child, 9)
+    print("the child hangs")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_a_thread_imports_does_not_hang(tmp_path):
+    """As torch imports its compiler when a model is called for the first time."""
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\nwhole = True\n")
+    command = [sys.executable, "-W", "ignore", "-c", FORKS_DURING_AN_IMPORT, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize("method", ["neo", "neo-continual", "neo-stream"])
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from neotta.errors import InputError, ModelError, NotAdaptedError, UnsupportedModelError
-from neotta.neo import fork_locks
+from neotta.neo import fork_imports, fork_locks
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.rules import FleetStart
@@ -35,6 +35,7 @@ class _Swaps:
 
 
 _SWAPS = _Swaps()
+fork_imports.register()
 
 
 def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

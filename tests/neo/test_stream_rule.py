@@ -14,6 +14,7 @@ from support.slow_neo_stream import SlowStream
 from neotta.errors import OptionError
 from neotta.neo import stream_moments
 from neotta.neo.groups import ManyStreams, SoleStream
+from neotta.neo.label_prior import START
 from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
 
@@ -293,3 +294,56 @@ def test_options_out_of_range_are_refused():
     ):  # fmt: skip
         with pytest.raises(OptionError, match=next(iter(wrong))):
             StreamRule(**wrong)
+
+
+def test_the_defaults_are_the_documented_ones():
+    rule = StreamRule()
+    assert (rule.gate, rule.stay, rule.window, rule.prior, rule.classes) == (0.6, 0.98, 32.0, True, None)
+
+
+def test_streams_begin_with_nothing_but_a_guess_how_sticky_they_are():
+    starts = {name: field.start for name, field in StreamRule().fields(5).items()}
+    assert starts.pop("sticky") == START
+    assert set(starts.values()) == {0.0}
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("given", [False, True])
+def test_rows_that_are_not_finite_or_weigh_nothing_leave_no_trace(kind, given):
+    logits, _ = classes_in_turn(30)
+    weights = np.linspace(0.5, 1.5, 30) if given else np.ones(30)
+    spoilt, heavier = np.insert(logits, [7, 20], np.nan, axis=0), np.insert(weights, [7, 20], 1.0)
+    rule, bias = StreamRule(), kind(np.zeros(5))
+
+    def taken(rows, mine):
+        finite = np.isfinite(rows).all(1)
+        how = {"weights": kind(mine)} if given else {}
+        state, subtract = rule.take(
+            table(rule, 1, 5, kind),
+            kind(rows),
+            SoleStream(len(rows)),
+            finite=kind(finite),
+            bias=bias,
+            adapt=True,
+            **how,
+        )
+        return state, np.asarray(subtract)[finite]
+
+    (clean, answers), (dirty, others) = taken(logits, weights), taken(spoilt, heavier)
+    np.testing.assert_allclose(others, answers, rtol=0, atol=1e-12)
+    assert (int(dirty.count[0]), int(dirty.rejected[0]), int(clean.rejected[0])) == (30, 2, 0)
+    for name in set(clean._fields) - {"rejected"}:
+        np.testing.assert_allclose(getattr(dirty, name), getattr(clean, name), rtol=0, atol=1e-12, err_msg=name)
+
+
+def test_a_difference_of_one_stream_is_of_one_stream():
+    stream = Stream(np.zeros(4))
+    rng = np.random.default_rng(0)
+    stream.step(3 * rng.standard_normal((8, 4)))
+    before = StreamMoments(*(np.array(column[0]) for column in stream.state))
+    stream.step(3 * rng.standard_normal((8, 4)))
+    now = StreamMoments(*(np.array(column[0]) for column in stream.state))
+    gained, adopted = stream.rule.difference(now, before), stream.rule.adopt(now, before)
+    for part in (gained, adopted):
+        assert [np.shape(column) for column in part] == [np.shape(column) for column in now]
+    assert float(gained.weight[0]) > 0

@@ -82,6 +82,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "needed + needed // 4  ->  needed + needed * 4": _NO_ROOM,
         "needed // 4  ->  needed // 5": _NO_ROOM,
     },
+    "stream-rule": {
+        "rows.shape[-1]  ->  rows.shape[1]": "rows have two dimensions",
+        "inite[:, None], rows, 0.0)  ->  inite[:, None], rows, 0.01)": "rows that are not finite weigh nothing",
+    },
     "corruptions": {
         "([Image, int, np.random.Generator],  ->  ([int, np.random.Generator],": _TYPE,
         "([Image, int, np.random.Generator], Imag  ->  ([Image, np.random.Generator], Imag": _TYPE,

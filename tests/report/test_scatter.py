@@ -58,3 +58,10 @@ def test_areas_are_proportional_but_never_invisible():
 def test_times_that_differ_widely_get_a_logarithmic_axis():
     assert drawn(WIDE)[0].get_xscale() == "log"
     assert drawn(APART)[0].get_xscale() == "linear"
+
+
+def test_control_characters_are_escaped_before_names_are_placed():
+    names = ["esc\x1b[31m", "nul\x00", "$x_1$"]
+    chart = scatter_chart([Point(name, 1.0 + place, 2.0, 3.0) for place, name in enumerate(names)], x="\x07", y="\x1b")
+    page = Figure("test", "", chart, []).svg()  # and no warning of glyphs that no font has
+    assert all(shown in page for shown in ("esc\\x1b[31m", "nul\\x00", "$x_1$", "\\x07"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neotta._words import printable
 from neotta.report.figures import INK, Draw, style
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def scatter_chart(points: Sequence[Point], *, x: str = "", y: str = "", sizes: s
             fill = "none" if math.isnan(point.size) else color
             axes.scatter(point.x, point.y, s=area(point.size, largest), c=fill, edgecolors=color, alpha=0.65)
         _set_x(axes, [point.x for point in points])
-        axes.set(xlabel=x, ylabel=y)
+        axes.set(xlabel=printable(x), ylabel=printable(y))
         axes.margins(0.14)
         axes.grid(axis="both")
         if not math.isnan(largest):
@@ -68,7 +69,7 @@ def scatter_chart(points: Sequence[Point], *, x: str = "", y: str = "", sizes: s
                 "title_fontsize": 8,
                 "labelspacing": 2.0,
             }
-            canvas.legend(handles, labels, title=sizes, **how)
+            canvas.legend(handles, labels, title=printable(sizes), **how)
         _write_names(canvas, axes, points, largest)
 
     return draw
@@ -114,7 +115,8 @@ def _write_names(canvas: Canvas, axes: Axes, points: Sequence[Point], largest: f
 
     for point in sorted(points, key=lambda point: -point.y):
         how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "annotation_clip": False}
-        text = axes.annotate(point.name, (point.x, point.y), (0, 0), textcoords="offset points", **how)
+        name = printable(point.name)  # now: its glyphs are measured to find a place
+        text = axes.annotate(name, (point.x, point.y), (0, 0), textcoords="offset points", **how)
         size = text.get_window_extent()
         box, far = min(_places(discs[point], size.width + 3 * unit, size.height + unit, unit), key=covered)
         taken.append(box)

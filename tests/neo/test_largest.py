@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
+from neotta.deploy import LogitRecenter
 from neotta.errors import StateError
 from neotta.neo.centroid import Centroid
 from neotta.neo.state import state_of
-from neotta.neo.statefile import State
+from neotta.neo.statefile import State, read_arrays, write_arrays
 
 C = 4
 METHODS = ["neo", "neo-continual", "neo-stream"]
@@ -128,6 +129,25 @@ def test_every_entry_that_is_subtracted_is_bounded(entry, value, tmp_path):
     with pytest.raises(StateError, match=r"too large .*: nothing was saved; reset\(\) begins again"):
         adapter.save(tmp_path / "state")
     assert (tmp_path / "state").read_bytes() == good, "the last good state stays"
+
+
+@pytest.mark.parametrize("rule", ["neo", "neo-stream"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logits_are_bounded_whatever_their_dtype(rule, dtype, tmp_path):
+    recenter = LogitRecenter(rule=rule)
+    rows = np.array([[1.0, -2.0, 0.5], [1e17, 0.0, -1e17], [2.0, 1.0, -1.0]], dtype)
+    with pytest.warns(RuntimeWarning, match="1 of 3 rows"):
+        recenter.partial_fit(rows)
+    assert (recenter.count_, recenter.rejected_) == (2, 1)
+    recenter.save(tmp_path / "state")
+    LogitRecenter(rule=rule).load(tmp_path / "state")
+    arrays, about = read_arrays(tmp_path / "state")
+    entry = "shift" if rule == "neo-stream" else "mean"
+    for value in (2e17, -1e300):
+        write_arrays(tmp_path / "bad", {**arrays, entry: np.full_like(arrays[entry], value)}, about)
+        with pytest.raises(StateError, match=f"{entry}.*too large"):
+            recenter.load(tmp_path / "bad")
+    assert recenter.count_ == 2
 
 
 @pytest.mark.parametrize("method", ["neo+t3a", "rdumb+neo", "rdumb+neo+t3a"])

@@ -16,6 +16,8 @@ from neotta.neo.rules import MeanRule, Rule
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 
+_LARGEST = moments.limit(np.dtype(np.float32))  # whatever the dtype of the logits: the next ones may be narrower
+
 
 @dataclass(frozen=True)
 class LogitMeanRule(MeanRule):
@@ -94,7 +96,7 @@ class LogitMemory:
         distinct, groups = grouped(ids)
         state = self._stacked(distinct)
         before = state.rejected.sum()
-        finite = moments.usable(rows, moments.limit(rows.dtype))
+        finite = moments.usable(rows, _LARGEST)
         given = {} if weights is None else {"weights": weights}
         after, subtract = self.rule.take(state, rows, groups, finite=finite, bias=self.bias, adapt=adapt, **given)
         if not adapt:

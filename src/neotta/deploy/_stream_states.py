@@ -8,7 +8,7 @@ import numpy as np
 
 from neotta.errors import InputError, StateError, StateMismatchError
 from neotta.neo.rules import Field
-from neotta.neo.state_checks import check_fields, check_ids, completed
+from neotta.neo.state_checks import check_fields, check_ids, check_subtracted, completed
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId, checked, one, pack_array, unpack_array
 
@@ -108,6 +108,7 @@ def checked_state(
     if shapes != {name: field.shape for name, field in fields.items()}:
         raise StateMismatchError(f"it contains {shapes}, which is not a state of this rule and number of classes")
     check_fields(fields, entries, like)
+    check_subtracted(entries, np.dtype(np.float32))  # whatever the dtype of the next logits is
     if many:
         table_ids(arrays)
     state = {name: np.array(array, like[name].dtype) for name, array in entries.items()}

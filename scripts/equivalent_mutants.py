@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _WINDOWS = "is decided only where files cannot be locked, on Windows"
 _AHEAD = "changes only how much memory is taken ahead, not what is held"
+_TIE = "no number that is computed from data is exactly there, rounding apart"
 _TYPE = "is a name for type checkers, which run nothing"
 _NO_ROOM = "is decided only on a machine that has too little memory for a table"
 
@@ -62,6 +63,30 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "where both are equal, nothing is suspicious either: the probability is far above 0.01"
         ),
         "range(60)  ->  range(61)": "after 60 halvings both ends are the same number",
+        "_MANY = 1000000000.0  ->  _MANY = 1500000000.01": "either is a normal distribution to nine digits",
+        "np.asarray(pvalues, dtype=float)[order]  ->  np.asarray(pvalues)[order]": (
+            "whole numbers become floats in the end"
+        ),
+        "sums[np.abs(sums) > 1e-09]  ->  sums[np.abs(sums) >= 1e-09]": _TIE,
+        "if score < 1e-09: return 1.0  ->  if score <= 1e-09: return 1.0": _TIE,
+        "np.zeros(1)  ->  np.zeros(2)": "every sum then comes twice, which changes no share",
+        "(sums > score + 1e-09).mean  ->  (sums >= score + 1e-09).mean": _TIE,
+        "(np.abs(sums - score) <= 1e-09).mean  ->  (np.abs(sums - score) < 1e-09).mean": _TIE,
+        "if 0.0001 < pvalue < 0.5: limit *= ab  ->  if 0.0001 <= pvalue < 0.5: limit *= ab": _TIE,
+        (
+            " math.sqrt(won + lost) / -float(stdtrit(noise.freedo"
+            "  ->   math.sqrt(won + lost) / float(stdtrit(noise.freedo"
+        ): "only the square of the limit is used",
+        "if function(outside) <= 0: return outside  ->  if function(outside) < 0: return outside": (
+            "the bisection then ends at the same place"
+        ),
+        (
+            "le) if function(middle) > 0 else (middle, outside)"
+            "  ->  le) if function(middle) >= 0 else (middle, outside)"
+        ): _TIE,
+        "nt(place, values, places), dtype=np.float64)  ->  nt(place, values, places))": (
+            "is what bincount returns if it has weights"
+        ),
     },
     "stream-cache": {
         "_FIRST = 64  ->  _FIRST = 65": _AHEAD,

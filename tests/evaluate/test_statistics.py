@@ -158,6 +158,7 @@ def test_a_plain_list_is_one_run():
     right, wrong = [True, True, False], [False, True, False]
     assert difference(right, wrong) == difference(np.array([right]), np.array([wrong]))
     assert difference(right, wrong).runs == 1
+    assert difference([right], [wrong]) == difference(right, wrong), "a list of one run"
     with pytest.raises(InputError, match="no samples"):
         difference([], [])
 
@@ -231,6 +232,26 @@ def test_accuracy_is_wilsons_interval_with_images_as_units():
 def test_holm():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
+    assert holm([0.9, 0.7, 0.001]) == pytest.approx([1.0, 1.0, 0.003])
+
+
+@pytest.mark.parametrize("right", [1, 40, 80, 99])
+def test_one_answer_for_each_image_is_exactly_wilsons_interval(right):
+    found = accuracy(np.arange(100)[None] < right)
+    wilson = stats.binomtest(right, 100).proportion_ci(method="wilson")
+    assert tuple(found) == pytest.approx((right / 100, *wilson), rel=1e-6)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_equal_answers_of_several_runs_have_exactly_the_interval_of_one(runs):
+    once = np.arange(60)[None] < 45
+    images = np.arange(60)[None]
+    found = accuracy(np.repeat(once, runs, 0), np.repeat(images, runs, 0))
+    assert tuple(found) == pytest.approx(tuple(accuracy(once, images)), rel=1e-9)
+
+
+def test_runs_are_uneven_if_that_is_less_probable_than_1_percent():
+    assert SUSPICIOUS == 0.01
 
 
 def test_few_verdicts_on_equally_good_methods_are_false():

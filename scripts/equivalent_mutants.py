@@ -111,6 +111,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "rows.shape[-1]  ->  rows.shape[1]": "rows have two dimensions",
         "inite[:, None], rows, 0.0)  ->  inite[:, None], rows, 0.01)": "rows that are not finite weigh nothing",
     },
+    "shift-estimate": {
+        "squares > 0  ->  squares > 1": "then there are as many effective samples as their weight, or too few to count",
+        "s > FEWEST) & (variance >= TINY)  ->  s > FEWEST) & (variance > TINY)": _TIE,
+    },
     "corruptions": {
         "([Image, int, np.random.Generator],  ->  ([int, np.random.Generator],": _TYPE,
         "([Image, int, np.random.Generator], Imag  ->  ([Image, np.random.Generator], Imag": _TYPE,

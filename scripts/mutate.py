@@ -35,7 +35,10 @@ MODULES: dict[str, tuple[str, list[str]]] = {
         "neo/stream_moments.py",
         ["neo/test_stream_rule.py", "neo/test_stream_exchange.py", "neo/test_reference.py"],
     ),
-    "shift-estimate": ("neo/shift_estimate.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
+    "shift-estimate": (
+        "neo/shift_estimate.py",
+        ["neo/test_shift_estimate.py", "neo/test_stream_rule.py", "neo/test_reference.py"],
+    ),
     "label-prior": ("neo/label_prior.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
     "rules": ("neo/rules.py", ["neo/test_rules.py", "neo/test_centroid.py"]),
     "stream-rule": ("neo/stream_rule.py", ["neo/test_stream_rule.py", "neo/test_neo_stream_head.py"]),

@@ -114,6 +114,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "shift-estimate": {
         "squares > 0  ->  squares > 1": "then there are as many effective samples as their weight, or too few to count",
         "s > FEWEST) & (variance >= TINY)  ->  s > FEWEST) & (variance > TINY)": _TIE,
+        "xp.where(effective < weight, effective, weight  ->  xp.where(effective <= weight, effective, weight": (
+            "takes the other one of two equal numbers"
+        ),
+        "eight[:, EVER], lately], -1)  ->  eight[:, EVER], lately], 1)": "names the same axis of two",
     },
     "corruptions": {
         "([Image, int, np.random.Generator],  ->  ([int, np.random.Generator],": _TYPE,

@@ -117,6 +117,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "xp.where(effective < weight, effective, weight  ->  xp.where(effective <= weight, effective, weight": (
             "takes the other one of two equal numbers"
         ),
+        "(squares > 0, squares, 1.0)  ->  (squares > 0, squares, 1.51)": "is what 0 is divided by",
         "eight[:, EVER], lately], -1)  ->  eight[:, EVER], lately], 1)": "names the same axis of two",
     },
     "corruptions": {

@@ -73,3 +73,10 @@ def test_the_shift_is_what_its_definition_says(kind, window):
                 told_once += 1
         np.testing.assert_allclose(np.asarray(shift_of(state, rule.constants))[0], shift, rtol=1e-12, atol=1e-12)
     assert told_once > 10
+
+
+def test_without_a_gate_symmetric_logits_tell_a_shift_too():
+    state = random_state(0, np.asarray)
+    even = state._replace(weight=np.full((1, 2), 8.0), second=np.ones((1, 2, C)), third=np.zeros((1, 2, C)))
+    assert estimates(even, StreamRule(gate=0.0).constants).told.all()
+    assert not estimates(even, StreamRule(gate=0.1).constants).told.any()

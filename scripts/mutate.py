@@ -37,7 +37,7 @@ MODULES: dict[str, tuple[str, list[str]]] = {
     ),
     "shift-estimate": (
         "neo/shift_estimate.py",
-        ["neo/test_shift_estimate.py", "neo/test_stream_rule.py", "neo/test_reference.py"],
+        ["neo/test_shift_estimate.py", "neo/test_stream_rule.py", "neo/test_reference.py", "neo/test_fleet_start.py"],
     ),
     "label-prior": ("neo/label_prior.py", ["neo/test_stream_rule.py", "neo/test_reference.py"]),
     "rules": ("neo/rules.py", ["neo/test_rules.py", "neo/test_centroid.py"]),

@@ -13,7 +13,7 @@ from support.slow_neo_stream import SlowStream
 
 from neotta.errors import OptionError
 from neotta.neo import stream_moments
-from neotta.neo.groups import ManyStreams, SoleStream
+from neotta.neo.groups import EachItsOwn, ManyStreams, SoleStream
 from neotta.neo.label_prior import START
 from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
@@ -39,7 +39,7 @@ class Stream:
         logits = np.asarray(logits, float)
         weights = np.ones(len(logits)) if weights is None else np.asarray(weights, float)
         rows = self.kind(logits)
-        groups = SoleStream(len(logits))
+        groups = EachItsOwn() if len(logits) == 1 else SoleStream(len(logits))
         if adapt and len(self.bias) > 2:
             constants, bias = self.rule.constants, self.bias - self.bias.mean()
             self.state, subtract = stream_moments.step(self.state, rows, self.kind(weights), bias, groups, constants)
@@ -94,7 +94,7 @@ def real_stream(seed, classes=4, rows=40):
     for row in rng.choice(np.arange(8, rows), 6, replace=False):
         logits[row] = logits[row - 1] + 0.1 * rng.standard_normal(classes)
     logits[rng.integers(8, rows)] *= 30
-    kinds = [1.0], [0.0, 0.3, 1.0, 1.0, 2.0], [2.0, 5.0, 9.0], [0.02, 0.1]
+    kinds = [1.0], [0.0, 0.3, 1.0, 1.0, 2.0], [2.0, 5.0, 9.0], [0.05, 0.15]
     return logits, rng.choice(kinds[seed % len(kinds)], rows), rng.standard_normal(classes)
 
 
@@ -277,6 +277,16 @@ def test_merged_streams_begin_between_where_both_began(weights):
     assert np.all(one.sticky == 0.1)
     for name in ("last", "mix", "seen", "previous"):
         assert not getattr(one, name).any(), name
+
+
+@pytest.mark.parametrize(("rows", "known"), [(24, False), (27, True)])
+def test_one_and_a_half_samples_are_too_few(rows, known):
+    """Three classes under a strong shift, and each row counts a sixteenth."""
+    logits = 6 * np.eye(3)[np.resize([0, 1, 2], rows)] + np.array([30.0, 0.0, -30.0])
+    stream = Stream(np.zeros(3), prior=False, window=None)
+    stream.step(logits, np.full(rows, 1 / 16))
+    assert float(stream.state.weight[0, 0]) == rows / 16
+    assert bool(stream.shift.any()) == known
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])

@@ -22,8 +22,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "stream-moments": {
         "slice(EVER, EVER + 1)  ->  slice(EVER, EVER - 1)": "leaves out the last of two, too",
         "ight > 0, both.weight, 1.0)  ->  ight > 0, both.weight, 1.51)": "is what 0 is divided by",
+        ".where(both > 0, both, 1.0)  ->  .where(both > 0, both, 1.51)": "is what 0 is divided by",
         "min=1.0  ->  min=1.51": "is asked for only where the weight is above 4",
         "here(total > 0, total, 1.0)  ->  here(total > 0, total, 1.51)": "is what 0 is divided by",
+    },
+    "shift-estimate": {
+        "(squares > 0, squares, 1.0)  ->  (squares > 0, squares, 1.51)": "is what 0 is divided by",
     },
     "files": {
         "_OLD = 24 * 3600  ->  _OLD = 24 / 3600": _WINDOWS,

@@ -111,6 +111,8 @@ def test_it_does_what_its_formulas_say(kind, options, batch):
             wanted = slow.step(rows.tolist(), count.tolist())
             np.testing.assert_allclose(fast.step(rows, count), wanted, rtol=1e-9, atol=1e-8, err_msg=f"{seed}, {at}")
         np.testing.assert_allclose(fast.shift, slow.shift, rtol=1e-9, atol=1e-8)
+        found = fast.step(logits[:3], adapt=False)
+        np.testing.assert_allclose(found, slow.answer(logits[:3].tolist()), rtol=1e-9, atol=1e-8)
 
 
 @OPTIONS
@@ -287,6 +289,9 @@ def test_one_and_a_half_samples_are_too_few(rows, known):
     stream.step(logits, np.full(rows, 1 / 16))
     assert float(stream.state.weight[0, 0]) == rows / 16
     assert bool(stream.shift.any()) == known
+    slow = SlowStream([0.0] * 3, prior=False, window=None)
+    slow.step(logits.tolist(), [1 / 16] * rows)
+    np.testing.assert_allclose(stream.shift, slow.shift, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])

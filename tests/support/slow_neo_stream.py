@@ -38,6 +38,11 @@ class SlowStream:
             for row, boost in zip(rows, boosts, strict=True)
         ]
 
+    def answer(self, rows):
+        """Answers to a batch that is not learnt from."""
+        boost, _ = self._labels(None, 0.0)
+        return [[z - v + r for z, v, r in zip(row, self.shift, boost, strict=True)] for row in rows]
+
     def _free(self, y):
         """Logits without the shift."""
         return [value + b - v for value, b, v in zip(y, self.bias, self.shift, strict=True)]

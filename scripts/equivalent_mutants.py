@@ -27,6 +27,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "here(total > 0, total, 1.0)  ->  here(total > 0, total, 1.51)": "is what 0 is divided by",
     },
     "shift-estimate": {
+        "xp.where(effective < weight, effective, weight  ->  xp.where(effective <= weight, effective, weight": (
+            "chooses between two equal numbers"
+        ),
+        "rust > 0, state.trust, 1.0)  ->  rust > 0, state.trust, 1.51)": "is what 0 is divided by",
         "(squares > 0, squares, 1.0)  ->  (squares > 0, squares, 1.51)": "is what 0 is divided by",
     },
     "files": {

@@ -15,6 +15,7 @@ from neotta.errors import OptionError
 from neotta.neo import stream_moments
 from neotta.neo.groups import EachItsOwn, ManyStreams, SoleStream
 from neotta.neo.label_prior import START
+from neotta.neo.shift_estimate import shift_of
 from neotta.neo.stream_moments import StreamMoments
 from neotta.neo.stream_rule import StreamRule
 
@@ -292,6 +293,17 @@ def test_one_and_a_half_samples_are_too_few(rows, known):
     slow = SlowStream([0.0] * 3, prior=False, window=None)
     slow.step(logits.tolist(), [1 / 16] * rows)
     np.testing.assert_allclose(stream.shift, slow.shift, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.01, 30.0])
+def test_only_the_shares_of_predictions_count(scale):
+    """Their sum is small after old predictions have aged."""
+    stream = Stream(np.zeros(4))
+    stream.step(classes_in_turn(20, 4)[0] + np.array([3.0, 0.0, 0.0, -3.0]))
+    scaled = {name: scale * getattr(stream.state, name) for name in ("predicted", "peak", "trust")}
+    shift = shift_of(stream.state._replace(**scaled), stream.rule.constants)
+    assert shift.any()
+    np.testing.assert_allclose(shift, shift_of(stream.state, stream.rule.constants), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])

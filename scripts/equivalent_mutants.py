@@ -32,6 +32,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         ),
         "rust > 0, state.trust, 1.0)  ->  rust > 0, state.trust, 1.51)": "is what 0 is divided by",
         "(squares > 0, squares, 1.0)  ->  (squares > 0, squares, 1.51)": "is what 0 is divided by",
+        "eight[:, EVER], lately], -1)  ->  eight[:, EVER], lately], 1)": "names the same axis of two",
+        "ples > 1, samples - 1, 1.0)  ->  ples > 1, samples - 1, 1.51)": "is left out: so few samples tell nothing",
+        (
+            "th.sqrt(classes) * skew >= use.gate * variance ** 1."
+            "  ->  th.sqrt(classes) * skew > use.gate * variance ** 1."
+        ): _TIE,
+        "squares > 0  ->  squares > 1": "then there are as many effective samples as their weight, or too few to count",
+        "s > FEWEST) & (variance >= TINY)  ->  s > FEWEST) & (variance > TINY)": _TIE,
     },
     "files": {
         "_OLD = 24 * 3600  ->  _OLD = 24 / 3600": _WINDOWS,
@@ -119,15 +127,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "stream-rule": {
         "rows.shape[-1]  ->  rows.shape[1]": "rows have two dimensions",
         "inite[:, None], rows, 0.0)  ->  inite[:, None], rows, 0.01)": "rows that are not finite weigh nothing",
-    },
-    "shift-estimate": {
-        "squares > 0  ->  squares > 1": "then there are as many effective samples as their weight, or too few to count",
-        "s > FEWEST) & (variance >= TINY)  ->  s > FEWEST) & (variance > TINY)": _TIE,
-        "xp.where(effective < weight, effective, weight  ->  xp.where(effective <= weight, effective, weight": (
-            "takes the other one of two equal numbers"
-        ),
-        "(squares > 0, squares, 1.0)  ->  (squares > 0, squares, 1.51)": "is what 0 is divided by",
-        "eight[:, EVER], lately], -1)  ->  eight[:, EVER], lately], 1)": "names the same axis of two",
     },
     "corruptions": {
         "([Image, int, np.random.Generator],  ->  ([int, np.random.Generator],": _TYPE,

@@ -14,6 +14,7 @@ for package in ("PIL", "scipy", "timm"):
 
 from neotta.data.corruptions import corrupt  # noqa: E402
 from neotta.data.handwritten import digits  # noqa: E402
+from neotta.monitoring.label_draws import LabelDraws  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +103,15 @@ def test_a_shift_that_makes_all_answers_the_same_is_noticed(clean):
 def test_a_wrong_unit_is_refused():
     with pytest.raises(OptionError, match="unit is 'frame': expected 'label' or 'sample'"):
         neotta.Monitor(unit="frame")
+
+
+def test_a_mistake_ends_no_run_that_has_settled(clean):
+    model, rows, _ = clean
+    answers = neotta.head(neotta.adapt(model, "neo")).classify(torch.from_numpy(rows)).argmax(1).numpy()
+    neotta.restore(model)
+    three, five = (np.flatnonzero(answers == label) for label in (3, 5))
+    draws = LabelDraws(neotta.head(neotta.adapt(model, "neo")))
+    settled = np.concatenate([three[:6], five[:2], three[6:9], five[2:5]])
+    assert draws.starts(rows[settled]).tolist() == [0, 13], "the third other answer in a row begins a run"
+    assert draws.starts(rows[np.concatenate([three[:1], five[:1], three[:1]])]).tolist() == [0, 1, 2], "short runs end"
+    neotta.restore(model)

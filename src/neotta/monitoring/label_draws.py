@@ -4,7 +4,8 @@ Frames of a camera depend on each other: a scene stays, and with it the label. A
 change of domain does. Two measures tell them apart:
 
 - Of each run of the same answer, only the first sample and every 16th after it are tested. Frames inside a run depend
-  on each other; the first samples of runs are nearly independent draws.
+  on each other; the first samples of runs are nearly independent draws. One or two other answers do not end a run of
+  four or more: they may be mistakes, which in a long burst of a class all point the same way.
 - After an alarm, each run of new samples is compared with the mean of its own class before. If classes alone changed,
   these residuals average to zero; if the domain changed, they all point the same way. A run counts as one sample.
 """
@@ -28,6 +29,9 @@ CLEAR = 2.5
 EVERY = 16
 """A long run of the same answer is tested this often: a shift may have made all answers the same."""
 
+SETTLED, OTHERS = 4, 3
+"""A run of at least so many samples ends only where so many other answers follow each other: fewer may be mistakes."""
+
 LATE = 64
 """Number of samples after which one is added to the means: until then it may belong to another domain already."""
 
@@ -41,7 +45,7 @@ class LabelDraws:
 
     def __init__(self, head: NEOHead) -> None:
         self._head = head
-        self._last, self._length = -1, 0
+        self._label, self._length, self._others = -1, 0, 0
         self.restart()
 
     def restart(self) -> None:
@@ -53,10 +57,12 @@ class LabelDraws:
         """Positions in a batch, (n, d), that are tested: the first of each run, and every 16th after it."""
         tested = []
         for place, label in enumerate(self._answers(rows).tolist()):
-            self._length = self._length + 1 if label == self._last else 0
-            self._last = label
+            self._others = 0 if label == self._label else self._others + 1
+            if self._others >= (OTHERS if self._length >= SETTLED else 1):
+                self._label, self._length, self._others = label, 0, 0
             if self._length % EVERY == 0:
                 tested.append(place)
+            self._length += 1
         return np.array(tested, dtype=np.int64)
 
     def remember(self, rows: Floats) -> None:

@@ -151,7 +151,7 @@ def alarms_of(model, rows, rate, unit):
     return [change.sample for change in monitor.changes]
 
 
-def bursts(model, embeddings, labels, seeds, rate, units=("label", "sample")):
+def bursts(model, embeddings, labels, seeds, rate, units=("label", "sample"), first=0):
     """False alarms and delays in streams of bursts of one class, by length of the bursts and what is tested."""
     found = []
     shown = labels.numpy()
@@ -159,7 +159,7 @@ def bursts(model, embeddings, labels, seeds, rate, units=("label", "sample")):
         for unit in units:
             alarms = samples = 0
             delay = []
-            for seed in range(seeds):
+            for seed in range(first, first + seeds):
                 rng = np.random.default_rng(seed)
                 for name in SOME:
                     before = embeddings[CLEAN][places_of_bursts(shown, length, BURSTS, rng)]
@@ -308,6 +308,7 @@ def arguments():
     """What was asked for."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--first-seed", type=int, default=0, help="of the bursts: other streams")
     options.add_argument("--parts", default=",".join(PARTS[:-1]), help=f"which of {', '.join(PARTS)}")
     options.add_argument("--batch-size", type=int, default=16)
     options.add_argument("--samples", type=int, default=500, help="of each domain in a stream, at most 600")
@@ -338,7 +339,7 @@ def main() -> None:
         rates = (1e-6, 1e-5, 1e-4)
         result["false-alarms"] = [(rate, *false_alarms(embeddings, args.seeds, rate)) for rate in rates]
     if "bursts" in args.parts:
-        result["bursts"] = bursts(model, embeddings, labels, args.seeds, 1e-6)
+        result["bursts"] = bursts(model, embeddings, labels, args.seeds, 1e-6, first=args.first_seed)
     if "constants" in args.parts:
         result["constants"] = constants(model, embeddings, labels, args.seeds, 1e-6)
     if "reactions" in args.parts:

@@ -145,8 +145,8 @@ def step(
         likelihood = responsible if usual else softmax(novelty[:, None] * (y + bias - old))
         labels, log_prior, fresh = _sequence(labels, likelihood, weights, groups, use)
     drawn = weights * fresh * novelty.clip(min=LEAST)
-    scales = _updated(state, clipped, drawn, responsible, centred, groups, use.window)
-    state = scales._replace(previous=previous, **labels._asdict())
+    moments = _updated(state, clipped, drawn, responsible, centred, groups, use.window)
+    state = state._replace(previous=previous, **labels._asdict(), **moments)
     state = state._replace(shift=shift_of(state, use))
     return state, groups.spread(state.shift) - log_prior
 
@@ -189,13 +189,16 @@ class Central(NamedTuple):
 
 
 def _joined(one: Central, other: Central) -> Central:
-    """The central moments of two sets of samples together."""
+    """The central moments of two sets of samples together; those of one sample, which are 0, may be None."""
     both = one.weight + other.weight
     total = namespace(both).where(both > 0, both, 1.0)[..., None]
     n, m = one.weight[..., None], other.weight[..., None]
     step = other.mean - one.mean
     square = step * step * (n * m / total)
-    skewed = square * ((n - m) / total) + other.second * (3 * n / total) - one.second * (3 * m / total)
+    skewed = square * ((n - m) / total) - one.second * (3 * m / total)
+    if other.second is None:
+        return Central(both, one.mean + step * (m / total), one.second + square, one.third + step * skewed)
+    skewed = skewed + other.second * (3 * n / total)
     return Central(
         both,
         one.mean + step * (m / total),
@@ -254,13 +257,13 @@ def _sequence(
 
 def _updated(
     state: StreamMoments, y: Any, weights: Any, q: Any, centred: Any, groups: StreamGroups, window: float | None
-) -> StreamMoments:
-    """The moments of both time scales after samples y (N, C) of these weights (N,)."""
+) -> dict[str, Any]:
+    """The moments of both time scales by name, after samples y (N, C) of these weights (N,)."""
     xp = namespace(y)
     total = groups.total(weights)
     some = xp.where(total > 0, total, 1.0)
     mean = groups.weighted(weights, y) / some[:, None]
-    batch = Central(total, mean, mean * 0.0, mean * 0.0)
+    batch = Central(total, mean, None, None)
     if not groups.alone:
         away = y - groups.spread(mean)
         square = away * away
@@ -268,12 +271,12 @@ def _updated(
     keep = xp.stack([xp.ones_like(total), xp.exp(-total / (window or math.inf))], -1)
     wide, old = keep[..., None], state.weight * keep
     kept = Central(old, state.mean, state.second * wide, state.third * wide)
-    both = _joined(kept, Central(*(values[:, None] for values in batch)))
+    both = _joined(kept, Central(*(None if values is None else values[:, None] for values in batch)))
     aged = keep * old / xp.where(both.weight > 0, both.weight, 1.0)  # responsibilities age: older shifts made them
-    return state._replace(
+    return {
         **both._asdict(),
-        squares=state.squares * keep**2 + groups.total(weights**2)[:, None],
-        predicted=state.predicted * aged[..., None] + groups.weighted(weights, q)[:, None],
-        peak=state.peak * aged + groups.total(weights * dot(q, centred))[:, None],
-        trust=state.trust * aged + total[:, None],
-    )
+        "squares": state.squares * keep**2 + groups.total(weights**2)[:, None],
+        "predicted": state.predicted * aged[..., None] + groups.weighted(weights, q)[:, None],
+        "peak": state.peak * aged + groups.total(weights * dot(q, centred))[:, None],
+        "trust": state.trust * aged + total[:, None],
+    }

@@ -79,7 +79,7 @@ def test_other_mistakes_are_one_line(command):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to handle")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_every_command_says_by_what_it_was_ended(command, monkeypatch, sent, code):
+def test_every_command_says_by_what_it_was_ended(command, monkeypatch, interruptible, sent, code):
     def ended(*_, **__):
         os.kill(os.getpid(), sent)
         time.sleep(5)

@@ -87,7 +87,7 @@ class StreamRule(Rule):
     ) -> tuple[Any, Any]:
         """Add a batch of logits, (N, C); with fewer than three classes nothing is subtracted."""
         xp = namespace(rows)
-        asked = finite | True if weights is None else weights > 0
+        asked = xp.ones_like(finite) if weights is None else weights > 0
         counted = finite & asked
         if rows.shape[-1] < FEWEST_CLASSES:
             subtract = xp.zeros_like(rows)

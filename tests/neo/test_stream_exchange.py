@@ -63,10 +63,12 @@ def replicas(data, rounds, **options):
     store = torch.distributed.HashStore()
     models = [adapted(**options) for _ in data]
     errors = []
+    joined = threading.Barrier(2, timeout=20.0)  # who joins later begins with what the other has seen
 
     def run(rank):
         try:
             exchange = neotta.sync(models[rank], every=None, timeout=20.0, store=store, rank=rank, world_size=2)
+            joined.wait()
             for turn in range(rounds):
                 fed(models[rank], *data[rank][turn].split(5))
                 exchange.now()

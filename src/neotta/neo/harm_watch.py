@@ -75,8 +75,8 @@ class HarmWatch:
         samples = len(plain) if ids is None else len(ids)
         if not samples or len(plain) != samples:  # one row per sample: tokens have no answers of their own
             return
-        found, adapted = (logits.detach().float().cpu().numpy() for logits in (plain, answer))  # faster than torch here
-        before, after = found.argmax(1), adapted.argmax(1)
+        # In NumPy, which is faster than torch here.
+        before, after = (logits.detach().float().cpu().numpy().argmax(1) for logits in (plain, answer))
         careful = after
         if self._judge is not None:
             bias = None if head.bias is None else head.bias.detach().cpu()
@@ -125,7 +125,7 @@ class HarmWatch:
                 return
             evidence = recent.evidence()
             if not evidence.harm:
-                if self.on_harm == "restore" and evidence.good and not self._careful:
+                if self.on_harm == "restore" and evidence.good:
                     self._good[stream] = head.memory.centroid(stream)
                 return
             self.harmed[stream] = evidence.harm

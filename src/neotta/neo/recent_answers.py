@@ -72,8 +72,9 @@ class Evidence(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether nothing speaks against the state: a full window, and answers as varied as the plain ones."""
-        return self.samples >= WINDOW and self.alone == 0 and self.classes >= COLLAPSED * self.plain_classes
+        """Whether a careful rule has nothing against the state: a full window, and answers as varied as plain ones."""
+        judged = not self.careful and self.samples >= WINDOW
+        return judged and self.alone == 0 and self.classes >= COLLAPSED * self.plain_classes
 
 
 class RecentAnswers:

@@ -25,8 +25,7 @@ from rich.table import Table
 
 from neotta._files import atomic
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, corrupt
-from neotta.data.corruptions.draws import draws_for
-from neotta.data.corruptions.filters import fractal
+from neotta.data.corruptions.common import draws_for, fractal
 
 LIMIT_ALL, LIMIT_EACH = 100.0, 20.0
 PRESET = {224: "imagenet", 64: "tiny", 32: "cifar"}

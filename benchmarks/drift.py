@@ -34,7 +34,7 @@ from side_by_side import machine
 import neotta
 from neotta.data import digits, orders
 from neotta.data.corruptions import CORRUPTIONS, corrupt
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
 from neotta.monitoring import ChangeDetector, label_draws
 
 CLEAN = "clean"
@@ -83,7 +83,7 @@ def encode(split, count=None):
 def encode_with(args, count=600):
     """The same for any model and images, and a few corruptions only."""
     made = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
-    bench = Workbench(
+    bench = Session(
         args.model, args.data, model_options=made, corrupted=True, corruption_preset=args.preset, cache=args.cache
     )
     found = {}

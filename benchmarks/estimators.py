@@ -18,19 +18,18 @@ import itertools
 import json
 
 import numpy as np
+from scipy.special import softmax
 
 from neotta._files import atomic
 from neotta.cli.config import read_config
 from neotta.deploy.serve.classifier import Classifier, Job
 from neotta.deploy.serve.engine import Forward
-from neotta.deploy.serve.estimate import ERROR, estimates, interval, learn_threshold
-from neotta.deploy.serve.figures import WINDOW
+from neotta.deploy.serve.figures import ERROR, WINDOW, estimates, interval, learn_threshold
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.settings import Settings
 from neotta.deploy.serve.torch_engine import TorchEngine
 from neotta.deploy.serve.watch import Watch
-from neotta.evaluate.workbench import Workbench
-from neotta.neo.stream_moments import softmax
+from neotta.evaluate.session import Session
 from neotta.paper.study import Study
 
 ORDERS = ("shuffled", "bursts", "sorted")
@@ -68,7 +67,7 @@ class Model:
     def __init__(self, subject, cache):
         self.name, self.severity, self.cached = subject.title, subject.severity, cache is not None
         options = {"model_options": subject.model_options, "corruption_preset": subject.corruption_preset}
-        self.bench = Workbench(subject.model, subject.data, corrupted=True, cache=cache, workers=0, **options)
+        self.bench = Session(subject.model, subject.data, corrupted=True, cache=cache, workers=0, **options)
         self.generator = np.random.default_rng(0)
 
     def engines(self):
@@ -89,7 +88,7 @@ class Model:
     def cells(self):
         """Measure all streams."""
         _, logits, labels, clean = self.encoded("clean")
-        threshold = learn_threshold(softmax(logits).max(1), logits.argmax(1) == labels)
+        threshold = learn_threshold(softmax(logits, axis=1).max(1), logits.argmax(1) == labels)
         engines = self.engines()
         for domain in self.bench.data.names(["clean", "all"], [self.severity]):
             embeddings, logits, labels, _ = self.encoded(domain, clean)

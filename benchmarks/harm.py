@@ -73,7 +73,7 @@ def measure(name: str, build: Callable[[], nn.Module], rows: Tensor, right: Call
                 model = neotta.adapt(model) if method == "default" else neotta.adapt(model, method)
             cells.append(f"{online(model, rows, right, 16):6.1f}")
         except NeottaError as error:
-            cells.append("refused" if method == "default" else type(error).__name__)
+            cells.append(type(error).__name__)
     print(f"{name:48} {cells[0]:>8} {cells[1]:>8} {cells[2]:>20}")
 
 

@@ -24,11 +24,11 @@ import torch
 from PIL import Image
 from side_by_side import Row, show
 
-from neotta._torchvision import guard
 from neotta._words import counted
 from neotta.data.loading import Loader
 from neotta.data.opening import open_data
 from neotta.data.orders import iid
+from neotta.models._timm import guard_torchvision, timm_package
 from neotta.models.preprocess import Preprocess
 
 CLASSES = 8
@@ -49,7 +49,7 @@ def make_images(folder: Path, count: int) -> None:
 
 
 def make_plain(folder: Path, batch_size: int, workers: int) -> Callable[[], Iterator[torch.Tensor]]:
-    guard()
+    guard_torchvision()
     from timm.data import create_transform
     from torch.utils.data import DataLoader
     from torchvision.datasets import ImageFolder
@@ -147,10 +147,8 @@ def main() -> int:
 
 
 def encode(folder: Path, batch_size: int, count: int) -> dict[str, object]:
-    import timm
-
     print(f"\nViT-Small on {torch.get_num_threads()} threads beside 1 worker, {count} batches of {batch_size}")
-    encoder = timm.create_model("vit_small_patch16_224", num_classes=0).eval()
+    encoder = timm_package().create_model("vit_small_patch16_224", num_classes=0).eval()
     result: dict[str, object] = {}
     for name, make in (("plain", make_plain), ("neotta", make_ours)):
         measured = wait(make(folder, batch_size, 1)(), encoder, count)

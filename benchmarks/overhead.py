@@ -18,7 +18,6 @@ from side_by_side import compare, parser, show
 from torch.nn import functional as F
 
 import neotta
-from neotta._torchvision import guard
 
 LIMITS = {1: 1.03, 8: 1.03, 64: 1.01}
 STREAM_LIMITS = {1: 1.06, 8: 1.06, 64: 1.02}
@@ -27,11 +26,8 @@ CAMERAS, CAMERA_LIMIT = 64, 1.06
 
 def models(name):
     """The plain model, the same with NEO, NEO-Stream, one stream per camera, and folded, sharing no weights."""
-    guard()
-    import timm
-
     torch.manual_seed(0)
-    plain = timm.create_model(name, pretrained=False).eval()
+    plain = neotta.load_model(f"timm:{name}", pretrained=False).model
     neo, stream = (neotta.adapt(copy.deepcopy(plain), method) for method in ("neo", "neo-stream"))
     cameras = neotta.adapt(copy.deepcopy(plain), "neo-stream", streams=True)
     folded = copy.deepcopy(plain)
@@ -65,7 +61,7 @@ def inline(linear, embeddings):
 def layer(group, rounds, repeat=1, limit=None):
     """The layer against nn.Linear, each with weights of its own, so that none warms the cache for another."""
     linear, embeddings = torch.nn.Linear(768, 1000), torch.randn(64, 768)
-    head = neotta.NEOHead.from_linear(copy.deepcopy(linear))
+    head = neotta.NEOHead(copy.deepcopy(linear))
     stream = neotta.adapt(torch.nn.Sequential(copy.deepcopy(linear)), "neo-stream", head="0")[0]
     folded = copy.deepcopy(head.folded())
     ways = {
@@ -107,9 +103,9 @@ def main() -> None:
                 rows += compare(f"{name}, batch {batch}", ways, rounds=rounds * (5 if batch == 1 else 1), limits=limits)
         rows += layer("layer (64, 768) -> 1000, in a row", rounds * 4, repeat=20)
         rows += layer("the same, one call at a time", rounds * 30)
-    state = sum(buffer.numel() * buffer.element_size() for buffer in neotta.Centroid(768).buffers())
+    state = neotta.NEOHead(torch.nn.Linear(768, 1000)).streams.table.nbytes
     show("NEO against plain inference", rows, args.json, {"state_bytes": state})
-    print(f"state of NEO for 768 features: {state} bytes (one vector and four numbers)")
+    print(f"state of NEO for 768 features: {state} bytes (one vector and five numbers)")
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ from torch import nn
 from neotta.data.corruptions import corrupt
 from neotta.data.handwritten import digits
 from neotta.data.real_streams import order
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
 from neotta.neo.head import NEOHead
 from neotta.neo.reference import measured
-from neotta.neo.variants import VARIANTS
+from neotta.neo.streams import Streams
+from neotta.neo.variants import VARIANTS, rule_of
 
 DOMAINS = (("clean", 0), ("fog", 3), ("contrast", 3), ("gaussian_noise", 3))
 ORDERS = ("iid", "sorted", "half-one-class", "mostly-one-class")
@@ -104,8 +105,9 @@ def compared(head, known, embeddings, targets, classes, seed, name):
         which = torch.from_numpy(order(kind, classes, seed, name))
         rows = {"plain": score(head(embeddings[which]), targets[which])}
         for rule, (method, reference) in RULES.items():
-            made = VARIANTS[method].make(method, {})
-            neo = NEOHead.variant(head, method, made, None, known if reference else None)
+            how = rule_of(VARIANTS[method].make(method, {}), known.classes if reference else None)
+            size = head.out_features if how.space == "logits" else head.in_features
+            neo = NEOHead(head, Streams(how, size), reference=known if reference else None)
             logits = torch.cat([neo(batch) for batch in embeddings[which].split(BATCH)])
             rows[rule] = score(logits, targets[which])
         found[kind] = rows
@@ -126,7 +128,7 @@ def measure_model(bench, seed):
         embeddings, kept = bench.embeddings.get(dataset, rest)
         labels = np.asarray(dataset.labels)[rest][kept]
         rows = compared(bench.head, known, embeddings, torch.from_numpy(labels), labels, seed, name)
-        found.update({(bench.opened.name.rpartition(":")[2], name, kind): row for kind, row in rows.items()})
+        found.update({(bench.name.rpartition(":")[2], name, kind): row for kind, row in rows.items()})
     return found
 
 
@@ -165,7 +167,7 @@ def main():
         runs = [measure(seed) for seed in range(given.seeds)]
     else:
         made = {} if given.checkpoint is None else {"checkpoint": given.checkpoint}
-        bench = Workbench(given.model, given.data, model_options=made, corrupted=True, corruption_preset=given.preset)
+        bench = Session(given.model, given.data, model_options=made, corrupted=True, corruption_preset=given.preset)
         runs = [measure_model(bench, seed) for seed in range(given.seeds)]
     names = ["plain", *RULES]
     print(f"{'head':34}{'data':9}{'order':18}" + "".join(f"{name:>13}" for name in names))

@@ -48,23 +48,19 @@ def model_of(kind, threads=1):
     """A ViT-Tiny of timm, or the bundled digits."""
     import torch
 
-    from neotta import LoadedModel, Preprocess, load_model
-    from neotta._torchvision import guard
+    from neotta import load_model
 
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     if kind == "vit":
-        guard()
-        import timm
-
-        return LoadedModel(timm.create_model("vit_tiny_patch16_224").eval(), Preprocess((224, 224)))
+        return load_model("timm:vit_tiny_patch16_224", pretrained=False)
     return load_model("digits")
 
 
 def serve(kind, rule, threads, folder, port):
     """Run a server until its process is ended."""
+    from neotta.deploy.serve.app import listening, make_server
     from neotta.deploy.serve.records import Records
-    from neotta.deploy.serve.server import listening, make_server
     from neotta.deploy.serve.service import Service
     from neotta.deploy.serve.settings import Limits, Settings
     from neotta.deploy.serve.torch_engine import TorchEngine

@@ -19,28 +19,24 @@ import torch
 from side_by_side import compare, parser, show
 
 import neotta
-from neotta._torchvision import guard
-from neotta.neo.rules import MeanRule
-from neotta.neo.sqlite_store import SqliteStore
-from neotta.neo.stream_cache import record_type
-from neotta.neo.stream_memory import StreamMemory
+from neotta.neo.head import subtract
+from neotta.neo.mean import MeanRule
+from neotta.neo.spill import Spill
+from neotta.neo.streams import Streams
 
 BATCH = 64
 
 
-def step(memory, embeddings, ids):
+def step(table, embeddings, ids):
     """Take in a batch, and return what to subtract."""
     with neotta.streams(ids):
-        return memory.step(embeddings, len(embeddings))
+        return table.step(embeddings, None)
 
 
 def whole_model(rounds):
     """A batch of 64 from 64 streams, beside the plain model and beside 64 batches of one with a head each."""
-    guard()
-    import timm
-
     torch.manual_seed(0)
-    plain = timm.create_model("vit_tiny_patch16_224", pretrained=False).eval()
+    plain = neotta.load_model("timm:vit_tiny_patch16_224", pretrained=False).model
     many = neotta.adapt(copy.deepcopy(plain), "neo", streams=True)
     single = neotta.adapt(copy.deepcopy(plain), "neo")
     images, ids = torch.randn(BATCH, 3, 224, 224), [f"camera {place}" for place in range(BATCH)]
@@ -62,19 +58,18 @@ def whole_model(rounds):
 def layer(rounds):
     """The same for what adapting adds, and for the layer with its product of matrices, on embeddings (64, 192)."""
     linear = torch.nn.Linear(192, 1000)
-    heads = [neotta.NEOHead.from_linear(copy.deepcopy(linear)) for _ in range(BATCH)]
-    memory = StreamMemory(192, MeanRule())
-    many = neotta.NEOHead.from_linear(copy.deepcopy(linear), memory=memory)
+    heads = [neotta.NEOHead(copy.deepcopy(linear)) for _ in range(BATCH)]
+    table = Streams(MeanRule(), 192, many=True)
+    many = neotta.NEOHead(copy.deepcopy(linear), table)
     embeddings, ids = torch.randn(BATCH, 192), [f"camera {place}" for place in range(BATCH)]
     pairs = list(zip(heads, embeddings.split(1), strict=True))
 
     def adapt_streams():
-        return embeddings - step(memory, embeddings, ids)
+        return subtract(embeddings, step(table, embeddings, ids))
 
     def adapt_apart():
         for head, row in pairs:
-            head.centroid.update(row)
-            head.recenter(row)
+            subtract(row, head.streams.step(row, None))
 
     def streams():
         with neotta.streams(ids):
@@ -100,7 +95,7 @@ def sizes(rounds, numbers):
     """The cost of a batch of 64 different streams while ever more of them exist."""
     tables = {}
     for number in numbers:
-        table = StreamMemory(768, MeanRule())
+        table = Streams(MeanRule(), 768, many=True)
         for start in range(0, number, 1000):
             ids = range(start, min(start + 1000, number))
             step(table, torch.randn(len(ids), 768), ids)
@@ -120,9 +115,9 @@ def disk(rounds):
     """A batch of 64 streams that are in memory, and one that comes from the disk while others go there."""
     embeddings = torch.randn(BATCH, 768)
     with tempfile.TemporaryDirectory() as folder:
-        store = SqliteStore(folder, record_type(MeanRule().fields(768)), "benchmark")
-        tables = {"in memory": StreamMemory(768, MeanRule())}
-        tables["from disk"] = StreamMemory(768, MeanRule(), capacity=1000, store=store)
+        spill = Spill(folder, MeanRule().layout(768).width, "benchmark")
+        tables = {"in memory": Streams(MeanRule(), 768, many=True)}
+        tables["from disk"] = Streams(MeanRule(), 768, many=True, capacity=1000, spill=spill)
         for table in tables.values():
             for start in range(0, 10_000, 500):
                 step(table, torch.randn(500, 768), range(start, start + 500))

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neotta._files import atomic
-from neotta._torchvision import guard
 from neotta.data.handwritten import Digits, digits
+from neotta.models._timm import guard_torchvision
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "neotta" / "assets" / "digits_vit.safetensors"
 SEED = 0
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=TARGET)
     arguments = parser.parse_args()
 
-    guard()
+    guard_torchvision()
     from timm.models.vision_transformer import VisionTransformer
 
     torch.set_num_threads(1)  # sums in one order

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from neotta.models._torchvision import guard
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 from train_digits import MEAN, SEED, STD, accuracy, save, train
+
+from neotta.models._timm import guard_torchvision
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "neotta" / "assets" / "mnist_vit.safetensors"
 EPOCHS = 6
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=TARGET)
     arguments = parser.parse_args()
 
-    guard()
+    guard_torchvision()
     from timm.models.vision_transformer import VisionTransformer
 
     torch.set_num_threads(1)  # sums in one order

@@ -18,11 +18,11 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from neotta._torchvision import guard  # noqa: E402
+from neotta.models._timm import guard_torchvision  # noqa: E402
 
 pytest_plugins = ["support.any_models", "support.missing_extras"]
 
-guard()  # timm and transformers work, however broken the torchvision beside them
+guard_torchvision()  # timm and transformers work, however broken the torchvision beside them
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("neotta", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("neotta")

@@ -48,17 +48,16 @@ def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
 
     from neotta.evaluate.comparison import compare
     from neotta.evaluate.plan import Plan
-    from neotta.evaluate.records import Records
-    from neotta.evaluate.records_parquet import write_parquet
+    from neotta.evaluate.records import Records, write_records
+    from neotta.evaluate.session import Session
     from neotta.evaluate.sweep import sweep
-    from neotta.evaluate.workbench import Workbench
 
     plan = Plan.make(
         {"methods": ["none", "neo"], "corruptions": ["fog", "contrast"], "severities": [3], "samples": [64]}
     )
-    sweep(Workbench.for_plan(plan, cache=tmp_path / "cache"), plan, tmp_path / "results.jsonl")
-    records = Records(tmp_path / "results.jsonl").read(repair=False)
-    write_parquet(records, tmp_path / "records.parquet")
+    sweep(Session.for_plan(plan, cache=tmp_path / "cache"), plan, Records(tmp_path / "results.jsonl"))
+    records = Records(tmp_path / "results.jsonl").read()
+    write_records(records, tmp_path / "records.parquet")
     table = measured(tmp_path / "records.parquet")
     assert list(table) == ["neo"], "the plain model is what the others are compared with"
     block = compare(records).blocks[0]

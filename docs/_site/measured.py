@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from neotta.evaluate.blocks import Block
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.labels import labels
 from neotta.evaluate.provenance import current, older
-from neotta.evaluate.records_parquet import read_parquet
+from neotta.evaluate.records import Record, Records
 
 HEADER = (
     "| model, images | samples x seeds, batch size | corruptions | plain | with it | difference | verdict |",
@@ -36,8 +34,8 @@ def rows_of(records: Path) -> tuple[dict[str, list[str]], set[str]]:
     Every number is what `neotta compare` prints for the same records: means over domains and seeds, and differences on
     the same samples. Only runs on independent samples that were scored while adapting are shown.
     """
-    runs = current([run for run in read_parquet(records) if is_shown(run)])
-    outdated = {str(run["method"]) for run in older(runs)}
+    runs = current([run for run in Records(records).read() if is_shown(run)])
+    outdated = {run.method for run in older(runs)}
     methods = {label: variant.method for variant, label in labels(runs).items()}
     rows: dict[str, list[str]] = {}
     for block in compare(runs).blocks:
@@ -48,9 +46,9 @@ def rows_of(records: Path) -> tuple[dict[str, list[str]], set[str]]:
     return rows, outdated
 
 
-def is_shown(run: Mapping[str, Any]) -> bool:
+def is_shown(run: Record) -> bool:
     """Whether a record belongs to the tables: independent samples, scored while adapting."""
-    return "metrics" in run and run.get("protocol") == "online" and run.get("stream", "iid") == "iid"
+    return run.measured and run.protocol == "online" and run.stream == "iid"
 
 
 def block_rows(block: Block) -> Iterator[tuple[str, str]]:
@@ -64,12 +62,10 @@ def block_rows(block: Block) -> Iterator[tuple[str, str]]:
     for label, gap in block.average_differences.items():
         if label not in block.average:
             continue
-        gain, half = gap.interval.mean, gap.interval.half_width
-        around = "" if math.isnan(half) else f" [{gain - half:+.1f}, {gain + half:+.1f}]"
         yield (
             label,
             f"| {model}, {images}{{note}} | {samples} x {gap.interval.runs}, {where.batch_size} | {domains(block)} "
-            f"| {plain.mean:.1f} | {block.average[label].mean:.1f} | {gain:+.1f}{around} | {gap.verdict} |",
+            f"| {plain.mean:.1f} | {block.average[label].mean:.1f} | {gap.interval.text(1, '+')} | {gap.verdict} |",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from neotta.adapters.registry import methods
-from neotta.cli.option_help import changes, default, takes
+from neotta.cli.methods import changes, shown, takes
 
 
 def methods_index() -> str:
@@ -107,7 +107,7 @@ def unsuitable(name: str, has: Any) -> Iterator[str]:
     elif has.forward_passes > 1:
         yield f"Time is short: a batch takes {has.forward_passes} forward passes."
     if has.batch_norm:
-        yield "The model has no BatchNorm layers: it is refused."
+        yield "The model has no BatchNorm layers: it is rejected."
     if has.source_images:
         yield f"You have no clean images like those the model was trained on: it needs {has.source_images}."
     if not has.batch_size_independent and name != "neo-stream":
@@ -134,7 +134,7 @@ def options(kind: Any) -> Iterator[str]:
     yield "| option | takes | default | meaning |"
     yield "|---|---|---|---|"
     for name, field in fields.items():
-        given = "; ".join([f"`{default(field)}`", *changes(kind.Options, name)])
+        given = "; ".join([f"`{shown(field.default)}`", *changes(kind.Options, name)])
         yield f"| `{name}` | {escaped(takes(field))} | {escaped(given)} | {escaped(field.description or '')} |"
 
 

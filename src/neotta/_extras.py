@@ -1,10 +1,11 @@
-"""Imports of optional packages; if one is missing, the error names the extra to install."""
+"""Imports on first use, and of optional packages; if one is missing, the error names the extra to install."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from neotta.errors import MissingExtraError
@@ -13,7 +14,7 @@ EXTRAS = {
     **dict.fromkeys(
         [
             *("typer", "rich", "timm", "torchvision", "huggingface_hub", "PIL", "scipy", "pandas", "pyarrow"),
-            *("matplotlib", "jinja2", "cma", "platformdirs", "yaml", "tomli", "tomli_w"),
+            *("matplotlib", "jinja2", "cma", "platformdirs", "pooch", "yaml", "tomli", "tomli_w"),
         ],
         "lab",
     ),
@@ -21,11 +22,7 @@ EXTRAS = {
     "ray": "ray",
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
-    **dict.fromkeys(["starlette", "uvicorn", "httptools", "python_multipart"], "serve"),
-    "redis": "redis",
-    "tensorboardX": "tensorboard",
-    "mlflow": "mlflow",
-    "wandb": "wandb",
+    **dict.fromkeys(["starlette", "uvicorn", "python_multipart"], "serve"),
 }
 """The extra that installs each optional package."""
 
@@ -38,7 +35,7 @@ def need(package: str, purpose: str) -> Any:
         purpose: What needs it, as the subject of the message: "exporting to ONNX".
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: The package is not installed.
     """
     with naming_the_extra(purpose):
         return importlib.import_module(package)
@@ -54,3 +51,26 @@ def naming_the_extra(purpose: str) -> Iterator[None]:
         if package not in EXTRAS:
             raise
         raise MissingExtraError(package, EXTRAS[package], purpose) from error
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` for `package`, whose public names are imported on first use.
+
+    Args:
+        package: The package's `__name__`.
+        homes: For each public name, the module that defines it (or the submodule itself).
+    """
+
+    def getattribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with naming_the_extra(f"{package}.{name}"):
+            module = importlib.import_module(homes[name])
+        value = module if homes[name] == f"{package}.{name}" else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def directory() -> list[str]:
+        return sorted(set(vars(sys.modules[package])) | set(homes))
+
+    return getattribute, directory

@@ -6,18 +6,24 @@ that starts with `py:` is loaded from a file or module.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from neotta._python_objects import load_object
 from neotta._warning import warn
-from neotta.errors import NeottaError, UnknownNameError
+from neotta.errors import CodeError, NeottaError, UnknownNameError
 
 T = TypeVar("T")
 Thing = TypeVar("Thing")
+
+FROM_FILE = "neotta_file_"
+"""How the names of modules begin that were imported from a file."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -89,13 +95,13 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def available(self) -> dict[str, T]:
         """Load everything; a plug-in that fails is skipped with a warning."""
-        found: dict[str, T] = {}
+        entries: dict[str, T] = {}
         for name in self:
             try:
-                found[name] = self.find(name)
+                entries[name] = self.find(name)
             except NeottaError as error:
                 warn(str(error))
-        return found
+        return entries
 
     def _from_file(self, name: str) -> T:
         """Load an object from a file or module, again only if the file has changed."""
@@ -149,3 +155,64 @@ def _origin(thing: Any) -> Any:
     if isinstance(thing, type) or callable(thing):
         return getattr(thing, "__module__", None), getattr(thing, "__qualname__", id(thing))
     return id(thing)
+
+
+# ---- objects by location: `py:<module or path/to/file.py>:<name>`
+
+
+def load_object(target: str) -> Any:
+    """Import a user's file or module and return one of its objects.
+
+    Args:
+        target: `"py:<module>:<name>"` or `"py:<path>.py:<name>"`; paths are relative to the working directory.
+
+    Raises:
+        UnknownNameError: The module does not define this name.
+        CodeError: The file or module does not exist, or its code raises an error.
+    """
+    place, _, name = target.removeprefix("py:").rpartition(":")
+    if not place or not name:
+        raise CodeError(f"{target!r} names no object: expected py:<module or file.py>:<name>")
+    path = Path(place).expanduser() if place.endswith(".py") else None
+    with beside(target), blamed_on(f"py:{place}"):
+        module = importlib.import_module(place) if path is None else _import_file(path)
+    loaded = getattr(module, name, None)
+    if loaded is None:
+        known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+        raise UnknownNameError("object", target, [f"py:{place}:{each}" for each in known])
+    return loaded
+
+
+@contextlib.contextmanager
+def beside(target: str) -> Iterator[None]:
+    """Let user code import its siblings: put its folder (of a module: the working directory) on Python's path."""
+    place = target.removeprefix("py:").rpartition(":")[0]
+    folder = Path(place).expanduser().parent.resolve() if place.endswith(".py") else Path.cwd()
+    sys.path.append(str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+@contextlib.contextmanager
+def blamed_on(what: str) -> Iterator[None]:
+    """Convert errors raised by user code to `CodeError`; neotta's own errors pass through."""
+    try:
+        yield
+    except NeottaError:
+        raise
+    except Exception as error:
+        raise CodeError(f"{what} raised {type(error).__name__}: {error}") from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise CodeError(f"there is no file {str(path)!r}")
+    name = f"{FROM_FILE}{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise CodeError(f"{str(path)!r} cannot be imported")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look up their module here
+    spec.loader.exec_module(module)
+    return module

@@ -10,6 +10,8 @@ def counted(number: int, thing: str) -> str:
 
 def printable(text: object) -> str:
     """Text for a terminal: control characters, which names from strangers may hold, are shown escaped."""
+    if str(text).isprintable():
+        return str(text)
     shown = (each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
     return "".join(shown)
 

@@ -42,8 +42,10 @@ class Options(BaseModel):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @classmethod
-    def make(cls: type[Self], method: str, given: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Validate options given on top of a preset, or of the defaults.
+    def make(
+        cls: type[Self], method: str, options: Mapping[str, Any], preset: str | None = None, *, kind: str = "method"
+    ) -> Self:
+        """Validate options given on top of a preset, or of the defaults; `kind` is what has them, for messages.
 
         Raises:
             OptionError: An option is unknown, of the wrong type, or out of range, or the preset is unknown.
@@ -51,11 +53,11 @@ class Options(BaseModel):
         known = list(dict.fromkeys([*EVERYWHERE, *cls.presets]))
         if preset is not None and preset not in known:
             raise OptionError(f"method {method!r} has no preset {preset!r}: it has {', '.join(known)}")
-        given = {**cls.presets.get(preset or "", {}), **given}
+        options = {**cls.presets.get(preset or "", {}), **options}
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(options)
         except ValidationError as error:
-            raise OptionError(cls._explain(method, given, error)) from None
+            raise OptionError(cls._explain(f"{kind} {method!r}", options, error)) from None
 
     def changed(self: Self, method: str, **changes: Any) -> Self:
         """Return a validated copy with some options changed."""
@@ -66,7 +68,7 @@ class Options(BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @classmethod
-    def _explain(cls, method: str, given: Mapping[str, Any], error: ValidationError) -> str:
+    def _explain(cls, owner: str, options: Mapping[str, Any], error: ValidationError) -> str:
         """Describe the first invalid option in one line."""
         errors = error.errors()
         name = str(errors[0]["loc"][0]) if errors[0]["loc"] else ""
@@ -74,14 +76,14 @@ class Options(BaseModel):
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             known = ", ".join(cls.model_fields) or "no options"
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {known}"
-            return f"method {method!r} has no option {name!r}: {hint}"
+            return f"{owner} has no option {name!r}: {hint}"
         if errors[0]["type"] == "missing":
-            return f"method {method!r} needs the option {name!r}"
+            return f"{owner} needs the option {name!r}"
         messages = [_message(each["msg"]) for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
         message = ", or ".join(dict.fromkeys(messages))  # one for each allowed type
         if not name:
-            return f"method {method!r}: {message}"
-        return f"option {name!r} of method {method!r} is {given[name]!r}: {message}"
+            return f"{owner}: {message}"
+        return f"option {name!r} of {owner} is {options[name]!r}: {message}"
 
 
 def _message(text: str) -> str:

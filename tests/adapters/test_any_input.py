@@ -141,34 +141,13 @@ def token_model():
     return BertForTokenClassification(BertConfig(vocab_size=40, max_position_embeddings=16, **TINY)).eval()
 
 
-def test_token_classification_is_refused_unless_the_caller_names_the_axes():
+def test_token_classification_is_rejected():
     model, batch = token_model(), text()
-    for options in ({}, {"example": batch}):
-        with pytest.raises(HeadNotFoundError, match=r"tokens, pixels or objects.*sample_axes=\(0, 1\)"):
+    for options in ({}, {"example": batch}, {"at": "logits"}):
+        with pytest.raises(HeadNotFoundError, match=r"expected \(batch, classes\).*tokens, pixels or objects"):
             neotta.adapt(model, **options)
     with pytest.raises(HeadNotFoundError, match="tokens"):
         neotta.create("t3a", model)
-    with pytest.raises(HeadNotFoundError, match=r"expected 1 axis.*sample_axes="):
-        neotta.adapt(model, at="logits")
-
-
-@pytest.mark.parametrize("streams", [False, True])
-def test_padding_is_not_counted(streams):
-    model, batch = token_model(), text()
-    plain = call(model, batch)
-    real = batch["attention_mask"].bool()
-    neotta.adapt(model, "neo", at="logits", sample_axes=(0, 1), streams=streams)
-    if streams:
-        with neotta.streams(["a"] * 7):
-            logits = call(model, batch)
-    else:
-        logits = call(model, batch)
-    assert neotta.head(model).count == int(real.sum())
-    torch.testing.assert_close(logits[real], plain[real] - plain[real].mean(0), rtol=1e-4, atol=1e-5)
-    neotta.reset(model)
-    batch["input_ids"] = batch["input_ids"].masked_fill(~real, 17)  # other padding
-    if not streams:
-        torch.testing.assert_close(call(model, batch)[real], logits[real], rtol=1e-4, atol=1e-5)
 
 
 def test_a_language_model_that_classifies_the_last_token():

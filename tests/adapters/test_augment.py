@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.augmentation import affine, augment, blur
 from torch.nn import functional
 
 from neotta.adapters import augment as ops
@@ -50,19 +51,19 @@ def test_any_size(height, width, channels, batch, double, seed):
 @pytest.mark.parametrize("size", [(16, 16), (17, 9), (3, 2), (1, 1)])
 def test_identity_when_nothing_is_drawn(size):
     images = pixels(2, 3, *size, dtype=torch.float64)
-    torch.testing.assert_close(ops.augment(images, STILL), images, atol=1e-7, rtol=0)
+    torch.testing.assert_close(augment(images, STILL), images, atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("changed", [{"flip": True}, {"translate": (2, 1)}, {"angle": 9.0}, {"hue": 0.2}])
 def test_every_parameter_counts(changed):
     images = pixels(1, 3, 12, 12)
-    assert not torch.allclose(ops.augment(images, STILL._replace(**changed)), images, atol=1e-3)
+    assert not torch.allclose(augment(images, STILL._replace(**changed)), images, atol=1e-3)
 
 
 def test_noise_is_added():
     images = torch.full((1, 1, 64, 64), 0.5)
     noisy, drawn = seeded(3), seeded(3).draw(64, 64)
-    noise = noisy(images) - ops.augment(images, drawn)
+    noise = noisy(images) - augment(images, drawn)
     assert noise.std() == pytest.approx(ops.NOISE, rel=0.1)
 
 
@@ -99,9 +100,9 @@ def test_window_is_what_padding_and_cropping_give():
     images = pixels(2, 3, 10, 14, dtype=torch.float64)
     drawn = seeded().draw(10, 14)._replace(order=(), flip=False, translate=(9, -8), angle=40.0, scale=0.5, sigma=0.8)
     whole = functional.pad(images, (7, 7, 5, 5), mode="replicate")
-    whole = ops.blur(ops.affine(whole, drawn.angle, drawn.translate, drawn.scale), drawn.sigma)
-    torch.testing.assert_close(ops.augment(images, drawn), whole[:, :, 5:15, 7:21])
-    assert (ops.augment(images, drawn) == 0).any(), "this one goes beyond the padding"
+    whole = blur(affine(whole, drawn.angle, drawn.translate, drawn.scale), drawn.sigma)
+    torch.testing.assert_close(augment(images, drawn), whole[:, :, 5:15, 7:21])
+    assert (augment(images, drawn) == 0).any(), "this one goes beyond the padding"
 
 
 def test_hue_goes_round_the_circle():
@@ -139,7 +140,7 @@ def test_blur_leaves_out_nothing_that_can_be_seen(sigma, dtype):
     kernel = torch.outer(weights, weights) / weights.sum() ** 2
     spread = functional.pad(images.double(), (2, 2, 2, 2), mode="reflect").transpose(0, 1)
     wanted = functional.conv2d(spread, kernel[None, None]).transpose(0, 1)
-    torch.testing.assert_close(ops.blur(images, sigma).double(), wanted, atol=4 * torch.finfo(dtype).eps, rtol=0)
+    torch.testing.assert_close(blur(images, sigma).double(), wanted, atol=4 * torch.finfo(dtype).eps, rtol=0)
 
 
 def test_two_channels_are_refused():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.tiny_vit import batches, confident_vit
 
 import neotta
-from neotta.adapters._uncertainty import opinion_entropy
+from neotta.adapters.losses import opinion_entropy
 
 
 def random(rows, classes, seed, scale=3.0):

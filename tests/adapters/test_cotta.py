@@ -84,13 +84,13 @@ def test_restored_share_is_binomial():
     probability, adapter = 0.05, cotta(lr=0.5, restore_probability=0.05)
     source = {name: adapter.model.get_parameter(name) for name in adapter.params}
     before = {}
-    follow = adapter._follow
+    restore = adapter._restore
 
     def remember():
-        follow()
         before.update({name: tensor.detach().clone() for name, tensor in adapter.params.items()})
+        restore()
 
-    adapter._follow = remember
+    adapter._restore = remember
     adapter(images())
     moved = restored = 0
     for name, tensor in adapter.params.items():

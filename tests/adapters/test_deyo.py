@@ -11,7 +11,7 @@ from support.tiny_vit import batches, confident_vit, entropies
 from torch.func import functional_call
 
 import neotta
-from neotta.adapters._destroy import occlude, shuffle_patches, shuffle_pixels
+from neotta.adapters.deyo import occlude, shuffle_patches, shuffle_pixels
 
 
 def pictures(count, side, seed=0):

@@ -168,9 +168,9 @@ def test_the_answer_is_never_less_fit_than_the_best_so_far(seed, sizes):
     for index, size in enumerate(sizes):
         batch = images(size, seed=index)
         with torch.no_grad():
-            before = adapter._attempt(batch, adapter.best)
+            before = adapter._judge(adapter.vit.features(batch, adapter.best))
             answer = adapter(batch)
-            after = adapter._attempt(batch, adapter.best)
+            after = adapter._judge(adapter.vit.features(batch, adapter.best))
         assert after.fitness <= before.fitness
         assert torch.isfinite(answer).all()
 
@@ -181,7 +181,7 @@ def test_fitness_by_hand():
     with torch.no_grad():
         features = adapter.vit.features(batch, adapter.best)
         logits = adapter.head(features[:, -16:])[:, [0, 2, 4]]
-        trial = adapter._attempt(batch, adapter.best)
+        trial = adapter._judge(adapter.vit.features(batch, adapter.best))
     entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum()
     unlike = sum(
         float((mine - its).square().sum())

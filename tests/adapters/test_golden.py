@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 import torch
 from golden_replay.replay import DTYPES, golden, method_of, replay
+from torch import nn
 
 import neotta
-from neotta.evaluate import collapse
-from neotta.evaluate import latent_shift as shift
 from neotta.evaluate.metrics import Reliability, metrics
 from neotta.evaluate.predictions import PredictionStats
+from neotta.neo.mean import MeanRule
+from neotta.neo.streams import Streams
 
 TRACES = golden().index["traces"]
 RUNS = [(trace, kind) for trace in TRACES for kind in trace["dtypes"]]
@@ -57,13 +58,14 @@ def test_features(trace, kind):
 def test_layer(trace, kind):
     tensors = golden().tensors(trace["id"], kind)
     weight = tensors["weight"]
-    head = neotta.NEOHead(weight.shape[1], weight.shape[0], dtype=weight.dtype, **trace["hyperparameters"])
-    head.load_state_dict({"weight": weight, "bias": tensors["bias"]})
+    layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+    layer.load_state_dict({"weight": weight, "bias": tensors["bias"]})
+    head = neotta.NEOHead(layer, Streams(MeanRule(**trace["hyperparameters"]), weight.shape[1]))
     close = {"atol": trace["tolerance"][kind], "rtol": 0}
     for index in range(len(trace["steps"])):
         output = head(tensors[f"step{index}/input"])
         torch.testing.assert_close(output.detach(), tensors[f"step{index}/output"], **close)
-        torch.testing.assert_close(head.centroid.mean.to(weight.dtype), tensors[f"step{index}/centroid"], **close)
+        torch.testing.assert_close(head.offset().to(weight.dtype), tensors[f"step{index}/centroid"], **close)
 
 
 def values(trace):
@@ -108,6 +110,7 @@ def test_metrics(trace, kind):
 
 @runs(lambda trace: trace["method"] == "neural_collapse_metrics")
 def test_neural_collapse(trace, kind):
+    collapse = pytest.importorskip("neotta.paper.items.collapse")
     tensors = golden().tensors(trace["id"], kind)
     features, weight, bias = tensors["features"], tensors["classifier_weight"], tensors["classifier_bias"]
     statistics = collapse.class_statistics(features, tensors["labels"])
@@ -130,6 +133,7 @@ def test_neural_collapse(trace, kind):
 
 @runs(lambda trace: trace["method"] == "latent_shift_decomposition")
 def test_latent_shift(trace, kind):
+    shift = pytest.importorskip("neotta.paper.latent")
     tensors = golden().tensors(trace["id"], kind)
     classes = len(tensors["class_shifts"])
     got = shift.latent_shift(tensors["features_clean"], tensors["features_shifted"], tensors["labels"], classes)

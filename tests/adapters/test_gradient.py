@@ -1,4 +1,4 @@
-"""What the methods that train share: the optimiser, and steps that are refused or taken back."""
+"""What the methods that train share: the optimiser, and steps that are skipped or taken back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from support.states import same
 from torch import nn
 
 import neotta
-from neotta.adapters._optimizers import stays_in_range
-from neotta.adapters._safety import COLLAPSE
+from neotta.adapters.base import COLLAPSE
+from neotta.adapters.gradient import stays_in_range
 
 
 def network(dtype=torch.float32):

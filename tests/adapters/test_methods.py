@@ -13,9 +13,9 @@ from torch import nn
 import neotta
 from neotta.adapters.declaration import DataFacts, Declaration
 from neotta.adapters.none import NoAdapt
-from neotta.adapters.registry import code_hash, data_options, find, names, register
+from neotta.adapters.registry import data_options, find, names, register, revision_of
 from neotta.errors import CodeError
-from neotta.evaluate.method_plan import MethodPlan, split_methods
+from neotta.evaluate.plan import MethodPlan, split_methods
 from neotta.options import Options
 
 SHARP = """
@@ -62,7 +62,7 @@ def test_a_method_of_a_file(sharp):
     stacked = neotta.create(f"neo+{sharp}", model)
     torch.testing.assert_close(stacked(images), 2 * neotta.create("neo", model)(images))
     assert find(["neo", sharp]) is find(f"neo+{sharp}")
-    assert len({code_hash(each) for each in (sharp, "neo", "lame", "neo+lame")}) == 4
+    assert (revision_of(sharp), revision_of(f"neo+{sharp}")) == ("1", "1+1")
 
 
 def test_a_method_of_a_file_in_a_plan(sharp):

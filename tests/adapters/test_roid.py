@@ -6,12 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.augmentation import affine, augment
 from support.tiny_vit import batches, confident_vit, entropies
 from torch.func import functional_call
 from torch.nn import functional
 
 import neotta
-from neotta.adapters.augment import Augmentation, Style, affine, augment
+from neotta.adapters.augment import Augmentation, Style
 from neotta.adapters.roid import soft_likelihood_ratio, to_unit_range
 
 

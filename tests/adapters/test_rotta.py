@@ -12,7 +12,7 @@ from support.tiny_vit import batches, confident_vit
 
 import neotta
 import neotta.testing
-from neotta.adapters._memory_bank import Entry, MemoryBank
+from neotta.adapters.rotta import Entry, MemoryBank
 from neotta.errors import StateMismatchError
 
 
@@ -106,13 +106,13 @@ def test_predictions_do_not_depend_on_the_batch_and_statistics_move_slowly():
     adapter = rotta(model, update_frequency=6, memory_size=60, alpha=0.25)
     alone = torch.cat([adapter(image, adapt=False) for image in images.split(1)])
     torch.testing.assert_close(adapter(images), alone)
-    norm = adapter.teacher.norms["1"].kept
+    norm = adapter.teacher.norms["1"].current
     with torch.no_grad():
         inside = model[0](images)
     torch.testing.assert_close(norm.mean, 0.75 * model[1].running_mean + 0.25 * inside.mean((0, 2, 3)))
     wanted = 0.75 * model[1].running_var + 0.25 * inside.var((0, 2, 3), unbiased=False)
     torch.testing.assert_close(norm.variance, wanted)
-    assert not torch.equal(norm.mean, adapter.student.norms["1"].kept.mean), "the student sees views"
+    assert not torch.equal(norm.mean, adapter.student.norms["1"].current.mean), "the student sees views"
 
 
 def test_gradients_flow_through_the_statistics():

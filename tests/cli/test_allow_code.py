@@ -8,8 +8,8 @@ import warnings
 import pytest
 
 from neotta.errors import CodeError, ModelLoadError
-from neotta.evaluate.plan_code import check_code, code_in
-from neotta.evaluate.records import Records
+from neotta.evaluate.plan import check_code, code_in
+from neotta.evaluate.records import Record, Records
 from neotta.models.load import load_model
 
 EVIL = """
@@ -46,8 +46,6 @@ def test_a_plan_that_runs_code_is_refused_in_one_line(command, evil, entry):
     assert "pass --allow-code if you trust it" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (evil / "ran").exists()
-    assert command("run", "--config", "plan.toml", "--print-config", folder=evil).returncode == 0
-    assert not (evil / "ran").exists()
 
 
 def test_code_runs_where_it_is_allowed_or_typed(command, evil):
@@ -58,8 +56,9 @@ def test_code_runs_where_it_is_allowed_or_typed(command, evil):
     done = command("run", "--model", "py:evil.py:model", folder=evil, width=300)
     assert "it ran" in done.stderr
     (evil / "ran").unlink()
-    words = ("run", "--config", "plan.toml", "--model", "digits", "--print-config")
+    words = ("run", "--config", "plan.toml", "--model", "digits", "--corruptions", "fog", "--samples", "8")
     assert command(*words, folder=evil).returncode == 0
+    assert not (evil / "ran").exists()
 
 
 def test_a_study_that_runs_code_is_refused(command, evil):
@@ -69,16 +68,18 @@ def test_a_study_that_runs_code_is_refused(command, evil):
     assert "'study.toml' runs code (py:evil.py:model): pass --allow-code" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("run",), ("paper", "all"), ("bench",)])
-def test_the_code_of_a_model_is_refused_on_the_command_line(command, evil, words):
-    more = ("--model", "hf:evil", "--model-option", "trust_remote_code=true")
-    done = command(*words, *more, folder=evil, width=300)
+def test_the_code_of_a_model_is_refused_on_the_command_line(command, evil):
+    words = ("--model", "hf:evil", "--model-option", "trust_remote_code=true")
+    done = command("run", *words, folder=evil, width=300)
     assert done.returncode == 2
     assert "runs code (trust_remote_code=True): pass --allow-code" in done.stderr
 
 
-def test_the_code_of_a_model_to_export_is_refused(command, evil):
-    done = command("export", "hf:evil", "m.onnx", "--model-option", "trust_remote_code=true", folder=evil, width=300)
+@pytest.mark.parametrize(
+    "words", [("export", "hf:evil", "m.onnx"), ("bench", "hf:evil"), ("predict", "hf:evil", "."), ("check", "hf:evil")]
+)
+def test_the_code_of_a_model_named_first_is_refused(command, evil, words):
+    done = command(*words, "--model-option", "trust_remote_code=true", folder=evil, width=300)
     assert done.returncode == 2
     assert "runs code (trust_remote_code=True): pass --allow-code" in done.stderr
 
@@ -90,7 +91,7 @@ def test_comparing_records_runs_nothing(command, evil):
         content |= {"protocol": "online", "domains": ["fog"], "domain": "fog", "data": "digits"}
         content |= {"stream": "iid", "stream_options": {}}
         content |= {"samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "metrics": {"top1": 1.0}, "status": "ok"}
-        records.append({"key": method, **content})
+        records.append(Record.make({"key": method, **content}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         command("compare", "r.jsonl", folder=evil)

@@ -8,33 +8,32 @@ from rich.console import Console
 import neotta
 from neotta.cli.bench import _table
 from neotta.evaluate.costs import Cost, CostConditions, cost_record
-from neotta.evaluate.machine import _processor
+from neotta.evaluate.provenance import _processor
 from neotta.evaluate.records import Records
 
-QUICK = ("--batch-size", "4", "--batches", "2", "--threads", "1")
+QUICK = ("--batch-size", "4")
 
 
 @pytest.mark.slow
 def test_costs_are_records(tmp_path, command, small_model):
     file = tmp_path / "costs.jsonl"
-    words = ("--methods", "neo,neo,neo-bn", "--model", small_model, *QUICK, "--json", "--output", file)
+    words = (small_model, "--methods", "neo,neo,neo-bn", *QUICK, "--output", file)
     done = command("bench", *words)
     assert done.returncode == 0, done.stderr
-    assert file.read_text() == done.stdout  # so that it does not matter which of them is carried to another machine
     (cost,) = Records(file).read()
-    assert (cost["kind"], cost["method"], cost["model"]) == ("cost", "neo", small_model)
-    assert (cost["forward_passes"], cost["backward_passes"]) == (1, 0)
-    assert cost["seconds_per_image"] > 0
-    assert cost["slowdown"] == pytest.approx(cost["seconds_per_image"] / cost["plain_seconds_per_image"])
-    assert cost["conditions"]["batch_size"] == 4
-    assert cost["peak_memory"] > cost["memory_above_plain"] >= 0
-    assert cost["machine"]["cores"]
+    assert (cost.kind, cost.method, cost.model) == ("cost", "neo", small_model)
+    assert (cost.forward_passes, cost.backward_passes) == (1, 0)
+    assert cost.seconds_per_image > 0
+    assert cost.slowdown == pytest.approx(cost.seconds_per_image / cost.plain_seconds_per_image)
+    assert cost.conditions["batch_size"] == 4
+    assert cost.peak_memory > cost.memory_above_plain >= 0
+    assert cost.machine["cores"]
     said = " ".join(done.stderr.split())
-    assert "left out: neo-bn" in said
-    assert "BatchNorm" in said
+    assert "left out: neo-bn" in done.stdout
+    assert "BatchNorm" in done.stdout
     assert "1 of 3" in said  # how far the work is, out of the way of the result
     assert "1 records added" in said
-    (row,) = neotta.results(file).to_dict("records")
+    (row,) = neotta.results(file).frame().to_dict("records")
     assert (row["method"], row["conditions.batch_size"]) == ("neo", 4)
 
 
@@ -42,7 +41,7 @@ def test_measured_again_a_cost_takes_the_place_of_the_old_one(tmp_path):
     records = Records(tmp_path / "costs.jsonl")
     for found in (cost("neo"), cost("neo", seconds_per_image=0.5), cost("tent")):
         records.append(cost_record(found))
-    assert [(record["method"], record["seconds_per_image"]) for record in records.read()] == [
+    assert [(record.method, record.seconds_per_image) for record in records.read()] == [
         ("neo", 0.5),
         ("tent", 0.02),
     ]

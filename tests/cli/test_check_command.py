@@ -61,9 +61,10 @@ def build():
 def test_what_cannot_be_checked_is_said_in_one_line(command, tmp_path):
     (tmp_path / "four.py").write_text(FOUR_OUTPUTS)
     for given, message in (
-        ([f"py:{tmp_path / 'four.py'}:build", "--allow-code"], "go up to 9, and the model has 4 outputs"),
+        ([f"py:{tmp_path / 'four.py'}:build", "--allow-code"], "has a class 9, and the model has 4 classes"),
         (["--data", str(tmp_path / "nothing")], "nothing"),
-        (["--domain", "fog"], "the data has test"),
+        (["--corruptions", "fogg"], "unknown corruption 'fogg': did you mean 'fog'?"),
+        (["--labels", "nothing.txt"], "cannot be read"),
         (["--reference", "clean.npz"], ".safetensors"),
         (["--samples", "3"], "samples"),
     ):
@@ -71,3 +72,46 @@ def test_what_cannot_be_checked_is_said_in_one_line(command, tmp_path):
         assert done.returncode == 2
         assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_checkpoint_is_explained_in_two_lines(command, tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"pickled")
+    done = command("check", "model.pt", folder=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2
+    assert "torch.load('model.pt', weights_only=True)" in done.stderr
+    assert "py:mine.py:build" in done.stderr
+
+
+BATCH_NORM = """
+import neotta
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    layers = (nn.AdaptiveAvgPool2d(4), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 10))
+    return neotta.LoadedModel(nn.Sequential(*layers).eval(), neotta.load_model("digits").preprocess)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:a reference of")
+def test_networks_with_batch_norm_are_checked_under_a_shift_with_names_of_classes(command, tmp_path):
+    data = digits("test")
+    names = [f"class {number}" for number in range(10)]
+    for number in range(64):
+        folder = tmp_path / "clean" / names[data.labels[number]]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(data.images[number]).save(folder / f"{number}.png")
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    (tmp_path / "norms.py").write_text(BATCH_NORM)
+    words = ("--data", "clean", "--corruptions", "fog", "--json", "--labels")
+    done = command("check", "py:norms.py:build", *words, "names.txt", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["labelled"]
+    (norm,) = (rule for rule in found["rules"] if rule["rule"] == "neo-bn")
+    assert list(norm["changes"]) == ["clean", "fog/5"]
+    assert {len(draws) for kinds in norm["changes"]["fog/5"].values() for draws in kinds.values()} == {3}
+    (tmp_path / "folders.csv").write_text("".join(f"{name},{number}\n" for number, name in enumerate(names)))
+    assert command("check", "py:norms.py:build", *words, "folders.csv", folder=tmp_path).stdout == done.stdout

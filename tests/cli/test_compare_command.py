@@ -13,8 +13,8 @@ from neotta.cli.app import app
 from neotta.cli.compare import render
 from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
-from neotta.evaluate.provenance import code_of
-from neotta.evaluate.records import Records, content_key
+from neotta.evaluate.records import Record, Records, content_key
+from neotta.report.comparison_page import comparison_page
 
 
 def run(*words, width=120):
@@ -38,16 +38,16 @@ def results(tmp_path_factory):
                 measured = {"top1": (right + seed) / 2, "ece": 0.5}
                 bits = np.arange(200) < right + seed
                 answers = packed(bits, np.arange(200) + 200 * seed, domain=domain, batch_size=50, pool=1000)
-                made = {**shared, "method": method, "metrics": measured, "answers": answers, "code": code_of(method)}
-                records.append({**made, "key": content_key(made)})
+                made = {**shared, "method": method, "metrics": measured, "answers": answers, "revision": "1"}
+                records.append(Record.make({**made, "key": content_key(made)}))
             broken = {**shared, "method": "neo-bn", "status": "failed", "error": "ModelError: no such layers"}
-            records.append({**broken, "key": content_key(broken)})
+            records.append(Record.make({**broken, "key": content_key(broken)}))
     return path
 
 
 def test_the_table(command, results):
     done = command("compare", results, width=120)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, f"Next: neotta compare {results} --html page.html\n")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("top-1 accuracy in % (model m, data d, online")
     assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
@@ -77,7 +77,7 @@ def test_a_narrow_terminal_gets_other_tables(results):
 def test_the_best_is_bold_and_the_second_underlined(results):
     page = io.StringIO()
     console = Console(file=page, width=120, force_terminal=True, color_system="standard", highlight=False)
-    console.print(render(compare(Records(results).read())))
+    console.print(render(compare(Records(results).read()), 120))
     text = page.getvalue()
     assert "\x1b[1m60.8 ± 4.9\x1b[0m" in text
     assert "\x1b[4m50.8 ± 4.9\x1b[0m" in text
@@ -88,7 +88,7 @@ def test_many_methods_become_rows(tmp_path):
     records = Records(tmp_path / "r.jsonl")
     for method in ("none", "neo", "neo-continual", "tent", "lame", "t3a"):
         made = {"method": method, "domain": "fog/5", "domains": ["fog/5"], "seed": 1, "metrics": {"top1": 50.0}}
-        records.append({**made, "key": content_key(made)})
+        records.append(Record.make({**made, "key": content_key(made)}))
     lines = [line.split() for line in run(records.path, width=40).stdout.splitlines()]
     assert ["method", "fog/5"] in lines
     assert ["neo-continual", "50.0"] in lines
@@ -154,6 +154,18 @@ def test_formats_that_cannot_be_had(command, results, words, said):
     assert said in done.stderr
 
 
+def test_the_page_is_whole_and_loads_nothing(results, tmp_path):
+    done = run(results, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert done.stderr == f"Next: open {tmp_path / 'page.html'}\n"
+    assert page.startswith("<!DOCTYPE html>")
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "<strong>60.8 ± 4.9</strong>" in page
+    assert '<span class="hurts">-10.0 [-13.3, -7.4] hurts</span>' in page
+    assert page.count("<svg") == page.count("<figure") == 4
+    assert comparison_page(Records(results).read()) == page
+
+
 def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):
     run(results, "--metric", "ece", "-o", tmp_path / "table.txt", width=20)
     lines = (tmp_path / "table.txt").read_text(encoding="utf-8").splitlines()
@@ -181,26 +193,27 @@ def test_a_damaged_line_is_told_and_left_out(results, tmp_path):
     (tmp_path / "r.jsonl").write_bytes(b"".join([b"nonsense\n", *lines]))
     done = run(tmp_path / "r.jsonl")
     assert done.exit_code == 0
-    assert done.stderr.startswith("neotta: 1 of 25 records")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("neotta: 1 of 25 lines")
+    assert done.stderr.count("neotta: ") == 1
 
 
-def test_records_of_other_code_are_shown_and_marked_until_there_are_new_ones(results, tmp_path):
-    new = [record for record in Records(results).read() if record["status"] == "ok"]
+def test_records_of_other_revisions_are_shown_and_marked_until_there_are_new_ones(results, tmp_path):
+    new = [record for record in Records(results).read() if record.status == "ok"]
     path = tmp_path / "r.jsonl"
     for record in new:
-        old = {name: value for name, value in record.items() if name not in ("code", "sha256")}
-        made_by = {"packages": {"neotta": "0.1.0"}, "metrics": {"top1": 1.0}}
-        Records(path).append({**old, **made_by, "key": f"old {record['key']}", "question": record["key"]})
-    line = "18 of 18 runs, made by other code than what is installed (neotta 0.1.0; neo, none, tent)"
+        made_by = {"packages": {"neotta": "0.1.0"}, "metrics": {"top1": 1.0}, "revision": None}
+        named = {"key": f"old {record.key}", "question": record.key}
+        Records(path).append(record.model_copy(update={**made_by, **named}))
+    line = "18 of 18 runs, made by another revision of the method than what is installed "
+    line += "(neotta 0.1.0; neo, none, tent)"
     done = run(path)
-    assert done.stderr == f"neotta: older: {line}\n"
-    assert "Older: 18 of 18 runs, made by other code" in done.stdout
+    assert done.stderr.startswith(f"neotta: older: {line}\n")
+    assert "Older: 18 of 18 runs" in done.stdout
     assert f"Older: {line}." in run(path, "--format", "markdown").stdout
     for record in new:
-        Records(path).append({**record, "question": record["key"]})
+        Records(path).append(record.model_copy(update={"question": record.key}))
     again = run(path)
-    assert again.stderr == ""
+    assert "older" not in again.stderr
     assert "Older" not in again.stdout
     assert "50.8" in again.stdout
     assert "50.8" not in done.stdout
@@ -219,8 +232,8 @@ def of_streams(tmp_path):
         for method, top1 in zip(("none", "neo"), values, strict=True):
             about = {"domain": domain, "domains": [domain], "seed": 1, "model": "m", "data": "d", "samples": 200}
             how = {"stream": "real", "stream_options": {"kind": kind}, "batch_size": 16, "status": "ok"}
-            made = {**about, **how, "method": method, "metrics": {"top1": top1}, "code": code_of(method)}
-            records.append({**made, "key": content_key(made)})
+            made = {**about, **how, "method": method, "metrics": {"top1": top1}, "revision": "1"}
+            records.append(Record.make({**made, "key": content_key(made)}))
     return path
 
 

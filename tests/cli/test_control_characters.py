@@ -4,7 +4,6 @@ import io
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -14,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neotta.cli.console import Console
-from neotta.cli.export import _tell
-from neotta.evaluate.records import Records
+from neotta.evaluate.records import Record, Records
 
 
 def test_names_of_files_do_not_control_the_terminal(command, tmp_path):
@@ -36,7 +34,7 @@ def test_names_in_records_do_not_control_the_terminal(command, tmp_path):
         content = {"method": method, "preset": "paper", "options": {}, "model": "a\x1b[31m", "data": "b\x07"}
         content |= {"protocol": "online", "domains": ["c\x1b[1m"], "domain": "c\x1b[1m", "stream": "iid"}
         content |= {"stream_options": {}, "samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "status": "ok"}
-        Records(tmp_path / "r.jsonl").append({"key": method, **content, "metrics": {"top1": 1.0}})
+        Records(tmp_path / "r.jsonl").append(Record.make({"key": method, **content, "metrics": {"top1": 1.0}}))
     for form in ("table", "markdown", "csv"):
         done = command("compare", "r.jsonl", "--format", form, folder=tmp_path, width=200)
         assert done.returncode == 0
@@ -51,7 +49,7 @@ def test_a_line_break_in_a_name_breaks_no_table(command, tmp_path, form, rows):
         content = {"method": method, "preset": "paper", "options": {}, "model": "m\no", "data": "d\nx"}
         content |= {"protocol": "online", "domains": ["a\nb"], "domain": "a\nb", "stream": "iid"}
         content |= {"stream_options": {}, "samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "status": "ok"}
-        Records(tmp_path / "r.jsonl").append({"key": method, **content, "metrics": {"top1": 1.0}})
+        Records(tmp_path / "r.jsonl").append(Record.make({"key": method, **content, "metrics": {"top1": 1.0}}))
     done = command("compare", "r.jsonl", "--format", form, folder=tmp_path, width=200)
     assert done.returncode == 0
     assert rows in done.stdout.replace("**", "")
@@ -72,11 +70,12 @@ def test_no_text_that_is_printed_controls_the_terminal():
     assert all(each.isprintable() or each == "\n" for each in text)
 
 
+@pytest.mark.filterwarnings("default:image .* is skipped")
 def test_names_of_folders_do_not_control_the_terminal(command, tmp_path):
     (tmp_path / "pictures\x1b[2J").mkdir()
     (tmp_path / "pictures\x1b[2J" / "bad\x07.png").write_bytes(b"no image")
     Image.new("RGB", (32, 32)).save(tmp_path / "pictures\x1b[2J" / "good.png")
-    words = ("corrupt", "pictures\x1b[2J", "out\x1b[2J", "--corruption", "fog", "--severity", "1", "--workers", "1")
+    words = ("corrupt", "pictures\x1b[2J", "out\x1b[2J", "--corruptions", "fog", "--severities", "1", "--jobs", "1")
     done = command(*words, folder=tmp_path, width=300)
     assert "\\x1b" in done.stdout, done
     assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
@@ -102,7 +101,7 @@ def test_names_that_are_no_text_are_one_line(command, tmp_path):
     [
         ["check", "digits", "--data", "pictures\x1b[2J", "--samples", "32", "--reference", "r\x1b[2J.safetensors"],
         ["demo", "--samples", "20", "--output", "page\x1b[2J.html"],
-        ["serve", "digits", "--name", "my\x1b[2Jnet", "--store", "states\x1b[2J", "--check"],
+        ["serve", "digits", "--config", "my\x1b[2Jnet.toml", "--store", "states\x1b[2J", "--check"],
     ],
     ids=lambda words: words[0],
 )
@@ -114,8 +113,3 @@ def test_no_command_lets_its_arguments_control_the_terminal(command, tmp_path, w
     done = command(*words, folder=tmp_path, width=300)
     assert "\\x1b[2J" in done.stdout + done.stderr, done
     assert "\x1b" not in done.stdout + done.stderr
-
-
-def test_the_name_of_a_model_repository_does_not_control_the_terminal(capfd):
-    _tell("triton", Path("repository\x1b[2J"), None, verify=False)
-    assert capfd.readouterr().out.startswith("repository\\x1b[2J: a model repository")

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import typer
 
 import neotta
 from neotta.adapters.registry import find
-from neotta.cli.methods import methods
-from neotta.cli.option_help import takes
+from neotta.cli.app import app
+from neotta.cli.methods import methods, takes
 
 
 @pytest.mark.parametrize(
@@ -27,10 +30,50 @@ def test_a_process_of_its_own_does_the_same(command, word, ending):
         assert (done.returncode, done.stdout, done.stderr) == ending
 
 
-def test_help_names_the_commands(command):
+def test_help_names_the_commands_in_groups(command):
     text = command("--help").stdout
-    for name in ("methods", "models", "demo"):
-        assert name in text
+    places = [
+        text.index(f" {name} ") for name in ("Start", "demo", "Measure", "run", "Deploy", "predict", "Look up", "data")
+    ]
+    assert places == sorted(places)
+
+
+COMMANDS = [[command.callback.__name__] for command in app.registered_commands] + [
+    ["data", "info"],
+    ["data", "download"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_help_has_two_examples_and_short_texts(command, words):
+    text = command(*words, "--help", width=100).stdout
+    examples = re.findall(r"^ +(neotta .*)", text.partition("Examples:")[2].partition("╭")[0], re.M)
+    assert len(examples) == 2
+    assert all(line.split()[1 : len(words) + 1] == words for line in examples)
+    assert not re.search("--.*<[a-z]", text)
+    assert max(map(len, text.splitlines())) <= 100
+    for entry in re.split(r"^│ (?=\*? *(?:--|[A-Z]+ ))", text, flags=re.M)[1:]:
+        lines = [
+            line for line in entry.partition("╰")[0].splitlines() if not re.match(r"│ +\[(default|required)", line)
+        ]
+        assert len(lines) <= 2, entry
+
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_the_docs_have_the_flags_that_are_named(page):
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    code = [*re.findall(r"`(neotta [^`]+)`", text), *re.findall(r"^(?:[A-Z_]+=\S+ )*(neotta .*)", text, re.M)]
+    for line in code:
+        _, name, *words = line.partition("#")[0].split()
+        known = typer.main.get_command(app).commands.get(name)
+        if name == "data" and words:
+            known = known.commands.get(words[0])
+        flags = {flag for word in words if (flag := word.partition("=")[0]).startswith("-") and flag != "-1"}
+        assert known is None or flags <= {name for param in known.params for name in param.opts} | {"--help"}, line
 
 
 def test_methods(command):

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from neotta.data import digits, opening
-from neotta.evaluate import domains, opened_model
+from neotta.evaluate import domains, session
 from neotta.evaluate.running import Runner
 from neotta.paper import evidence
-from neotta.paper.catalog import items
+from neotta.paper.item import items
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(owner, name, counted)
 
-    count(opened_model, "load_model")
-    count(opened_model, "identity")
+    count(session, "load_model")
+    count(session, "identity")
     count(Runner, "predict")
     for owner in (opening, domains, evidence):
         count(owner, "open_data")
@@ -40,7 +40,8 @@ def calls(monkeypatch):
 @pytest.mark.slow
 def test_all_of_the_paper_loads_and_hashes_the_model_once(command, tmp_path, calls):
     words = ["--corruptions", "fog", "--samples", "16", "--seeds", "1", "--methods", "none,neo"]
-    done = command("paper", "all", *words, "--jobs", "1", "--cache", "cache", folder=tmp_path)
+    (tmp_path / "study.toml").write_text('jobs = 1\ncache = "cache"\n')
+    done = command("paper", "all", *words, "--config", "study.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (calls["load_model"], calls["identity"], calls["open_data"]) == (1, 1, 1)
 
@@ -49,7 +50,8 @@ def test_items_share_the_model_and_the_data(command, tmp_path, calls):
     words = ["--corruptions", "fog", "--samples", "24", "--seeds", "1", "--methods", "none,neo"]
     several = [name for name in items() if name.endswith(("corruptions", "batch-size", "alpha", "collapse"))]
     assert len(several) == 4
-    done = command("paper", *several, *words, "--jobs", "1", "--cache", "cache", folder=tmp_path)
+    (tmp_path / "study.toml").write_text('jobs = 1\ncache = "cache"\n')
+    done = command("paper", *several, *words, "--config", "study.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (calls["load_model"], calls["identity"], calls["open_data"]) == (1, 1, 1)
 
@@ -58,21 +60,25 @@ def test_the_unlabelled_report_predicts_once(command, tmp_path, calls):
     (tmp_path / "mine").mkdir()
     for index in range(12):
         Image.fromarray(digits("test").read(index)).save(tmp_path / "mine" / f"{index}.png")
-    words = ["--data", "mine", "--seeds", "1", "--workers", "0", "--no-cache", "--methods", "none,neo,tent"]
-    done = command("run", *words, "--predictions", "answers.csv", folder=tmp_path)
+    (tmp_path / "plan.toml").write_text('predictions = "answers.csv"\ncache = false\n')
+    (tmp_path / "again.toml").write_text("cache = false\n")
+    words = ["--data", "mine", "--seeds", "1", "--methods", "none,neo,tent"]
+    done = command("run", *words, "--config", "plan.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
     assert (tmp_path / "answers.csv").is_file()
     assert (calls["predict"], calls["load_model"], calls["open_data"]) == (3, 1, 1)
-    again = command("run", *words, folder=tmp_path)  # recorded before, so the report has to predict
+    # Recorded before, so the report has to predict.
+    again = command("run", *words, "--config", "again.toml", folder=tmp_path)
     assert "0 runs done, 3 already recorded" in again.stdout
     assert calls["predict"] == 6
 
 
 @pytest.mark.slow
 def test_the_predictions_of_other_processes_are_used(command, tmp_path, calls):
-    words = ["--corruptions", "fog", "--samples", "24", "--seeds", "1", "--workers", "0", "--no-cache", "--jobs", "2"]
-    done = command("run", *words, "--predictions", "answers.csv", folder=tmp_path)
+    (tmp_path / "plan.toml").write_text('predictions = "answers.csv"\ncache = false\nworkers = 0\n')
+    words = ["--corruptions", "fog", "--samples", "24", "--seeds", "1", "--jobs", "2", "--config", "plan.toml"]
+    done = command("run", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "answers.csv").read_text().splitlines()) == 25
     assert calls["predict"] == 0

@@ -11,7 +11,7 @@ from neotta.data import digits, open_data
 from neotta.errors import OptionError
 from neotta.evaluate import real_demo
 from neotta.models.load import load_model
-from neotta.report.real_demo import difference, real_demo_page
+from neotta.report.demo import difference, real_demo_page
 
 SAMPLES = 64
 
@@ -83,9 +83,6 @@ def test_the_command_writes_the_page_and_refuses_what_makes_no_sense(command, tm
     assert "No adaptation" in done.stdout
     assert "neotta-demo-real.html" in done.stdout
     assert (tmp_path / "neotta-demo-real.html").is_file()
-    refused = command("demo", "--real", "--severity", "3", folder=tmp_path)
-    assert refused.returncode == 2
-    assert "--real has none" in refused.stderr
     with pytest.raises(OptionError, match="seed"):
         real_demo.run(seed=-1)
     assert len(methods()) > 15, "the real list is longer"

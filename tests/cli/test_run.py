@@ -4,28 +4,47 @@ import csv
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
+import tomli_w
 
-from neotta.cli.config import read_config, write_config
-from neotta.cli.values import user_cache
-from neotta.cli.watch import time_left
+from neotta.cli.config import read_config
+from neotta.cli.options import user_cache
 from neotta.data import digits
 from neotta.errors import OptionError
 from neotta.evaluate.plan import METHODS, Plan
 from neotta.evaluate.records import Records
 
 COMMAND = [sys.executable, "-m", "neotta", "run"]
-SMALL = ["--corruptions", "fog,contrast", "--samples", "40", "--seeds", "1", "--workers", "0", "--no-cache"]
+SMALL = ["--corruptions", "fog,contrast", "--samples", "40", "--seeds", "1"]
+
+
+@pytest.fixture(autouse=True)
+def caches(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
 
 
 @pytest.fixture
 def run(command, tmp_path):
     return lambda *words: command("run", *words, folder=tmp_path)
+
+
+@pytest.fixture
+def plan_file(tmp_path):
+    """Writes entries of a plan to a file, and returns the words that use it."""
+
+    def write(**entries):
+        (tmp_path / "plan.toml").write_text(tomli_w.dumps(entries))
+        return ["--config", "plan.toml"]
+
+    return write
 
 
 def test_runs_once_and_then_only_what_is_new(run, tmp_path):
@@ -62,7 +81,7 @@ def test_an_interrupted_run_continues(run, tmp_path, interruptible):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 def test_a_run_that_is_terminated_removes_its_temporary_folders(tmp_path):
-    (tmp_path / "tmp").mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="t"))  # sockets in it need a short path
     words = [*SMALL, "--methods", "none,neo,tent", "--seeds", "30", "--jobs", "2"]
     process = subprocess.Popen(
         [*COMMAND, *words],
@@ -70,17 +89,18 @@ def test_a_run_that_is_terminated_removes_its_temporary_folders(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        env={**os.environ, "TMPDIR": str(folder)},
     )
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "tmp").glob("neotta-*")) and time.monotonic() < deadline:
+    while not list(folder.glob("neotta-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (143, "")
     assert "interrupted: what is done is in results.jsonl" in out
-    assert list((tmp_path / "tmp").glob("neotta-*")) == []
+    assert list(folder.glob("neotta-*")) == []
+    shutil.rmtree(folder)
 
 
 FAILING = """
@@ -104,6 +124,30 @@ def test_a_failed_run_gives_exit_code_1(run, tmp_path):
     assert "(runs: 2; on fog/5, contrast/5)" in done.stdout
 
 
+OWN = """
+from neotta.adapters.neo import NEO
+
+
+class Mine(NEO):
+    name = "mine"
+    title = "My method"
+
+
+class Other(NEO):
+    name = "other"
+"""
+
+
+def test_methods_of_ones_own_appear_under_their_titles(run, command, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    done = run(*SMALL, "--methods", "none,py:mine.py:Mine,py:mine.py:Other,rdumb+py:mine.py:Mine")
+    assert done.returncode == 0, done.stderr
+    again = command("compare", "results.jsonl", "--baseline", "My method", folder=tmp_path)
+    for text in (done.stdout[done.stdout.index("Difference to none") :], again.stdout):
+        assert all(title in text for title in ("My method", "Other", "rdumb+My method"))
+        assert "py:" not in text
+
+
 def test_methods_that_do_not_suit_the_model_are_left_out_at_the_start(run, command, tmp_path):
     done = run(*SMALL, "--methods", "none,neo,neo-bn")
     assert done.returncode == 0
@@ -120,7 +164,7 @@ def test_methods_that_do_not_suit_the_model_are_left_out_at_the_start(run, comma
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_a_table(tmp_path):
+def test_a_terminal_shows_a_bar(tmp_path):
     ours, theirs = pty.openpty()
     words = [*COMMAND, *SMALL, "--corruptions", "fog"]
     process = subprocess.Popen(words, stdout=theirs, stderr=theirs, cwd=tmp_path, env={**os.environ, "TERM": "xterm"})
@@ -137,20 +181,18 @@ def test_a_terminal_shows_a_table(tmp_path):
     os.close(ours)
     assert process.wait(timeout=60) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert re.search(r"method +done +accuracy % +last domain", text)
-    assert re.search(r"neo +1/1 +\d+\.\d +fog/5", text)
-    assert "3/3 runs" in text
+    assert re.search(r"neo-stream on fog/5: \d+\.\d %", text)
+    assert "3/3" in text
 
 
-def test_unlabelled_images_get_a_report_and_predictions(run, tmp_path):
+def test_unlabelled_images_get_a_report_and_predictions(run, plan_file, tmp_path):
     from PIL import Image
 
     folder = tmp_path / "mine"
     folder.mkdir()
     for index in range(12):
         Image.fromarray(digits("test").read(index)).save(folder / f"{index}.png")
-    words = ["--data", "mine", "--seeds", "1", "--workers", "0", "--no-cache", "--predictions", "answers.csv"]
-    done = run(*words)
+    done = run("--data", "mine", "--seeds", "1", *plan_file(predictions="answers.csv", workers=0, cache=False))
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
     lines = (tmp_path / "answers.csv").read_text().splitlines()
@@ -159,46 +201,25 @@ def test_unlabelled_images_get_a_report_and_predictions(run, tmp_path):
     assert len(lines) == 13
 
 
-def test_the_printed_configuration_gives_the_same_plan_back(run, tmp_path):
-    words = ["--methods", "none,neo-continual:alpha=0.05|0.1,debias=true", "--methods", "tent@original:lr=1e-4"]
-    words += ["--model", "timm:vit_tiny_patch16_224", "--checkpoint", "w.safetensors", "--num-classes", "10"]
-    words += ["--data", "imagenet-c=some where", "--domains", "fog/5,*/3", "--seeds", "2020,", "--samples", "64,-1"]
-    words += ["--protocol", "hold-out", "--order", "few-classes", "--order-option", "classes=3"]
-    words += ["--held-out-samples", "100"]
-    words += ["--batch-sizes", "1,64", "--model-option", "pretrained=false", "--model-option", "preprocess.resize=256"]
-    first = run(*words, "--print-config")
-    assert first.returncode == 0, first.stderr
-    (tmp_path / "plan.toml").write_text(first.stdout)
-    assert run("--config", "plan.toml", "--print-config").stdout == first.stdout
-    plan = Plan.make(read_config(tmp_path / "plan.toml"))
-    of_model = {"checkpoint": "w.safetensors", "num_classes": 10, "pretrained": False, "preprocess": {"resize": 256}}
-    assert plan.model_options == of_model
-    assert [method.method for method in plan.methods] == ["none", "neo-continual", "tent"]
-    assert plan.methods[1].options == {"alpha": [0.05, 0.1], "debias": True}
-    assert (plan.methods[2].preset, plan.methods[2].options) == ("original", {"lr": 1e-4})
-    assert (plan.seeds, plan.samples, plan.held_out_samples) == ([2020], [64, -1], 100)
-    assert plan.order_options == {"classes": 3}
-    changed = run("--config", "plan.toml", "--seeds", "2", "--print-config")
-    assert "seeds = [\n    2020,\n    1234,\n]" in changed.stdout
-    further = run("--config", "plan.toml", "--model-option", "preprocess.crop=true", "--print-config")
-    (tmp_path / "further.toml").write_text(further.stdout)
-    assert read_config(tmp_path / "further.toml")["model_options"]["preprocess"] == {"resize": 256, "crop": True}
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"methods": [{"method": "t3a", "preset": "original", "filter_k": [5, None]}, "neo+lame"]},
-        {"model": 'a "quoted" näme\n', "model_options": {"odd key!": 1.5}, "corruption_preset": "cifar"},
-        {"seeds": 5, "model_options": {"list": [1, [2.5, True]], "table": {"a": "b"}}},
-    ],
-)
-def test_plans_survive_being_written(tmp_path, given):
-    plan = Plan.make(given)
-    path = tmp_path / "plan.toml"
-    path.write_text(write_config(plan), encoding="utf-8")
-    assert Plan.make(read_config(path)) == plan
+def test_options_override_a_plan_file(run, plan_file, tmp_path):
+    words = plan_file(
+        methods=["none", {"method": "neo-continual", "alpha": [0.05, 0.1]}],
+        corruptions=["fog/3"],
+        order="few-classes",
+        order_options={"classes": 3},
+        samples=20,
+        held_out_samples=30,
+        seeds=2,
+        batch_sizes=[8],
+        model_options={"preprocess": {"interpolation": "bilinear"}},
+    )
+    done = run(*words, "--seeds", "1", "--batch-size", "4,16", "--model-option", "preprocess.crop=true")
+    assert done.returncode == 0, done.stderr
+    records = Records(tmp_path / "results.jsonl").read()
+    assert [record.batch_size for record in records] == [4, 16] * 3
+    assert {record.protocol for record in records} == {"hold-out"}
+    assert {(record.count, record.domain) for record in records} == {(30, "fog/3")}
+    assert records[0].opened["model_options"]["preprocess"] == {"interpolation": "bilinear", "crop": True}
 
 
 def test_yaml_says_the_same_as_toml(tmp_path):
@@ -249,14 +270,12 @@ def test_mistakes_in_a_configuration_are_one_line(run, tmp_path, name, text, mes
     ("words", "message"),
     [
         (["--seeds", "two"], "--seeds takes whole numbers with commas between them, got 'two'"),
-        (["--order-option", "classes"], "--order-option takes NAME=VALUE, got 'classes'"),
-        (["--order", "few-classes"], "'few-classes' goes with the protocol 'hold-out', not 'online'"),
-        (["--order", "correlated", "--protocol", "hold-out"], "goes with the protocol 'online' or 'continual', not"),
-        (["--order", "few-classes", "--protocol", "hold-out"], "needs the option 'classes'"),
-        (["--order", "correlated", "--order-option", "delt=1"], "has no option 'delt': did you mean 'delta'?"),
-        (["--order-option", "ratio=2"], "the order 'iid' of the protocol 'online' has no option 'ratio'"),
-        (["--cache", "x", "--no-cache"], "--cache and --no-cache contradict each other"),
-        (["--predictions", "a.txt"], "predictions go to a .csv or .parquet file, got 'a.txt'"),
+        (["--order", "few-classes"], "needs the option 'classes'"),
+        (["--order", "correlated:delt=1"], "has no option 'delt': did you mean 'delta'?"),
+        (["--order", "correlated:1"], "options are written name=value, got '1'"),
+        (["--order", "iid:ratio=2"], "order 'iid' has no option 'ratio'"),
+        (["--labels", "nothing.txt"], "the labels 'nothing.txt' cannot be read"),
+        (["--corruptions", "fog", "--group-by", "folder"], "belongs to nothing by group_by='folder'"),
         (["--methods", "tnet"], "unknown method 'tnet': did you mean 'tent'?"),
     ],
 )
@@ -268,43 +287,33 @@ def test_mistakes_in_options_are_one_line(run, tmp_path, words, message):
     assert not (tmp_path / "results.jsonl").exists()
 
 
-def test_records_are_logged_where_it_is_asked_for(run, tmp_path):
-    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
-    done = run(*SMALL, "--log", "tensorboard:events")
-    assert done.returncode == 0, done.stderr
-    logged = {folder.name.rpartition("_")[2] for folder in (tmp_path / "events").iterdir()}
-    assert logged == {record["key"][:8] for record in Records(tmp_path / "results.jsonl").read()}
-    assert "no logger 'neptune'" in run(*SMALL, "--log", "neptune:x").stderr
-
-
-def test_predictions_of_every_seed_are_written(run, tmp_path):
-    done = run(*SMALL, "--seeds", "2020,1234", "--predictions", "p.csv")
+def test_predictions_of_every_seed_are_written(run, plan_file, tmp_path):
+    done = run(*SMALL, "--seeds", "2020,1234", *plan_file(predictions="p.csv"))
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()))
     assert {row["seed"] for row in rows} == {"2020", "1234"}
     assert all(row["neo.prediction"] and row["none.prediction"] for row in rows)
-    again = run(*SMALL, "--seeds", "2020,1234", "--predictions", "again.csv")
+    again = run(*SMALL, "--seeds", "2020,1234", *plan_file(predictions="again.csv"))
     assert "0 runs done" in again.stdout
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "p.csv").read_text()
 
 
-def test_predictions_that_cannot_be_written_are_one_line(run, tmp_path):
+def test_predictions_that_cannot_be_written_are_one_line(run, plan_file, tmp_path):
     (tmp_path / "file").write_text("")
-    done = run(*SMALL, "--predictions", "file/p.csv")
+    done = run(*SMALL, *plan_file(predictions="file/p.csv"))
     assert done.returncode == 2
     assert re.fullmatch(r"neotta: cannot write 'file/p.csv': (File exists|Not a directory)\n", done.stderr)
     assert len(Records(tmp_path / "results.jsonl").read()) == 6
 
 
 @pytest.mark.filterwarnings("default")
-def test_warnings_are_one_line(run, tmp_path):
-    words = [*SMALL[:-1], "--cache", "cache"]
-    run(*words)
+def test_warnings_are_one_line(run, plan_file, tmp_path):
+    run(*SMALL, *plan_file(cache="cache"))
     for path in (tmp_path / "cache").glob("*/*.safetensors"):
         path.write_bytes(path.read_bytes()[:-1])
-    done = run(*words, "--force")
+    done = run(*SMALL, *plan_file(cache="cache", force=True))
     assert done.returncode == 0
-    assert re.fullmatch(r"(neotta: cached embeddings are damaged and computed again .*\n){2}", done.stderr)
+    assert re.fullmatch(r"(neotta: cached embeddings are damaged and computed again .*\n){2}Next: .*\n", done.stderr)
 
 
 def test_the_cache_lies_where_the_user_wants_it(monkeypatch, tmp_path):
@@ -313,20 +322,14 @@ def test_the_cache_lies_where_the_user_wants_it(monkeypatch, tmp_path):
     assert user_cache() == tmp_path / "neotta" / "embeddings"
 
 
-def test_time_left_in_words():
-    assert [time_left(seconds) for seconds in (None, 4.2, 80, 200, 9000)] == [
-        "", "(4 s left)", "(80 s left)", "(3 min left)", "(2 h left)",
-    ]  # fmt: skip
-
-
 def test_a_configuration_is_checked_when_it_is_read(tmp_path):
     (tmp_path / "plan.toml").write_text("colour = 'red'\n")
     with pytest.raises(OptionError, match="unknown entry 'colour'"):
         read_config(tmp_path / "plan.toml")
 
 
-def test_options_are_tuned_on_other_domains(run, tmp_path):
-    words = [*SMALL, "--methods", "none,neo-continual:alpha=0.01|0.9", "--tune", "spatter,saturate"]
+def test_options_are_tuned_on_other_domains(run, plan_file, tmp_path):
+    words = [*SMALL, "--methods", "none,neo-continual:alpha=0.01|0.9", *plan_file(tune=["spatter", "saturate"])]
     first = run(*words)
     assert first.returncode == 0, first.stderr
     shown = " ".join(first.stdout.split())
@@ -334,16 +337,60 @@ def test_options_are_tuned_on_other_domains(run, tmp_path):
     assert len(Records(tmp_path / "results.jsonl").read()) == 4
     assert len(Records(tmp_path / "results.tuning.jsonl").read()) == 4
     assert "0 runs done, 4 already recorded" in run(*words).stdout
-    refused = run(*SMALL, "--methods", "neo-continual:alpha=0.01|0.9", "--tune", "fog")
+    refused = run(*SMALL, "--methods", "neo-continual:alpha=0.01|0.9", *plan_file(tune="fog"))
     assert refused.returncode == 2
     assert "fog would be tuned on and reported, too" in refused.stderr
 
 
 def test_orders_through_domains_are_run_from_the_command_line(run):
-    done = run(*SMALL, "--order", "recurring", "--order-option", "rounds=2", "--order-option", "delta=0.1")
+    done = run(*SMALL, "--order", "recurring:rounds=2,delta=0.1")
     assert done.returncode == 0, done.stderr
     assert "recurring stream, delta=0.1, rounds=2" in " ".join(done.stdout.split())
-    refused = run(*SMALL, "--order", "recurring", "--order-option", "round=2")
+    refused = run(*SMALL, "--order", "recurring:round=2")
     assert refused.returncode == 2
     assert "did you mean 'rounds'" in refused.stderr
-    assert "samples_per_step" in run("--help").stdout
+
+
+def test_the_help_is_short_and_has_examples(run):
+    shown = run("--help").stdout
+    assert len(set(re.findall(r"--[a-z-]+", shown.split("Options")[1]))) <= 18
+    assert shown.count("neotta run --") == 2
+
+
+def test_folders_are_classes_of_the_model_by_a_file_and_groups_by_their_names(run, tmp_path):
+    from PIL import Image
+
+    data = digits("test")
+    for index in range(24):
+        folder = tmp_path / "mine" / ("zero" if data.labels[index] == 0 else f"d{data.labels[index]}")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(data.read(index)).save(folder / f"clip{index // 6}-{index}.png")
+    (tmp_path / "classes.csv").write_text("zero,0\n" + "".join(f"d{number},{number}\n" for number in range(1, 10)))
+    words = [
+        "--data",
+        "mine",
+        "--labels",
+        "classes.csv",
+        "--group-by",
+        r"clip(\d+)",
+        "--methods",
+        "none",
+        "--seeds",
+        "1",
+    ]
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "Next: neotta compare results.jsonl" in done.stderr
+    (record,) = Records(tmp_path / "results.jsonl").read()
+    assert record.metrics["top1"] > 80
+    assert sorted(record.answers["groups"]) == sorted([0, 1, 2, 3] * 6)
+
+
+def test_a_bare_module_takes_its_preprocessing_from_the_command_line(run, tmp_path):
+    (tmp_path / "net.py").write_text("import neotta\ndef network():\n    return neotta.load_model('digits').model\n")
+    words = ["--model", "py:net.py:network", "--methods", "none", *SMALL]
+    for size in ("preprocess.size=32", "preprocess.size=32,32"):
+        done = run(*words, "--model-option", size, "--model-option", "preprocess.mean=0.5,0.5,0.5")
+        assert done.returncode == 0, done.stderr
+    refused = run(*words)
+    assert "--model-option preprocess.size=224" in refused.stderr

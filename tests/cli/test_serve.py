@@ -26,27 +26,37 @@ def test_check_opens_everything_and_says_what_would_be_served(command, tmp_path)
     assert (tmp_path / "state" / "cameras.sqlite").exists()
 
 
+CONFIGS = {
+    "name": 'name = "a/b"',
+    "rows": "[limits]\nrows = 0",
+    "limit": "[limits]\nqeue = 9",
+    "level": 'log_level = "loud"',
+    "other": "port = 80",
+}
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["--host", "0.0.0.0"], "needs a key"),
         (["--durable", "sometimes"], "expected 'batch', or seconds"),
-        (["--rollback", "perhaps"], "expected 'off', 'warn' or 'act'"),
-        (["--name", "a/b"], "does not fit into an address"),
-        (["--max-rows", "0"], "at least 1"),
-        (["--rule", "neo-strem"], "did you mean 'neo-stream'?"),
-        (["--option", "gate=x"], "gate"),
+        (["--config", "name.toml"], "does not fit into an address"),
+        (["--config", "rows.toml"], "at least 1"),
+        (["--config", "limit.toml"], "did you mean 'queue'?"),
+        (["--config", "other.toml"], "unknown entry 'port'"),
+        (["--method", "neo-strem"], "did you mean 'neo-stream'?"),
+        (["--method", "neo-stream:gate=x"], "gate"),
         (["--key-file", "missing"], "cannot be read"),
-        (["--webhook", "ftp://x"], "not an address of http"),
         (["--labels", "missing.txt"], "cannot be read"),
-        (["--shadow", "--rule", "none"], "omit one of them"),
-        (["--store", "redis://127.0.0.1:9/0"], "Redis cannot be reached at 127.0.0.1:9/0"),
-        (["--log-level", "loud"], "expected debug, info"),
+        (["--shadow", "--method", "none"], "omit one of them"),
+        (["--config", "level.toml"], "expected debug, info"),
         (["nothing.onnx"], "there is no file"),
     ],
 )
 def test_mistakes_are_one_line(command, tmp_path, monkeypatch, words, reason):
     monkeypatch.delenv("NEOTTA_KEY", raising=False)
+    for name, text in CONFIGS.items():
+        (tmp_path / f"{name}.toml").write_text(text)
     store = [] if "--store" in words else ["--store", "memory"]
     done = command("serve", "--check", *store, *words, folder=tmp_path)
     assert done.returncode == 2
@@ -88,5 +98,5 @@ def test_a_state_needs_its_model(command, tmp_path):
     state = ["--state", "fog.safetensors", "--store", "memory", "--check"]
     done = command("serve", "digits", *state, folder=tmp_path)
     assert (done.returncode, "rule      neo\n" in done.stdout) == (0, True)
-    done = command("serve", "digits", *state, "--rule", "neo", folder=tmp_path)
-    assert (done.returncode, "omit --rule" in done.stderr) == (2, True)
+    done = command("serve", "digits", *state, "--method", "neo", folder=tmp_path)
+    assert (done.returncode, "omit --method" in done.stderr) == (2, True)

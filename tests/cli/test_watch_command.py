@@ -1,28 +1,36 @@
-"""What is shown of long work: lines where there is no terminal, a live table where there is one."""
+"""What is shown of long work: lines where there is no terminal, a bar where there is one."""
 
 import io
 import re
 
-import pytest
 from rich.console import Console
 
 from neotta.cli.watch import watching
+from neotta.evaluate.records import Record
 
 
-def test_each_measurement_of_time_and_memory_is_told():
-    console = Console(file=io.StringIO(), force_terminal=False)
-    with watching(console, jobs=1) as watcher:
+def shown(terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with watching(console) as watcher:
         watcher.measuring("the plain model", 0, 2)
         watcher.measuring("neo", 1, 2)
-    lines = console.file.getvalue().splitlines()
-    assert lines == ["measuring 1 of 2: the plain model", "measuring 2 of 2: neo"]
+        watcher.planned([None] * 2, 3, 0)
+        watcher.recorded(Record(key="1", method="[neo]", domain="fog/5", status="ok", metrics={"top1": 50.0}))
+        watcher.recorded(Record(key="2", method="tent", domain="fog/5", status="failed"))
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())  # without colours
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_in_a_terminal_it_stands_in_the_place_of_the_table(told):
-    console = Console(file=io.StringIO(), force_terminal=True)
-    with watching(console, jobs=1) as watcher:
-        if told:
-            watcher.measuring("neo", 1, 2)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())  # without colours
-    assert ("measuring 2 of 2: neo" if told else "opening the model") in shown
+def test_lines_where_there_is_no_terminal():
+    assert shown(False).splitlines() == [
+        "1 of 2: measuring the plain model",
+        "2 of 2: measuring neo",
+        "2 runs to do, 3 already recorded; 0 images to encode",
+        "2 of 2: tent on fog/5: failed",
+    ]
+
+
+def test_a_bar_in_a_terminal():
+    text = shown(True)
+    assert "2 runs to do, 3 already recorded" in text
+    assert "tent on fog/5: failed" in text
+    assert "2/2" in text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.data_makers import class_folders, tiny_imagenet, write_image
 
-from neotta.data.aligned import align, class_outputs
+from neotta.data.base import align, class_outputs
 from neotta.data.opening import open_data
 from neotta.errors import DataError
 

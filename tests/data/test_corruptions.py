@@ -27,16 +27,12 @@ from neotta.data.corruptions import (
     SEVERITIES,
     apply,
     blurs,
+    common,
     corrupt,
-    filters,
     pixels,
     weather,
 )
-from neotta.data.corruptions import (
-    spatter as spattering,
-)
-from neotta.data.corruptions.draws import Draws, draws_for
-from neotta.data.corruptions.filters import fractal
+from neotta.data.corruptions.common import Draws, draws_for, fractal
 from neotta.data.corruptions.frost import GROWN, RECIPES, Textures, grown
 from neotta.errors import DataError, InputError, OptionError, UnknownNameError
 
@@ -174,7 +170,6 @@ def test_draws_depend_on_each_of_the_four():
         (np.zeros((8, 8, 3), np.float32), "0..255"),
         (np.zeros((8, 8, 3), np.int64), "0..255"),
         (np.zeros((0, 8, 3), np.uint8), "no pixels"),
-        (Pillow.new("RGB", (8, 8)), "np.asarray"),
         ([[1, 2, 3]], "list"),
     ],
 )
@@ -193,6 +188,13 @@ def test_a_wrong_severity_is_refused(severity):
 def test_a_wrong_seed_is_refused(seed):
     with pytest.raises(OptionError, match="seed must be a whole number"):
         corrupt(picture(), "fog", seed=seed)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
+def test_pillow_images_are_taken_as_well(mode):
+    picture = Pillow.fromarray(np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)).convert(mode)
+    as_array = np.asarray(picture.convert("RGB"))
+    np.testing.assert_array_equal(corrupt(picture, "contrast", 5), corrupt(as_array, "contrast", 5))
 
 
 def test_the_severity_is_3_unless_it_is_given():
@@ -253,13 +255,13 @@ def test_noise_has_the_mean_and_deviation_it_should(corruption, deviation):
 def literal_glass(image, source, sigma, reach, sweeps):
     """The definition, pixel by pixel."""
     height, width = image.shape[:2]
-    result = filters.to_bytes(filters.gaussian(image / 255, sigma))
+    result = common.to_bytes(common.gaussian(image / 255, sigma))
     for _ in range(sweeps):
         for row in range(height - reach, reach, -1):
             for column in range(width - reach, reach, -1):
                 dx, dy = (int(source.integers(-reach, reach)) for _ in range(2))
                 result[row, column] = result[row + dy, column + dx]
-    return filters.to_bytes(filters.gaussian(result / 255, sigma))
+    return common.to_bytes(common.gaussian(result / 255, sigma))
 
 
 @settings(max_examples=15, deadline=None)
@@ -290,7 +292,7 @@ def test_defocus_blur_is_a_correlation_with_its_kernel(severity, size):
     kernel = blurs.defocus_kernel(radius, alias).astype(float)
     direct = ndimage.correlate(image / 255, kernel[..., None], mode="mirror")
     result = blurs.defocus_blur(image, radius, alias)
-    assert np.abs(result.astype(int) - filters.to_bytes(direct)).max() <= 1
+    assert np.abs(result.astype(int) - common.to_bytes(direct)).max() <= 1
 
 
 @settings(max_examples=20, deadline=None)
@@ -463,7 +465,7 @@ def test_contrast_pulls_towards_the_mean_of_each_channel():
 @given(size=st.integers(1, 12), position=st.floats(-60, 60))
 def test_borders_fold_as_padding_does(size, position):
     line = np.random.default_rng(size).normal(size=size)
-    for fold, mode in ((filters.fold_mirror, "reflect"), (filters.fold_reflect, "symmetric")):
+    for fold, mode in ((common.fold_mirror, "reflect"), (common.fold_reflect, "symmetric")):
         padded = np.pad(line, 80, mode=mode)
         expected = np.interp(position + 80, np.arange(len(padded)), padded)
         folded = fold(np.array([position]), size)
@@ -473,15 +475,15 @@ def test_borders_fold_as_padding_does(size, position):
 @pytest.mark.parametrize("size", [1, 5, 40])
 def test_the_dense_gaussian_is_the_gaussian(size):
     field = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
-    matrix = filters.reflecting_gaussian(size, 19.5, 3.0)
-    direct = filters.gaussian(field, 19.5, "reflect", 3.0)
+    matrix = common.reflecting_gaussian(size, 19.5, 3.0)
+    direct = common.gaussian(field, 19.5, "reflect", 3.0)
     np.testing.assert_allclose(matrix @ field @ matrix.T, direct, atol=1e-6)
 
 
 def test_the_chamfer_distance_takes_the_shortest_steps():
     marked = np.zeros((9, 9), bool)
     marked[4, 4] = True
-    distance = spattering.chamfer_distance(marked)
+    distance = weather.chamfer_distance(marked)
     assert distance[4, 4] == 0
     for (down, right), length in {
         (0, 3): 3,
@@ -497,17 +499,17 @@ def test_the_chamfer_distance_takes_the_shortest_steps():
 def test_canny_finds_the_outline_of_a_square():
     grey = np.zeros((20, 20), np.uint8)
     grey[5:15, 5:15] = 200
-    found = spattering.canny(grey, 50, 150)
+    found = weather.canny(grey, 50, 150)
     assert found[4:6].any(axis=0)[6:14].all()
     assert not found[8:12, 8:12].any()
     assert not found[:3].any()
-    assert not spattering.canny(grey // 20, 50, 150).any()  # too faint
+    assert not weather.canny(grey // 20, 50, 150).any()  # too faint
 
 
 def test_equalisation_spreads_the_histogram():
     grey = np.array([[3, 3, 4], [4, 5, 9]], np.uint8)
-    assert spattering.equalise(grey).tolist() == [[0, 0, 128], [128, 191, 255]]
-    assert (spattering.equalise(np.full((2, 2), 7, np.uint8)) == 7).all()
+    assert weather.equalise(grey).tolist() == [[0, 0, 128], [128, 191, 255]]
+    assert (weather.equalise(np.full((2, 2), 7, np.uint8)) == 7).all()
 
 
 class NoNoise:

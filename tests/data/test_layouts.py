@@ -415,7 +415,6 @@ def test_nothing_there(tmp_path):
         "imagenet-sketch",
         "imagenet-c",
         "cifar-10",
-        "parquet",
     ):
         with pytest.raises(DataError):
             open_data(f"{layout}={tmp_path}").dataset()

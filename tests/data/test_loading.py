@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -249,3 +250,31 @@ def test_an_empty_stream_has_no_batches():
     dataset = Drawn(count=0)
     assert list(Loader(dataset, orders.iid(dataset), Crop())) == []
     assert list(Loader(dataset, orders.iid(dataset), Crop(), workers=1)) == []
+
+
+class Collecting(Drawn):
+    def read(self, index):
+        gc.collect()
+        return super().read(index)
+
+
+def test_a_worker_does_not_collect_what_its_parent_left(tmp_path):
+    class Left:
+        """Garbage whose destructor would wait for ever in a process without the threads of its parent."""
+
+        def __init__(self):
+            self.itself, self.owner = self, os.getpid()
+
+        def __del__(self):
+            if os.getpid() != self.owner:
+                (tmp_path / "collected").touch()
+
+    dataset = Collecting(count=8)
+    gc.collect()
+    gc.disable()
+    try:
+        Left()
+        list(Loader(dataset, orders.iid(dataset, batch_size=4), Crop(), workers=1, context="fork"))
+    finally:
+        gc.enable()
+    assert not (tmp_path / "collected").exists()

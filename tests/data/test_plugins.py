@@ -107,7 +107,7 @@ def test_a_registered_corruption_is_used_by_its_name(tmp_path):
     assert dataset.domain == "digits/test/invert-test/2"
     assert np.array_equal(dataset.read(3), 255 - digits().read(3))
     write_image(tmp_path / "src" / "cat" / "a.png", (8, 8))
-    corrupt_folder(tmp_path / "src", tmp_path / "dst", ["invert-test"], [1], keep_size=True, workers=1)
+    corrupt_folder(tmp_path / "src", tmp_path / "dst", ["invert-test"], [1], keep_size=True, jobs=1)
     assert (tmp_path / "dst" / "invert-test" / "1" / "cat" / "a.JPEG").is_file()
     assert re.fullmatch("[0-9a-f]{16}", version("invert-test"))
     with pytest.raises(InputError, match=r"^expected an RGB image .* got shape \(4, 4\)"):
@@ -128,7 +128,7 @@ def test_a_corruption_in_a_file_draws_by_seed_and_id(tmp_path):
     other = CorruptedDataset(digits(), f"py:{tmp_path}/other.py:mist", 3)
     assert dataset.digest(0).rpartition("-")[2] != other.digest(0).rpartition("-")[2]  # other code, other pictures
     with pytest.raises(OptionError, match="share a folder"):
-        corrupt_folder(tmp_path, tmp_path / "dst", [name, f"py:{tmp_path}/other.py:mist"], workers=1)
+        corrupt_folder(tmp_path, tmp_path / "dst", [name, f"py:{tmp_path}/other.py:mist"], jobs=1)
 
 
 def test_what_is_no_corruption_is_refused(tmp_path):
@@ -158,7 +158,7 @@ def test_an_installed_package_announces_its_own(tmp_path):
         "assert \"'gone' of 'lab_plugin:no_such_function' cannot be loaded\" in str(found[0].message)\n"
         "corrupt(open_data('raw=a.raw').dataset().read(0), 'mist')\n"
         "from neotta.cli import main\n"
-        "sys.argv = 'neotta corrupt src dst -c mist -s 1 -s 2 --workers 2 --keep-size'.split()\nmain()\n"
+        "sys.argv = 'neotta corrupt src dst --corruptions mist --severities 1,2 --jobs 2 --keep-size'.split()\nmain()\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
     done = subprocess.run(

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neotta.data import orders
-from neotta.data.bad_frames import BadFrames
-from neotta.data.real_streams import CHANGES, KINDS, STARTS, order
+from neotta.data.real_streams import CHANGES, KINDS, STARTS, BadFrames, order
 from neotta.errors import DataError, UnknownNameError
 
 LABELS = np.repeat(np.arange(12), 50)

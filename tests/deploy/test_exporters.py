@@ -10,7 +10,7 @@ from torch import nn
 
 import neotta
 from neotta.deploy import export, register_exporter
-from neotta.deploy.exporters import EXPORTERS
+from neotta.deploy.onnx.export import EXPORTERS
 from neotta.errors import OptionError, UnknownNameError
 
 
@@ -34,7 +34,7 @@ def test_a_form_of_ones_own_gets_everything_there_is_to_know(tmp_path):
     (job,) = jobs
     assert (job.name, job.labels, job.preprocess, job.verify) == ("mine", tuple(LABELS), PREPROCESS, False)
     assert torch.equal(load_file(tmp_path / "b")["bias"], neotta.head(model).folded().bias)
-    assert list(EXPORTERS) == ["folded", "adaptive", "triton", "bias"]
+    assert list(EXPORTERS) == ["folded", "adaptive", "bias"]
 
 
 @pytest.mark.usefixtures("forms")

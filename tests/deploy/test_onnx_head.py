@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, checker, helper, numpy_helper, save
 
 from neotta.deploy import LogitRecenter
-from neotta.deploy._onnx_head import read_head
+from neotta.deploy.onnx.head import read_head
 from neotta.errors import HeadNotFoundError, ModelLoadError, OptionError
 
 RNG = np.random.default_rng(0)
@@ -107,12 +107,6 @@ def test_the_logits_may_be_another_output(write):
     assert LogitRecenter.from_onnx(path).bias is None
     with pytest.raises(OptionError, match="embedding, logits"):
         LogitRecenter.from_onnx(path, output="logit")
-
-
-def test_shrinkage_gets_its_weight_from_the_file(write):
-    path = write(node("Gemm", "x w b", transB=1), w=WEIGHT, b=BIAS)
-    np.testing.assert_array_equal(LogitRecenter.from_onnx(path, shrinkage="james-stein").weight, WEIGHT)
-    assert LogitRecenter.from_onnx(path).weight is None
 
 
 OTHERS = {

@@ -77,7 +77,11 @@ def test_images_without_weight_are_predicted_but_not_learnt_from(file, rule):
     for seed in range(3):
         with neotta.rows(weights):
             wanted = model(images(8, seed))
-        np.testing.assert_allclose(classifier.predict(images(8, seed).numpy(), weights=weights), wanted, atol=1e-4)
+        found = classifier.predict(images(8, seed).numpy(), weights=weights)
+        learnt = np.array(weights) > 0  # the others are answered afterwards, not in their place
+        np.testing.assert_allclose(found[learnt], wanted[learnt], atol=1e-4)
+        later = classifier.predict(images(8, seed).numpy(), adapt=False)
+        np.testing.assert_allclose(found[~learnt], later[~learnt], atol=1e-6)
     assert classifier.count == 18
     before = classifier.state()
     classifier.predict(images(8).numpy(), weights=np.zeros(8))
@@ -85,39 +89,36 @@ def test_images_without_weight_are_predicted_but_not_learnt_from(file, rule):
     for bad in ([1.0] * 7, [-1.0] * 8, [np.inf] * 8):
         with pytest.raises(InputError, match="weight"):
             classifier.predict(images(8).numpy(), weights=bad)
-    if rule == "neo":
-        with pytest.raises(InputError, match="0 or 1"):
-            classifier.predict(images(8).numpy(), weights=[0.5] * 8)
-    else:
-        with neotta.rows([0.5] * 8):
-            wanted = model(images(8, 5))
-        np.testing.assert_allclose(classifier.predict(images(8, 5).numpy(), weights=[0.5] * 8), wanted, atol=1e-4)
+    with pytest.raises(InputError, match="0 or 1"):
+        classifier.predict(images(8).numpy(), weights=[0.5] * 8)
     with pytest.raises(InputError, match="3 stream ids for a batch of 8"):
         classifier.predict(images(8).numpy(), stream=["a", "b", "c"])
 
 
 @torch.no_grad()
-def test_the_graph_itself_begins_with_zeros_and_goes_on(file):
-    session = onnxruntime.InferenceSession(file("neo-stream"))
-    state, count = np.zeros(session.get_inputs()[1].shape, np.float32), np.array(0)
-    model = neotta.adapt(network(), "neo-stream")
-    for seed, rows in enumerate((1, 5, 3, 1, 8)):
-        feed = {"images": images(rows, seed).numpy(), "state": state, "count": count}
-        frozen = session.run(None, {**feed, "adapt": np.array(False)})
-        np.testing.assert_array_equal(frozen[1], state)
-        logits, state, count, rejected = session.run(None, feed)
+def test_the_graph_itself_begins_with_the_exported_state_and_goes_on(file):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(file("neo-stream"), options)
+    model, feed = neotta.adapt(network(), "neo-stream"), {}
+    for seed, rows in enumerate((1, 5, 3, 1, 8, 64)):
+        feed["images"] = images(rows, seed).numpy()
+        logits, state = session.run(None, feed)
         np.testing.assert_allclose(logits, model(images(rows, seed)), atol=1e-4)
-    assert (count, rejected) == (18, 0)
+        _, same = session.run(None, {**feed, "state": state, "adapt": np.array(False)})
+        np.testing.assert_array_equal(same, state)
+        feed["state"] = state
+    assert state[0, :2].tolist() == [82, 0]
     bad = images(2, 3)
     bad[0] = torch.nan
-    logits, after, count, rejected = session.run(None, {"images": bad.numpy(), "state": state, "count": count})
-    assert (count, rejected) == (19, 1)
+    _, after = session.run(None, {"images": bad.numpy(), "state": state})
+    assert after[0, :2].tolist() == [83, 1]
     assert np.isfinite(after).all()
 
 
 @pytest.mark.slow
 def test_the_graph_replays_the_recorded_vectors(shared, tmp_path):
-    vectors = json.loads((shared / "safe" / "vectors.json").read_text())
+    vectors = json.loads((shared / "safe" / "vectors-2.json").read_text())
     cases = {name: case for name, case in vectors.items() if case["options"] == {} and len(case["bias"]) <= 20}
     name, case = next(iter(cases.items()))
     classes = len(case["bias"])
@@ -129,13 +130,10 @@ def test_the_graph_replays_the_recorded_vectors(shared, tmp_path):
     neotta.adapt(model, "neo-stream", head="fc")
     rows = (np.array(case["logits"]) - case["bias"]).astype(np.float32)[:, None, None]
     export(model, tmp_path / "x", form="adaptive", example=torch.tensor(rows[:2]), verify=False)
-    for in_graph in (False, True):
-        classifier = OnnxClassifier(tmp_path / "x")
-        if in_graph:
-            classifier.run_in_graph()
-        answers = [classifier.predict(rows[at : at + case["batch"]]) for at in range(0, len(rows), case["batch"])]
-        wanted = np.array(case["outputs"])
-        np.testing.assert_allclose(np.concatenate(answers), wanted, atol=1e-4 * np.abs(wanted).max(), err_msg=name)
+    classifier = OnnxClassifier(tmp_path / "x")
+    answers = [classifier.predict(rows[at : at + case["batch"]]) for at in range(0, len(rows), case["batch"])]
+    wanted = np.array(case["outputs"])
+    np.testing.assert_allclose(np.concatenate(answers), wanted, atol=1e-4 * np.abs(wanted).max(), err_msg=name)
 
 
 def test_a_folded_file_has_neither_streams_nor_weights(tmp_path):

@@ -1,9 +1,6 @@
-"""References without torch: `LogitRecenter`, adaptive ONNX files and `OnnxClassifier`."""
+"""References behind other runtimes: `LogitRecenter`, adaptive ONNX files and `OnnxClassifier`."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ from support.reference_models import CLASSES, network, pictures
 
 import neotta
 from neotta.deploy import LogitRecenter, OnnxClassifier, export
-from neotta.deploy._card_reference import decoded, encoded
+from neotta.deploy.onnx.card import Card, encoded
 from neotta.errors import ModelLoadError, OptionError, StateMismatchError
 
 
@@ -82,19 +79,8 @@ def test_a_state_belongs_to_its_reference(known, plain, tmp_path):
     with pytest.raises(StateMismatchError, match="options"):
         one.merge(other.partial_fit(plain))
     other.reference = known
-    with pytest.raises(OptionError, match="another reference"):
+    with pytest.raises(OptionError, match="other options"):
         other.recenter(plain)
-
-
-def test_no_torch_is_needed(known, tmp_path):
-    known.save(tmp_path / "reference.safetensors")
-    code = (
-        "import sys, numpy as np; from neotta.deploy import LogitRecenter; import neotta; "
-        f"path = {str(tmp_path / 'reference.safetensors')!r}; "
-        "LogitRecenter(reference=path).recenter(np.eye(5) * 3); LogitRecenter(reference=neotta.Reference.load(path)); "
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # ---- ONNX
@@ -122,14 +108,8 @@ def inside(tmp_path_factory, known):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["given", "in the file", "in the graph"])
-def test_a_file_answers_as_the_model_with_the_reference(known, without, inside, tmp_path, how):
-    known.save(tmp_path / "reference.safetensors")
-    given = {"reference": tmp_path / "reference.safetensors"} if how == "given" else {}
-    classifier = OnnxClassifier(without if how == "given" else inside, **given)
-    if how == "in the graph":
-        classifier.run_in_graph()
-    assert classifier.reference == known
+def test_a_file_answers_as_the_model_with_the_reference(known, without, inside, tmp_path):
+    classifier = OnnxClassifier(inside)
     images = pictures(90, 2, 0.4)
     found = in_batches(classifier.predict, images.numpy())
     np.testing.assert_allclose(found, adapted_answers("neo-stream", known), atol=1e-4)
@@ -152,7 +132,7 @@ def test_a_file_answers_as_the_model_with_the_reference(known, without, inside, 
 
 @pytest.mark.slow
 def test_streams_of_a_file_recenter_towards_the_reference(known, inside):
-    classifier, model = OnnxClassifier(inside), neotta.adapt(network(), streams=True, start="plain", reference=known)
+    classifier, model = OnnxClassifier(inside), neotta.adapt(network(), streams=True, reference=known)
     images, ids = pictures(48, 2, 0.4), ["gate", "yard", "gate"] * 16
     for start in range(0, 48, 12):
         part = slice(start, start + 12)
@@ -168,32 +148,21 @@ def test_a_file_with_a_mean_rule_contains_the_reference(known, tmp_path):
     np.testing.assert_allclose(found, adapted_answers("neo", known), atol=1e-4)
     other = write(tmp_path / "plain.onnx", neotta.adapt(network(), "neo"))
     assert abs(in_batches(other.predict, pictures(90, 2, 0.4).numpy()) - found).max() > 0.01
-    with pytest.raises(OptionError, match="runs in its graph"):
-        OnnxClassifier(tmp_path / "plain.onnx", reference=known)
 
 
-@pytest.mark.slow
-def test_a_file_refuses_references_that_do_not_fit(known, without, inside, tmp_path):
-    with pytest.raises(StateMismatchError, match="another model"):
-        OnnxClassifier(without, reference=neotta.reference(network(5), pictures()))
-    with pytest.raises(StateMismatchError, match="contains another reference"):
-        OnnxClassifier(inside, reference=neotta.reference(network(), pictures(seed=9)))
-    OnnxClassifier(inside, reference=known)
-    with pytest.raises(OptionError, match="the graph does not contain"):
-        OnnxClassifier(without, reference=known).run_in_graph()
+def test_the_logits_of_a_plain_file_are_recentered_towards_the_reference(known, tmp_path):
     path = tmp_path / "folded.onnx"
     export(network(), path, form="folded", example=pictures(2), verify=False)
-    with pytest.raises(OptionError, match="folded"):
-        OnnxClassifier(path, reference=known)
     logits = np.random.default_rng(0).normal(size=(4, CLASSES))
     LogitRecenter.from_onnx(path, reference=known).recenter(logits)
     with pytest.raises(StateMismatchError, match="another head"):
         LogitRecenter.from_onnx(path, reference=neotta.reference(network(5), pictures())).recenter(logits)
 
 
-def test_a_damaged_reference_in_a_file_is_refused(known):
-    entries = encoded(known)
-    assert decoded(entries) == known
-    for wrong in ({**entries, "arrays": "!"}, {**entries, "arrays": entries["arrays"][:40]}, {"heads": {}}, {}):
+def test_a_damaged_reference_in_a_file_is_rejected(known):
+    entries = encoded(known.arrays(), known.digest)
+    found = Card("adaptive", "x", reference=entries).reference_arrays()
+    assert all(np.array_equal(found[name], array) for name, array in known.arrays().items())
+    for wrong in ({**entries, "arrays": "!"}, {**entries, "arrays": entries["arrays"][:40]}, {}):
         with pytest.raises(ModelLoadError, match="damaged"):
-            decoded(wrong)
+            Card("adaptive", "x", reference=wrong).reference_arrays()

@@ -1,5 +1,6 @@
 """What a check advises."""
 
+import copy
 import math
 
 import numpy as np
@@ -7,18 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from neotta.evaluate.check import ORDERS, CheckReport, RuleCost
-from neotta.evaluate.check_words import sentences
+import neotta
+from neotta.cli.check import sentences
+from neotta.evaluate.check import DRAWS, ORDERS, RULES, CheckReport, Orders, RuleCost, recentered
 from neotta.neo.reference import measured
 from neotta.neo.reference_file import Reference
 
 
-def report(worst, classes=10, shares=None, far=0.1, labelled=True, accuracy=90.0):
+def report(worst, classes=10, shares=None, far=0.1, labelled=True, accuracy=90.0, shown=("clean",)):
     """A report in which each rule costs this much everywhere, by rule and whether it has a reference."""
     head = nn.Linear(4, classes)
     known = measured(head, torch.randn(100, 4, generator=torch.Generator().manual_seed(0)), "head")
     rules = [
-        RuleCost(rule, reference, {kind: {1: cost, 16: cost} for kind in ORDERS})
+        RuleCost(
+            rule, reference, {domain: {kind: {1: [cost], 16: [cost, cost]} for kind in ORDERS} for domain in shown}
+        )
         for (rule, reference), cost in worst.items()
     ]
     return CheckReport(
@@ -45,7 +49,7 @@ SAFE = {("neo-stream", False): 0.2, ("neo-stream", True): 0.1, ("neo", False): -
     [
         ({}, 10, "neotta.adapt(model)"),
         ({("neo-stream", False): -3.0}, 10, 'neotta.adapt(model, reference="reference.safetensors")'),
-        ({("neo-stream", False): -3.0, ("neo-stream", True): -2.0}, 10, None),
+        ({("neo-stream", False): -3.0, ("neo-stream", True): -2.0}, 10, None),  # whatever else may be bearable
         ({}, 2, 'neotta.adapt(model, "neo", reference="reference.safetensors")'),
         ({("neo", True): -5.0}, 2, None),
     ],
@@ -60,8 +64,8 @@ def test_the_line_to_use(changes, classes, line):
 
 def test_what_a_rule_does_to_clean_images_is_said_in_words():
     text = "\n".join(sentences(report({**SAFE, ("neo-stream", False): 0.0, ("neo", False): -34.4})))
-    assert "NEO-Stream keeps accuracy and loses nothing in any row." in text
-    assert "NEO as in the paper changes accuracy by -34.4 points on average and by -34.4 in its worst row" in text
+    assert "NEO-Stream keeps accuracy and loses nothing in any draw." in text
+    assert "NEO as in the paper changes accuracy by -34.4 points on average and by -34.4 in its worst draw" in text
 
 
 def test_unbalanced_classes_and_a_distant_mean_are_named():
@@ -79,3 +83,53 @@ def test_a_model_that_only_guesses_is_not_judged():
     assert text.endswith("Use none.")
     assert found.as_dict()["advice"] is None
     assert report(SAFE, accuracy=20.1).advice is not None
+
+
+def test_one_bad_draw_is_enough_to_recommend_nothing():
+    found = report(SAFE)
+    found.rules = [found.rules[0], found.rules[2]]
+    assert found.advice is found.rules[0]
+    found.rules[0].changes["clean"]["2-classes"] = {16: [0.2] * 99 + [-6.0]}
+    assert found.rules[0].of_order("clean", "2-classes") == (pytest.approx(0.14, abs=0.01), -6.0)
+    assert found.advice is None
+    assert "or 5 in some draw" in "\n".join(sentences(found))
+
+
+def test_under_a_shift_the_rule_that_gains_most_of_the_harmless_ones_is_recommended():
+    found = report({**SAFE, ("neo-bn", False): 0.0}, shown=("clean", "fog/5"))
+    stream, known, _, neo, norm = found.rules
+    for rule, gain in ((stream, 2.0), (known, 2.01), (neo, 1.0), (norm, 7.0)):
+        rule.changes["fog/5"] = {kind: {16: [gain]} for kind in ORDERS}
+    assert found.advice is norm
+    assert "neo-bn changes accuracy under fog/5 by +7.0 points" in "\n".join(sentences(found))
+    norm.changes["clean"]["1-class"] = {16: [-50.0]}
+    assert found.advice is stream, "the simplest of those that gain as much"
+    for rule in found.rules:
+        rule.changes["fog/5"] = {kind: {16: [0.0]} for kind in ORDERS}
+    assert "gain nothing under the corruptions" in "\n".join(sentences(found))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_streams_come_in_batches_of_the_size_that_is_named_and_know_nothing_of_each_other(rule):
+    random = torch.Generator().manual_seed(0)
+    head = nn.Linear(4, 3)
+    streams = [torch.randn(count, 4, generator=random) + 2 for count in (24, 20, 8)]
+    shown = {}
+    for size in (1, 16):
+        shown[size] = recentered(head, rule, None, streams, size)
+        for rows, classes in zip(streams, shown[size], strict=True):
+            model = neotta.adapt(nn.Sequential(nn.Identity(), copy.deepcopy(head)), rule, head="1")
+            with torch.no_grad():
+                expected = torch.cat([model(batch).argmax(1) for batch in rows.split(size)])
+            assert torch.equal(classes, expected)
+    if rule == "neo":
+        assert not torch.equal(torch.cat(shown[1]), torch.cat(shown[16]))
+
+
+def test_every_draw_of_every_order_is_measured():
+    rows, head = torch.randn(90, 4, generator=torch.Generator().manual_seed(0)), nn.Linear(4, 3)
+    same = Orders(np.arange(90) % 3).changes(
+        rows, head, lambda streams, _: [head(s).argmax(1) for s in streams], (1, 16)
+    )
+    assert list(same) == list(ORDERS)
+    assert all(draws == [0.0] * DRAWS for sizes in same.values() for draws in sizes.values())

@@ -9,11 +9,9 @@ from support.benches import open_bench
 from support.data_makers import class_folders, corrupted, write_image
 
 from neotta.errors import DataError
-from neotta.evaluate.clean_images import CleanImages, clean_domain, open_source
-from neotta.evaluate.domains import Domains
-from neotta.evaluate.left_out import left_out_lines, left_out_records, suited
-from neotta.evaluate.method_plan import MethodPlan
-from neotta.evaluate.plan import Plan
+from neotta.evaluate.domains import CleanImages, Domains, clean_domain, open_source
+from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.sweep import left_out_lines, left_out_records, suited
 from neotta.models.preprocess import Preprocess
 
 WNIDS = ("n01443537", "n01629819", "n01641577")
@@ -27,7 +25,7 @@ PLAN = {
     "batch_sizes": [3],
     "seeds": [1],
 }
-NEEDS = "FOA needs 32 clean images: give --source-data (in a plan: source)"
+NEEDS = "FOA needs 32 clean images: give source (in a plan, a study or Python)"
 
 
 @pytest.fixture
@@ -46,7 +44,7 @@ def clean_of(data, **settings):
 
 @pytest.mark.parametrize("domains", [[], ["fog/5"]])
 def test_shifted_images_are_never_taken(shifted, domains):
-    with pytest.raises(DataError, match="no clean domain: give --source-data"):
+    with pytest.raises(DataError, match="no clean domain: give source"):
         clean_of(f"imagenet-c={shifted}", domains=domains)
 
 
@@ -109,12 +107,12 @@ def test_without_clean_images_the_method_alone_is_left_out(shifted, clean):
     assert left_out == {"foa": NEEDS}
     records = left_out_records(plan, left_out)
     assert left_out_lines(records) == [f"foa was left out: {NEEDS}."]
-    assert bench.record(bench.runs()[-1])["status"] == "failed", "from Python, its runs fail and the others go on"
+    assert bench.record(bench.runs()[-1]).status == "failed", "from Python, its runs fail and the others go on"
     given = plan.model_copy(update={"source": f"imagenet={clean}"})
     bench = open_bench(given)
     assert suited(bench, given) == (given, {})
     made = [bench.record(run) for run in bench.runs()]
-    assert [record["status"] for record in made] == ["ok"] * 4
+    assert [record.status for record in made] == ["ok"] * 4
     assert left_out_lines([*records, *made]) == [], "it has been measured since"
 
 

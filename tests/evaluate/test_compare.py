@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support.answered import packed
@@ -14,6 +14,7 @@ from support.benches import open_bench
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan
+from neotta.evaluate.records import Record
 from neotta.evaluate.statistics import difference
 from neotta.report.grids import differences, values
 
@@ -24,16 +25,15 @@ DOMAINS = ("clean", "fog/3", "fog/5", "snow/3", "snow/5")
 def record(method="none", domain="fog/5", seed=1, top1=50.0, **more):
     measured = {"top1": top1, "ece": (100 - top1) / 200, "entropy": top1 / 100}
     samples = f"{domain} {seed} {more.get('samples', 64)} {more.get('batch_size', 8)}"
-    return {
-        "method": method, "domain": domain, "domains": [domain], "seed": seed, "samples": 64, "batch_size": 8,
-        "protocol": "online", "model": "m", "weights": "w", "data": "d", "manifests": [samples], "count": 64,
-        "status": "ok", "metrics": measured, **more,
-    }  # fmt: skip
+    about = {"key": f"{method} {samples}", "model": "m", "weights": "w", "data": "d", "manifests": [samples]}
+    about |= {"method": method, "domain": domain, "domains": [domain], "seed": seed, "samples": 64, "batch_size": 8}
+    return Record.make({**about, "protocol": "online", "count": 64, "status": "ok", "metrics": measured, **more})
 
 
 def failed(**more):
     made = record(status="failed", error="OSError: it broke", **more)
-    return {name: value for name, value in made.items() if name not in ("metrics", "weights", "manifests", "count")}
+    left = {"metrics", "weights", "manifests", "count"}
+    return Record.make({name: value for name, value in made.entries().items() if name not in left})
 
 
 def made_up(methods=("none", "neo", "tent"), domains=DOMAINS, seeds=SEEDS):
@@ -105,7 +105,7 @@ def test_records_of_older_versions_have_no_interval_and_no_verdict():
 @pytest.mark.parametrize("other", [{"seed": 7}, {"manifests": ["other"]}, {"count": 63}])
 def test_runs_on_other_samples_are_not_paired(other):
     records = [*(record(seed=seed) for seed in SEEDS), *(record("neo", seed=seed, top1=60.0) for seed in (1, 2))]
-    records.append({**record("neo", seed=3, top1=90.0), **other})
+    records.append(record("neo", seed=3, top1=90.0).model_copy(update=other))
     comparison = compare(records)
     difference = comparison.blocks[0].differences["fog/5", "neo"]
     assert difference.interval.runs == 2
@@ -165,6 +165,77 @@ def test_one_image_of_128_does_not_hurt():
     assert found.interval.low < -0.5 < 0 < found.interval.high
 
 
+def test_near_duplicates_in_a_group_are_one_unit():
+    """Eight clips of 16 frames, on which the method is better by chance in three and worse in none."""
+    clip = np.arange(128) // 16
+    base, better = clip % 2 == 0, (clip % 2 == 0) | (clip == 1) | (clip == 3) | (clip == 5)
+
+    def found(**groups):
+        kept = {m: {**packed(right, np.arange(128)), **groups} for m, right in (("none", base), ("neo", better))}
+        records = [record(method, top1=100 * each.mean(), answers=kept[method])
+                   for method, each in (("none", base), ("neo", better))]  # fmt: skip
+        return compare(records).blocks[0]
+
+    assert found().differences["fog/5", "neo"].verdict == "helps"
+    grouped = found(groups=clip.tolist())
+    assert grouped.differences["fog/5", "neo"].verdict == "can't tell"
+    assert grouped.cells["fog/5", "neo"].interval.half_width > 2 * found().cells["fog/5", "neo"].interval.half_width
+    for broken in ([0], [-1] * 128, "abc"):
+        with pytest.raises(DataError, match="cannot be read"):
+            found(groups=broken)
+
+
+@pytest.mark.parametrize("protocol", ["hold-out", "cross-domain"])
+def test_one_state_scored_on_other_images_has_no_verdict(protocol):
+    kind = np.random.default_rng(0).random(600)
+    methods = {"none": kind < 0.3, "neo": kind < 0.7}
+
+    def comparison(*seeds):
+        how = {"protocol": protocol, "evaluate": -1, "source_domain": "snow/5"}
+        return compare([answered(m, seed=s, right=right, **how) for m, right in methods.items() for s in seeds])
+
+    one, several = comparison(1), comparison(1, 2, 3)
+    (block,) = one.blocks
+    gap = block.differences["fog/5", "neo"]
+    assert math.isnan(gap.interval.half_width)
+    assert gap.verdict == "can't tell"
+    assert math.isnan(block.cells["fog/5", "neo"].interval.half_width)
+    assert "can't tell" not in str(differences(block, one.metric))
+    assert any("one state, of one seed" in note for note in one.notes())
+    assert several.blocks[0].differences["fog/5", "neo"].verdict == "helps"
+    assert not any("one state" in note for note in several.notes())
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 200), seeds=st.integers(1, 3), gain=st.sampled_from([0.02, 0.05, 0.1]))
+def test_verdicts_and_the_intervals_beside_them_agree_as_printed(seed, seeds, gain):
+    random = np.random.default_rng(seed)
+    records = []
+    for domain in ("a", "b", "c", "d"):
+        kind = random.random(600)
+        better = (kind < 0.5 + gain * random.random()) & (random.random(600) > 0.01)
+        for method, right in (("none", kind < 0.5), ("neo", better)):
+            records += [answered(method, domain=domain, seed=s, right=right) for s in range(seeds)]
+    comparison = compare(records)
+    (block,) = comparison.blocks
+    for gap in (*block.differences.values(), *block.average_differences.values()):
+        low, high = (float(end) for end in gap.interval.text(1, "+").split("[")[1].strip("]").split(","))
+        assert gap.verdict == ("helps" if low > 0 else "hurts" if high < 0 else "can't tell")
+
+
+def test_intervals_stay_in_the_range_of_their_metric():
+    right = np.arange(600) >= 0
+    records = [answered("none", seed=seed, right=right) for seed in (1, 2)]
+    for metric, numbers, shown in (("top1", (100.0, 100.0), "100.0 [98"), ("ece", (0.11, 0.17), "0.140 [0.000, ")):
+        scores = [{metric: number} for number in numbers]
+        changed = [each.model_copy(update={"metrics": its}) for each, its in zip(records, scores, strict=True)]
+        comparison = compare(changed, metric)
+        ((_, (entry,)),) = values(comparison.blocks[0], comparison.metric).rows[:1]
+        assert entry.text.startswith(shown)
+        low, high = comparison.blocks[0].cells["fog/5", "none"].interval.ends
+        assert 0 <= low < high <= comparison.metric.highest
+
+
 def test_verdicts_on_many_domains_are_corrected():
     """Five images gained and none lost are a verdict on one domain, but not on one of 15."""
     right = np.zeros(600, dtype=bool)
@@ -175,12 +246,13 @@ def test_verdicts_on_many_domains_are_corrected():
         for method in ("none", "neo")
         for domain in domains
     ]
-    alone = compare([each for each in records if each["domain"] == "camera0"]).blocks[0]
+    alone = compare([each for each in records if each.domain == "camera0"]).blocks[0]
     assert alone.differences["camera0", "neo"].verdict == "helps"
     comparison = compare(records)
     (block,) = comparison.blocks
     assert block.differences["camera0", "neo"].pvalue == alone.differences["camera0", "neo"].pvalue
     assert block.differences["camera0", "neo"].verdict == "can't tell"
+    assert block.differences["camera0", "neo"].interval.low < 0 < alone.differences["camera0", "neo"].interval.low
     assert any("corrected for the number of domains" in note for note in comparison.notes())
 
 
@@ -188,7 +260,7 @@ def test_other_metrics_are_corrected_for_the_images_that_seeds_share():
     def recorded(method, seed, ece, pool):
         images = np.random.default_rng(seed).permutation(pool)[:64]
         made = record(method, seed=seed, answers=packed(np.ones(64), images, seed=seed, pool=pool))
-        return {**made, "metrics": {"top1": 100.0, "ece": ece}}
+        return made.model_copy(update={"metrics": {"top1": 100.0, "ece": ece}})
 
     def found(pool):
         gaps = {1: 0.10, 2: 0.11, 3: 0.12}
@@ -204,7 +276,7 @@ def test_other_metrics_are_corrected_for_the_images_that_seeds_share():
     assert found(64).verdict == "can't tell"
 
 
-def test_only_methods_on_the_same_samples_are_ranked():
+def test_the_best_of_what_is_printed_is_marked_also_if_methods_have_fewer_seeds():
     kind = np.random.default_rng(0).random(600)
     methods = {"none": kind < 0.5, "neo": kind < 0.6, "tent": kind < 0.9}
     records = [
@@ -214,13 +286,13 @@ def test_only_methods_on_the_same_samples_are_ranked():
     ]
     comparison = compare(records)
     (_, entries) = values(comparison.blocks[0], comparison.metric).rows[0]
-    assert [entry.mark for entry in entries] == ["second", "best", ""]
-    assert any("same seeds and samples" in note for note in comparison.notes())
+    assert [entry.mark for entry in entries] == ["", "second", "best"]
+    assert any("Best and second best are those of the printed means" in note for note in comparison.notes())
 
 
 def test_a_missing_cell_gives_no_average():
     records, _ = made_up()
-    records = [entry for entry in records if (entry["method"], entry["domain"]) != ("neo", "snow/3")]
+    records = [entry for entry in records if (entry.method, entry.domain) != ("neo", "snow/3")]
     comparison = compare(records)
     (block,) = comparison.blocks
     assert ("snow/3", "neo") not in block.cells
@@ -231,7 +303,7 @@ def test_a_missing_cell_gives_no_average():
 
 def test_failed_runs_are_shown():
     records, _ = made_up()
-    records = [entry for entry in records if (entry["method"], entry["seed"]) != ("neo", 3)]
+    records = [entry for entry in records if (entry.method, entry.seed) != ("neo", 3)]
     records += [failed(method="neo", domain=domain, seed=3) for domain in DOMAINS]
     records += [failed(method="lame", domain=domain, seed=seed) for domain in DOMAINS for seed in SEEDS]
     records.append(failed(method="tent", seed=1))  # it succeeded at another time
@@ -289,7 +361,7 @@ def test_what_else_is_varied_makes_blocks():
 def test_how_many_others_are_scored_does_not_set_runs_apart_that_score_none(protocol):
     records = [record("none", evaluate=-1, protocol=protocol), record("neo", evaluate=500, protocol=protocol)]
     if protocol == "continual":
-        records = [{**each, "per_domain": {"fog/5": each["metrics"]}} for each in records]
+        records = [each.model_copy(update={"per_domain": {"fog/5": each.metrics}}) for each in records]
     (block,) = compare(records).blocks
     assert block.methods == ("none", "neo")
     others = [record("neo", evaluate=evaluate, protocol="hold-out") for evaluate in (-1, 500)]
@@ -354,7 +426,7 @@ def test_what_cannot_be_compared():
     with pytest.raises(OptionError, match="metric is 'accuracy': choose one of top1"):
         compare([record()], "accuracy")
     with pytest.raises(DataError, match="no record of a run"):
-        compare([{"key": "cost", "seconds": 1.0}])
+        compare([Record(key="cost", seconds=1.0)])
     with pytest.raises(DataError, match="no run has 'top1', which may need labels"):
         compare([record(metrics={"entropy": 1.0, "top1": None})])
 
@@ -374,8 +446,8 @@ def test_a_method_against_the_baseline_is_the_baseline_against_the_method_revers
 
 def test_real_records():
     plan = {"corruptions": ["clean", "contrast", "fog"], "methods": "none,neo,neo-bn", "seeds": 2, "samples": [64]}
-    workbench = open_bench(Plan.make(plan))
-    records = [workbench.record(run) for run in workbench.runs()]
+    session = open_bench(Plan.make(plan))
+    records = [session.record(run) for run in session.runs()]
     (block,) = compare(records).blocks
     assert block.methods == ("none", "neo", "neo-bn")
     assert block.average["neo"].mean > block.average["none"].mean

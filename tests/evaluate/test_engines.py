@@ -31,14 +31,14 @@ PLAN = Plan.make(
 
 
 class FragileBench(PlanBench):
-    """A workbench whose workers are killed: twice by one run of neo, once by one of t3a."""
+    """A session whose workers are killed: twice by one run of neo, once by one of t3a."""
 
     def opener(self, **changes):
         return functools.partial(FragileWorker, super().opener(**changes), self.marks)
 
 
 class FragileWorker:
-    """Opens its workbench when it is needed: what dies at once need not have loaded the model, which takes seconds."""
+    """Opens its session when it is needed: what dies at once need not have loaded the model, which takes seconds."""
 
     def __init__(self, opener, marks):
         self._opener, self._marks = opener, marks
@@ -51,12 +51,12 @@ class FragileWorker:
     def embeddings(self):
         return self._bench.embeddings
 
-    def execute(self, run, *, resumable):
+    def execute(self, run):
         deaths = len(list(self._marks.glob(f"{run.method}-*")))
         if run.seed == 2020 and deaths < {"neo": 2, "t3a": 1}.get(run.method, 0):
             (self._marks / f"{run.method}-{deaths}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._bench.execute(run, resumable=resumable)
+        return self._bench.execute(run)
 
 
 class StillbornBench(PlanBench):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import typing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +10,13 @@ import torch
 from support.benches import open_bench
 
 import neotta
-from neotta._source_code import Tree, source_hash
 from neotta.adapters import registry
 from neotta.errors import OptionError
 from neotta.evaluate import provenance
-from neotta.evaluate.opened_model import OpenedModel
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.records import Records
+from neotta.evaluate.records import Record, Records
 from neotta.evaluate.sweep import Watcher, recorded, sweep
+from neotta.models.load import load_model
 
 PLAN = {"corruptions": ["fog"], "severities": [3], "methods": "neo", "seeds": [1], "samples": [16], "batch_sizes": [8]}
 MANY = {"corruptions": ["fog", "contrast"], "protocol": "continual", "samples": [17]}
@@ -111,13 +108,13 @@ def made_up(path, images, labels):
 def test_the_weights_and_the_kept_classes_are_in_the_key():
     keys = {key()}
     bench, run = first()
-    bench.data.kept = [0, 1, 2]
+    bench.data.class_indices = [0, 1, 2]
     keys.add(bench.key(run))
-    bench.data.kept = [0, 1, 3]
+    bench.data.class_indices = [0, 1, 3]
     keys.add(bench.key(run))
-    other = OpenedModel("digits")
+    other = load_model("digits")
     with torch.no_grad():
-        other.head.weight[0, 0] += 1
+        next(other.model.parameters()).view(-1)[0] += 1
     keys.add(open_bench(Plan.make(PLAN), model=other).key(run))
     assert len(keys) == 4
 
@@ -179,168 +176,13 @@ def test_every_option_of_every_method_is_in_the_key(method, name):
     assert bench.key(given) != bench.key(run)
 
 
-# ---- the code
-
-MINE = """
-from helper import FACTOR
-from neotta.adapters import Declaration, EmbeddingAdapter, entropy, register
-
-
-@register
-class Mine(EmbeddingAdapter):
-    name, title = "mine-of-keys", "Mine"
-    declaration = Declaration(needs="embeddings")
-
-    def _embeddings(self, embeddings, adapt):
-        return FACTOR * self.classify(embeddings)
-
-    def _state(self):
-        return {}
-
-    def _start(self):
-        pass
-
-    def _load(self, state):
-        pass
-"""
-
-
-@pytest.fixture
-def mine(tmp_path):
-    """The file of a method, and the file that it imports."""
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "helper.py").write_text("FACTOR = 1.0\n")
-    yield tmp_path / "mine.py", tmp_path / "helper.py"
-    registry.METHODS._things.pop("mine-of-keys", None)
-
-
-@pytest.fixture
-def edited(tmp_path, monkeypatch):
-    """Lets methods be hashed as if a file of neotta had been edited."""
-    package = Path(neotta.__file__).parent
-
-    def edit(name):
-        copy = tmp_path / name.replace("/", "-") / "neotta"
-        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "*.png", "*.parquet"))
-        with (copy / name).open("a") as file:
-            file.write("EDITED = 1\n")
-        for module, tree in ((registry, "_OWN"), (provenance, "_SCORING")):
-            monkeypatch.setattr(module, tree, getattr(module, tree)._replace(root=copy.parent))
-        forget()
-
-    def forget():
-        registry._code_hash.cache_clear()
-        provenance._metrics.cache_clear()
-
-    yield edit
-    monkeypatch.undo()
-    forget()
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("neo/moments.py", "neo"),
-        ("neo/rules.py", "neo"),
-        ("neo/memory.py", "neo"),
-        ("neo/head.py", "neo"),
-        ("neo/norms.py", "neo-bn"),
-        ("adapters/neo.py", "neo"),
-        ("adapters/base.py", "neo"),
-        ("adapters/lame.py", "neo+lame"),
-        ("adapters/neo.py", "neo+lame"),
-        ("adapters/stack.py", "neo+lame"),
-        ("adapters/gradient.py", "tent"),
-        ("adapters/_optimizers.py", "sar"),
-        ("adapters/augment.py", "cotta"),
-        ("adapters/_augmenting.py", "surgeon"),
-        ("adapters/_pruned.py", "surgeon"),
-        ("adapters/_evolution.py", "foa"),
-        ("options.py", "t3a"),
-        ("evaluate/metrics.py", "none"),
-        ("evaluate/predictions.py", "none"),
-    ],
-)
-def test_an_edit_of_what_a_method_builds_on_changes_its_code(name, method, edited):
-    before = provenance.code_of(method)
-    edited(name)
-    assert provenance.code_of(method) != before
-
-
-@pytest.mark.parametrize(("name", "method"), [("adapters/tent.py", "neo"), ("adapters/stack.py", "neo")])
-def test_an_edit_of_another_method_changes_nothing(name, method, edited):
-    before = provenance.code_of(method)
-    edited(name)
-    assert provenance.code_of(method) == before
-
-
-def test_code_and_version_are_in_the_key(edited, monkeypatch):
-    bench, run = first()
-    keys, asked = [bench.key(run)], bench.question(run)
-    edited("neo/moments.py")
-    keys.append(bench.key(run))
-    monkeypatch.setattr(provenance, "__version__", "99")
-    keys.append(bench.key(run))
-    assert len(set(keys)) == 3
+def test_the_revision_of_the_method_is_in_the_key(monkeypatch):
+    bench, run = first(methods="neo+lame")
+    key, asked = bench.key(run), bench.question(run)
+    monkeypatch.setattr(registry.find("lame"), "revision", 2)
+    assert registry.revision_of("neo+lame") == "1+2"
+    assert bench.key(run) != key
     assert bench.question(run) == asked
-
-
-def test_the_code_of_a_plug_in_is_its_files_and_what_it_uses_of_neotta(mine, edited):
-    file, helper = mine
-    method = f"py:{file}:Mine"
-    hashes = [registry.code_hash(method)]
-    helper.write_text("FACTOR = 2.0\n")
-    registry._code_hash.cache_clear()
-    hashes.append(registry.code_hash(method))
-    file.write_text(f"{MINE}EDITED = 1\n")
-    hashes.append(registry.code_hash(method))
-    for name in ("adapters/base.py", "adapters/gradient.py"):
-        edited(name)
-        hashes.append(registry.code_hash(method))
-    assert len(set(hashes)) == len(hashes)
-    edited("adapters/tent.py")
-    assert registry.code_hash(method) == hashes[2], "it does not build on another method"
-
-
-def test_imports_are_followed_within_the_trees_only(tmp_path):
-    files = {
-        "pack/__init__.py": "from pack.api import name\n",
-        "pack/api.py": "from . import low\nfrom .sub.deep import thing\nimport other\nname = 1\n",
-        "pack/low.py": "if TYPE_CHECKING:\n    import pack.typed\nelse:\n    import pack.loaded\n",
-        "pack/loaded.py": "def late():\n    from pack.lazy import x\n",
-        "pack/lazy.py": "x = 1\n",
-        "pack/typed.py": "",
-        "pack/sub/__init__.py": "",
-        "pack/sub/deep.py": "thing = 2\n",
-        "other.py": "",
-        "start.py": "from pack import name\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    trees = [Tree(tmp_path, ("start", "pack"))]
-    for name, text in files.items():
-        before = source_hash(["start"], trees)
-        (tmp_path / name).write_text(f"{text}EDITED = 1\n")
-        ignored = name in ("other.py", "pack/typed.py") or name.endswith("__init__.py")
-        assert (source_hash(["start"], trees) == before) == ignored, name
-
-
-def test_comments_and_docstrings_are_not_code(tmp_path):
-    texts = [
-        "def f(x):\n    return x + 1\n",
-        '"""Doc."""\n\n\ndef f(x):  # why\n    """Add\n\n    one."""\n    return x + 1\n\n\n"""What it is."""\n',
-        "def f(x):\n    return x + 2\n",
-        'def f(x): "a docstring"; return x + 1\n',
-        'def f(x):\n    return "# no comment"\n',
-        'def f(x):\n    return "# not a comment"\n',
-    ]
-    hashes = []
-    for text in texts:
-        (tmp_path / "one.py").write_text(text)
-        hashes.append(source_hash(["one"], [Tree(tmp_path, ("one",))]))
-    assert hashes[0] == hashes[1]
-    assert len(set(hashes)) == 5
 
 
 # ---- older records
@@ -350,40 +192,42 @@ class Lines(Watcher):
     def __init__(self):
         self.lines = []
 
-    def outdated(self, line):
+    def noted(self, line):
         self.lines.append(line)
 
 
-def test_records_of_other_code_are_named_kept_and_not_used(tmp_path, edited):
+def test_records_of_other_revisions_are_named_kept_and_not_used(tmp_path, monkeypatch):
     plan, path, watcher = Plan.make(PLAN), tmp_path / "results.jsonl", Lines()
     bench = open_bench(plan)
-    sweep(bench, plan, path, progress=watcher)
-    assert sweep(bench, plan, path, progress=watcher).skipped == 1
+    sweep(bench, plan, Records(path), progress=watcher)
+    assert sweep(bench, plan, Records(path), progress=watcher).skipped == 1
     assert watcher.lines == []
     (before,) = Records(path).read()
-    edited("neo/moments.py")
-    assert recorded(bench, plan, path) == ([bench.key(bench.runs()[0]), before["key"]], 0), "it answers where asked to"
-    assert sweep(bench, plan, path, progress=watcher).done == 1
+    monkeypatch.setattr(registry.find("neo"), "revision", 2)
+    assert recorded(bench, plan, Records(path)) == ([bench.key(bench.runs()[0]), before.key], 0), (
+        "it answers where asked to"
+    )
+    assert sweep(bench, plan, Records(path), progress=watcher).done == 1
     (line,) = watcher.lines
-    assert line.startswith("older: 1 of 1 run, made by other code")
+    assert line.startswith("older: 1 of 1 run, made by another revision")
     assert line.endswith(f"(neotta {neotta.__version__}; neo): they are measured again")
     found = Records(path).read()
-    assert [record["key"] for record in found] == [before["key"], bench.key(bench.runs()[0])]
-    assert len({record["question"] for record in found}) == 1
+    assert [record.key for record in found] == [before.key, bench.key(bench.runs()[0])]
+    assert len({record.question for record in found}) == 1
     assert provenance.older(found) == found[:1]
     assert provenance.current(found) == found[1:]
-    assert sweep(bench, plan, path, progress=watcher).skipped == 1
+    assert sweep(bench, plan, Records(path), progress=watcher).skipped == 1
     assert len(watcher.lines) == 1
 
 
-def test_records_from_before_code_was_recorded_are_older(tmp_path):
+def test_records_without_a_revision_are_older(tmp_path):
     plan, path = Plan.make(PLAN), tmp_path / "results.jsonl"
     bench = open_bench(plan)
     record = bench.record(bench.runs()[0])
-    old = {name: value for name, value in record.items() if name not in ("code", "question")}
-    Records(path).append({**old, "key": record["question"]})
+    old = {name: value for name, value in record.entries().items() if name not in ("revision", "question")}
+    Records(path).append(Record.make({**old, "key": record.question}))
     assert provenance.older(Records(path).read())
-    assert recorded(bench, plan, path) == ([record["key"], record["question"]], 0)
+    assert recorded(bench, plan, Records(path)) == ([record.key, record.question], 0)
     assert provenance.current([*Records(path).read(), record]) == [record]
-    gone = {**record, "method": "no-such-method"}
-    assert provenance.older([gone, {"key": "a", "analysis": "b"}]) == [gone]
+    gone = record.model_copy(update={"method": "no-such-method"})
+    assert provenance.older([gone, Record(key="a", analysis="b")]) == [gone]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from neotta.evaluate.labels import labels
+from neotta.evaluate.plan import Run
 
 
 def cotta(preset, **options):
-    return {"method": "cotta", "preset": preset, "options": options}
+    return Run(method="cotta", preset=preset, options=options, domains=())
 
 
 CHOSEN = cotta("paper-cifar10", optimizer="adam", lr="0.001")
 
 
 def test_a_preset_that_the_data_chose_is_the_papers():
-    assert list(labels([{"method": "none"}, CHOSEN]).values()) == ["none", "cotta"]
+    assert list(labels([Run(method="none", domains=()), CHOSEN]).values()) == ["none", "cotta"]
 
 
 def test_presets_of_the_paper_are_told_apart_where_there_are_several():

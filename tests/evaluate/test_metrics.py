@@ -131,6 +131,9 @@ def test_the_ends_and_the_words_of_an_interval():
     assert uneven.text(1, "+") == "+1.2 [+0.1, +2.4]"
     assert str(none) == "1.0"
     assert Interval(-0.001, math.nan, 1).text(1) == "0.0"
+    assert Interval(1.8, 2.1, 3, 0.004, 3.9).text(1, "+") == "+1.8 [+0.004, +3.9]"
+    assert Interval(2.5, 2.7, 3, -0.04, 5.2).text(1, "+") == "+2.5 [-0.04, +5.2]"
+    assert Interval(0.0, 0.0, 3, 0.0, 0.0).text(1, "+") == "+0.0 [+0.0, +0.0]"
 
 
 @pytest.mark.parametrize(

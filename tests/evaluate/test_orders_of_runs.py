@@ -1,4 +1,4 @@
-"""Orders through several domains, from plans: mixed, cameras, recurring, gradual and changing."""
+"""Orders through several domains, from plans: mixed, cameras, recurring and gradual."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 from support.benches import open_bench
 
 import neotta
-from neotta.data.blended import Blend
 from neotta.errors import OptionError
-from neotta.evaluate.calibration import calibration_lines
 from neotta.evaluate.comparison import compare
-from neotta.evaluate.order_options import ABOUT, ORDER_OPTIONS, order_help
+from neotta.evaluate.orders import ORDERS
 from neotta.evaluate.plan import Plan
 
 PLAN = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [1], "samples": [32], "batch_sizes": [16]}
@@ -21,7 +19,7 @@ PLAN = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [1],
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """What is calibrated once need not be encoded again."""
+    """What is encoded once need not be encoded again."""
     return tmp_path_factory.mktemp("embeddings")
 
 
@@ -42,7 +40,6 @@ def visited(order):
         ("cameras", {"per_domain": 2}),
         ("recurring", {"rounds": 2}),
         ("gradual", {}),
-        ("changing", {"calibration": 16, "samples_per_step": 4}),
     ],
 )
 def test_every_order_takes_skewed_labels_and_goes_through_all_domains(order, options, labels, cache):
@@ -79,80 +76,23 @@ def test_cameras_may_share_a_state_or_have_one_each():
         assert np.concatenate(alone).tolist() == found.stats.predicted[places].tolist()
 
 
-def test_a_changing_corruption_is_calibrated_on_images_that_are_not_scored():
-    options = {"calibration": 48, "samples_per_step": 8, "accuracy": 60}
-    told = []
-    bench = open_bench(plan := Plan.make({**PLAN, "order": "changing", "order_options": options, "samples": [64]}))
-    bench.calibrate(plan, lambda done, total: told.append((done, total)))
-    encoded = bench.embeddings.encoded
-    assert told[-1][0] == encoded <= told[-1][1]
-    bench.calibrate(plan)
-    assert bench.embeddings.encoded == encoded, "calibrated once"
-    none, neo = bench.runs()
-    (order,) = bench.orders(none)
-    assert len(order) == 128
-    assert all(Blend.parse(name) for name in order.domains)
-    about = order.parameters["calibration"]
-    assert 45 < about["reached"][0] <= about["reached"][1] < 75
-    records = [bench.execute(run)[0] for run in (none, neo)]
-    assert set(records[0]["per_domain"]) <= {"fog+contrast", "contrast+fog"}
-    assert abs(records[0]["metrics"]["top1"] - 60) < 20
-    assert records[0]["calibration"] == about
-    (line,) = calibration_lines(records)
-    assert "(60 % was asked for)" in line
-    (block,) = compare(records).blocks
-    assert all(gap.pvalue == gap.pvalue for gap in block.differences.values()), "compared image by image"
-
-
-def test_corruptions_that_are_too_weak_are_left_out_of_a_changing_one(cache):
-    kinds = ["fog", "brightness", "contrast"]
-    bench, (run, _) = opened(cache, order="changing", corruptions=kinds, order_options={"calibration": 16})
-    (order,) = bench.orders(run)
-    assert set(order.parameters["calibration"]["weak"]) == {"brightness"}
-    assert not any("brightness" in name for name in order.domains)
-
-
-@pytest.mark.parametrize(
-    ("plan", "message"),
-    [
-        ({"corruptions": ["fog"]}, "at least two corruptions"),
-        ({"corruptions": ["fog", "clean"]}, "not 'clean'"),
-        ({"corruptions": []}, "name corruptions"),
-        ({"order_options": {"accuracy": 100, "calibration": 16}}, "on 16 clean images: ask for less"),
-        ({"order_options": {"accuracy": 1, "calibration": 16}}, "fewer than two corruptions bring"),
-        ({"order_options": {"accuracy": "high"}}, "accuracy must be a number"),
-    ],
-)
-def test_what_cannot_be_calibrated_is_refused(plan, message):
-    bench = open_bench(made := Plan.make({**PLAN, "order": "changing", **plan}))
-    with pytest.raises(OptionError, match=message):
-        bench.calibrate(made)
-
-
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
         ({"order": "mixed", "protocol": "online"}, "goes with the protocol 'continual', not 'online'"),
         ({"order": "mixed", "order_options": {"rounds": 2}}, "has no option 'rounds'"),
         ({"order": "recurring", "order_options": {"round": 2}}, "did you mean 'rounds'"),
-        ({"order": "recurring", "order_options": {"redraw": 2}}, "'redraw' .* is true or false, got 2"),
-        ({"order": "iid", "order_options": {"ratio": 2}}, "has no option 'ratio', nor any other"),
+        (
+            {"order": "recurring", "order_options": {"redraw": 2}},
+            "'redraw' .* is 2: input should be a valid bool",
+        ),
+        ({"order": "iid", "order_options": {"ratio": 2}}, "order 'iid' has no option 'ratio': it takes no options"),
         ({"order": "circular"}, "circular"),
-        ({"order": "changing", "severities": [3]}, "chooses severities itself"),
     ],
 )
 def test_wrong_orders_are_refused(plan, message):
     with pytest.raises(OptionError, match=message):
         Plan.make({**PLAN, **plan})
-
-
-@pytest.mark.parametrize("order", ["mixed", "gradual", "changing"])
-def test_a_written_plan_gives_the_same_plan_back(order, tmp_path):
-    from neotta.cli.config import read_config, write_config
-
-    plan = Plan.make({**PLAN, "order": order, "order_options": {"delta": 0.1}})
-    (tmp_path / "plan.toml").write_text(write_config(plan))
-    assert Plan.make(read_config(tmp_path / "plan.toml")) == plan
 
 
 def test_a_new_camera_begins_anew():
@@ -171,10 +111,10 @@ def test_bad_frames_are_met_but_not_scored():
     options = {"kind": "outliers"}
     bench, runs = opened(order="real", order_options=options, corruptions=["fog"], samples=[256])
     records = [bench.execute(run)[0] for run in runs]
-    assert all(record["status"] == "ok" for record in records)
+    assert all(record.status == "ok" for record in records)
     (order,) = bench.orders(runs[0])
     assert len(order) > 256
-    assert sum(records[0]["per_class"]["samples"]) == 256
+    assert sum(records[0].per_class["samples"]) == 256
     (block,) = compare(records).blocks
     assert block.domains == ("fog/5",)
 
@@ -199,6 +139,22 @@ def test_streams_through_domains_imply_the_protocol():
     assert len(visited(bench.orders(runs[0])[0])) == 4
 
 
-def test_every_option_is_explained():
-    assert {name for options in ORDER_OPTIONS.values() for name in options} == set(ABOUT)
-    assert all(name in order_help() for name in ABOUT)
+def test_every_order_and_option_is_explained():
+    for order in ORDERS.values():
+        assert order.make.__doc__
+        assert all(field.description for field in order.options.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("order", "place"),
+    [
+        ("hold-out", ("hold-out", "iid")),
+        ("continual", ("continual", "iid")),
+        ("few-classes:classes=2", ("hold-out", "few-classes")),
+        ("real:kind=changes-64", ("continual", "real")),
+        ("real:kind=sorted", ("online", "real")),
+    ],
+)
+def test_the_name_of_an_order_says_its_protocol(order, place):
+    plan = Plan.make({**PLAN, "order": order})
+    assert (plan.protocol, plan.order) == place

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from neotta.cli.app import app
 from neotta.errors import NeottaError
+from neotta.evaluate.blocks import STEPS, over_time
 from neotta.evaluate.comparison import compare
-from neotta.evaluate.over_time import STEPS, over_time
-from neotta.evaluate.records import Records, content_key
+from neotta.evaluate.records import Record, Records, content_key
 
 
 def recorded(method, right, *, seed=1, domain="fog/5", batch_size=10, **more):
@@ -22,7 +22,7 @@ def recorded(method, right, *, seed=1, domain="fog/5", batch_size=10, **more):
         "weights": "w", "samples": len(right), "batch_size": batch_size, "manifests": [f"{domain} {seed}"],
         "status": "ok", "metrics": {"top1": 100 * float(np.mean(right))}, "answers": answers, **more,
     }  # fmt: skip
-    return {**made, "key": content_key(made)}
+    return Record.make({**made, "key": content_key(made)})
 
 
 FALLING = np.arange(40) < 15  # right in the first batch and half of the second
@@ -69,19 +69,18 @@ def test_the_command_shows_and_draws_it(results, tmp_path):
     assert "| 2 | 50.0 ±" in run(results, "--over-time", "--format", "markdown").stdout
     assert r"\begin{tabular}{lrr}" in run(results, "--over-time", "--format", "latex").stdout
     for name, start in (("figure.png", b"\x89PNG"), ("figure.svg", b"<svg")):
-        assert run(results, "--over-time", "--figure", tmp_path / name).exit_code == 0
+        assert run(results, "--over-time", "--output", tmp_path / name).exit_code == 0
         assert (tmp_path / name).read_bytes().startswith(start)
 
 
 def test_what_cannot_be_shown(results, tmp_path):
     old = Records(tmp_path / "old.jsonl")
-    old.append({**recorded("none", STEADY), "answers": None})
+    old.append(recorded("none", STEADY).model_copy(update={"answers": None}))
     for words, message in (
-        ([results, "--figure", "f.png"], "--figure goes with --over-time"),
-        ([results, "--over-time", "--figure", "f.gif"], "a .png or .svg file"),
+        ([results, "-o", "f.png"], "only --over-time draws one"),
         ([old.path, "--over-time"], "no record says which samples were right"),
     ):
         with pytest.raises(NeottaError, match=message):
             raise run(*words).exception
-    Records(results).append({**recorded("neo", STEADY), "answers": None})
+    Records(results).append(recorded("neo", STEADY).model_copy(update={"answers": None}))
     assert "do not say which samples were right: neo" in run(results, "--over-time").stdout.replace("\n", " ")

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
 import math
 import multiprocessing
 import os
 import stat
-import threading
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neotta._locked_file import locked
 from neotta.errors import DataError, StorageError
-from neotta.evaluate.records import Records, as_line, content_key, results, write_records
+from neotta.evaluate.records import Record, Records, as_line, content_key, write_records
+from neotta.evaluate.results import results
 
 
 def record(number, **more):
-    return {"key": content_key({"run": number}), "number": number, **more}
+    return Record.make({"key": content_key({"run": number}), "number": number, **more})
 
 
 def test_what_is_appended_is_read(tmp_path):
@@ -30,10 +27,10 @@ def test_what_is_appended_is_read(tmp_path):
     records.append(record(1, metrics={"top1": 50.0, "nll": math.nan}))
     records.append(record(2, status="failed", error="it broke"))
     first, second = records.read()
-    assert first["metrics"] == {"top1": 50.0, "nll": None}
-    assert records.keys() == {first["key"]}
+    assert first.metrics == {"top1": 50.0, "nll": None}
+    assert records.keys() == {first.key}
     records.append(record(2, status="ok"))
-    assert records.keys() == {first["key"], second["key"]}
+    assert records.keys() == {first.key, second.key}
     assert len(records.read()) == 2
 
 
@@ -44,15 +41,13 @@ def test_the_key_is_the_content(content):
     assert content_key(content) != content_key({**content, "another": 1})
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "text", "middle"])
-def test_damaged_lines_are_moved_aside_and_the_rest_kept(tmp_path, damage):
+@pytest.mark.parametrize("damage", ["cut", "text", "middle"])
+def test_unreadable_lines_are_skipped_and_stay_in_the_file(tmp_path, damage):
     records = Records(tmp_path / "r.jsonl")
     for number in range(3):
         records.append(record(number, value=1.5))
     lines = records.path.read_bytes().splitlines(keepends=True)
-    if damage == "flip":
-        lines[1] = lines[1].replace(b"1.5", b"9.5")
-    elif damage == "cut":
+    if damage == "cut":
         lines[2] = lines[2][:30]
     elif damage == "text":
         lines[1] = b"what is this\n"
@@ -60,20 +55,10 @@ def test_damaged_lines_are_moved_aside_and_the_rest_kept(tmp_path, damage):
         lines[1] = b"\xff\xfe" + lines[1][5:]
     broken = b"".join(lines)
     records.path.write_bytes(broken)
-    with pytest.warns(RuntimeWarning, match="1 of 3 records"):
+    with pytest.warns(RuntimeWarning, match="1 of 3 lines"):
         kept = records.read()
-    assert [entry["number"] for entry in kept] == ([0, 1] if damage == "cut" else [0, 2])
-    assert (tmp_path / "r.jsonl.damaged-1").read_bytes() == broken
-    assert records.read() == kept
-
-
-def test_who_only_reads_leaves_the_file_as_it_is(tmp_path):
-    records = Records(tmp_path / "r.jsonl")
-    for number in range(3):
-        records.append(record(number, value=1.5))
-    broken = records.path.read_bytes().replace(b"1.5", b"9.5", 1)
-    records.path.write_bytes(broken)
-    with pytest.warns(RuntimeWarning, match=r"1 of 3 records .* left out"):
+    assert [entry.number for entry in kept] == ([0, 1] if damage == "cut" else [0, 2])
+    with pytest.warns(RuntimeWarning, match="1 of 3 lines"):
         assert len(results(records.path)) == 2
     assert records.path.read_bytes() == broken
     assert list(tmp_path.iterdir()) == [records.path]
@@ -86,9 +71,6 @@ def test_another_kind_of_file_is_not_touched(tmp_path):
         Records(path).keys()
     assert path.read_text() == "seeds = 3\n"
     assert list(tmp_path.iterdir()) == [path]
-    path.write_bytes(bytes(100))
-    with pytest.warns(RuntimeWarning, match="1 of 1 records"):
-        assert Records(path).keys() == set()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
@@ -97,58 +79,14 @@ def test_a_device_keeps_no_records():
         Records("/dev/full")
 
 
-def test_a_file_that_cannot_be_repaired_stays_whole(tmp_path, monkeypatch):
-    records = Records(tmp_path / "r.jsonl")
-    records.append(record(1))
-    broken = records.path.read_bytes() + b"nonsense\n"
-    records.path.write_bytes(broken)
-
-    def full(path, content):
-        with path.open("wb") as file:
-            file.write(content[:3])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(StorageError, match=r"1 of 2 records .* cannot be repaired: .*No space left"):
-        records.read()
-    assert records.path.read_bytes() == broken
-    assert list(tmp_path.iterdir()) == [records.path]
-
-
-def test_a_file_that_cannot_be_opened_for_repair_is_named(tmp_path, monkeypatch):
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(b'{"half')
-    opened = Path.open
-
-    def read_only(path, mode="r", *args, **named):
-        if "+" in mode:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(path, mode, *args, **named)
-
-    monkeypatch.setattr(Path, "open", read_only)
-    with pytest.raises(StorageError, match=r"^1 of 1 records .* cannot be repaired: Permission denied"):
-        Records(path).read()
-
-
-@pytest.mark.filterwarnings("ignore:1 of 1 records")
-def test_readers_of_a_damaged_file_do_not_wait_for_each_other(tmp_path):
-    records = Records(tmp_path / "r.jsonl")
-    records.path.write_bytes(b'{"half')
-    with locked(records.path, "rb", shared=True):
-        reader = threading.Thread(target=records.read, kwargs={"repair": False})
-        reader.start()
-        reader.join(20)
-        assert not reader.is_alive()
-
-
 def test_a_line_cut_short_by_a_dying_writer_does_not_spoil_the_next(tmp_path):
     records = Records(tmp_path / "r.jsonl")
     records.append(record(1))
     with records.path.open("ab") as file:
         file.write(b'{"key": "half')
     records.append(record(2))
-    with pytest.warns(RuntimeWarning, match="damaged"):
-        assert [entry["number"] for entry in records.read()] == [1, 2]
+    with pytest.warns(RuntimeWarning, match="1 of 3 lines"):
+        assert [entry.number for entry in records.read()] == [1, 2]
 
 
 def write_many(path, start):
@@ -172,7 +110,7 @@ def test_results_are_a_table(tmp_path):
     records = Records(tmp_path / "r.jsonl")
     records.append(record(1, options={"alpha": 0.1}, metrics={"top1": 50.0}))
     records.append(record(2, options={}, metrics={"top1": 60.0}))
-    table = results(tmp_path / "r.jsonl")
+    table = results(tmp_path / "r.jsonl").frame()
     assert list(table["metrics.top1"]) == [50.0, 60.0]
     assert table["options.alpha"][0] == 0.1
     assert len(results([tmp_path / "r.jsonl", tmp_path / "r.jsonl"])) == 4
@@ -180,37 +118,33 @@ def test_results_are_a_table(tmp_path):
         results(tmp_path / "nothing.jsonl")
     with pytest.raises(DataError, match="folder"):
         Records(tmp_path)
-    assert json.loads(records.path.read_text().splitlines()[0])["sha256"]
 
 
 def test_a_file_that_has_grown_changed_or_gone_is_read_as_it_is(tmp_path):
     path = tmp_path / "records.jsonl"
     records, other = Records(path), Records(tmp_path / "other.jsonl")
     for number in range(3):
-        records.append({"key": str(number), "value": number})
-        other.append({"key": "elsewhere"})
+        records.append(Record(key=str(number), value=number))
+        other.append(Record(key="elsewhere"))
         found = records.read()
-        assert [record["value"] for record in found] == list(range(number + 1))
-        found[0].pop("value")  # nobody else's
-    records.append({"key": "1", "value": 10})
-    assert [(record["key"], record["value"]) for record in records.read()] == [("0", 0), ("2", 2), ("1", 10)]
+        assert [record.value for record in found] == list(range(number + 1))
+    records.append(Record(key="1", value=10))
+    assert [(record.key, record.value) for record in records.read()] == [("0", 0), ("2", 2), ("1", 10)]
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[2] + lines[0])
-    assert [record["value"] for record in records.read()] == [2, 0]
+    assert [record.value for record in records.read()] == [2, 0]
     with path.open("a") as file:
         file.write('{"key": "damaged')
-    with pytest.warns(RuntimeWarning, match="1 of 3 records"):
-        assert [record["value"] for record in records.read()] == [2, 0]
+    with pytest.warns(RuntimeWarning, match="1 of 3 lines"):
+        assert [record.value for record in records.read()] == [2, 0]
     path.unlink()
     assert records.read() == []
-    assert [record["key"] for record in other.read()] == ["elsewhere"]
+    assert [record.key for record in other.read()] == ["elsewhere"]
 
 
 def test_a_line_by_hand():
-    """The format is what other programs read, and what records of older versions are found by."""
-    digest = hashlib.sha256('{"key":"é","value":[1.5,null]}'.encode()).hexdigest()
-    line = as_line({"value": (1.5, math.inf), "key": "é", "sha256": "of an older version"})
-    assert line == f'{{"key":"é","sha256":"{digest}","value":[1.5,null]}}'
+    """The format is what other programs read."""
+    assert as_line({"value": (1.5, math.inf), "key": "é"}) == '{"key":"é","value":[1.5,null]}'
     assert as_line(MappingProxyType({"key": "a"})) == as_line({"key": "a"})
     assert content_key({"run": 1}) == hashlib.sha256(b'{"run":1}').hexdigest()[:32]
     assert content_key({"b": {"d": -math.inf, "c": [math.nan]}, "a": 1}) == content_key(
@@ -218,30 +152,17 @@ def test_a_line_by_hand():
     )
 
 
-@pytest.mark.parametrize(
-    "line", ["[1]", "3", '{"number": 1}', '{"key": 5}', '{"key": "a"}', '{"key": "a", "sha256": "b"}']
-)
-def test_lines_that_are_no_records_are_damaged(tmp_path, line):
+@pytest.mark.parametrize("line", ["[1]", "3", '{"number": 1}', '{"key": 5}', "[" * 100_000])
+def test_lines_that_are_no_records_are_skipped(tmp_path, line):
     records = Records(tmp_path / "r.jsonl")
     records.append(record(1))
     with records.path.open("a") as file:
         file.write(f"\n   \n{line}\n")
-    with pytest.warns(RuntimeWarning, match="1 of 2 records"):
-        assert [entry["number"] for entry in records.read()] == [1]
+    with pytest.warns(RuntimeWarning, match="1 of 2 lines"):
+        assert [entry.number for entry in records.read()] == [1]
 
 
-def test_a_file_of_damaged_lines_alone_is_repaired_and_numbered(tmp_path):
-    records = Records(tmp_path / "r.jsonl")
-    for number in (1, 2, 3):
-        records.path.write_text(f'{{"half {number}\n')
-        with pytest.warns(RuntimeWarning, match=f"1 of 1 records in .* is kept as 'r.jsonl.damaged-{number}'"):
-            assert records.read() == []
-        assert records.path.read_text() == ""
-        assert (tmp_path / f"r.jsonl.damaged-{number}").read_text() == f'{{"half {number}\n'
-
-
-@pytest.mark.parametrize("sync", [True, False])
-def test_what_is_flushed_when(tmp_path, monkeypatch, sync):
+def test_what_is_flushed_when(tmp_path, monkeypatch):
     flushed, real = [], os.fsync
 
     def fsync(handle):
@@ -250,18 +171,11 @@ def test_what_is_flushed_when(tmp_path, monkeypatch, sync):
 
     monkeypatch.setattr(os, "fsync", fsync)
     records = Records(tmp_path / "a" / "b" / "r.jsonl")
-    records.append(record(1), sync=sync)
-    assert flushed == ([False, True] if sync else []), "the file, and the name of a new file"
+    records.append(record(1))
+    assert flushed == [False, True], "the file, and the name of a new file"
     flushed.clear()
-    records.append(record(2), sync=sync)
-    assert flushed == ([False] if sync else [])
-
-
-def test_by_default_a_record_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
-    flushed = []
-    monkeypatch.setattr(os, "fsync", flushed.append)
-    Records(tmp_path / "r.jsonl").append(record(1))
-    assert len(flushed) == 2
+    records.append(record(2))
+    assert flushed == [False]
 
 
 def test_the_last_of_records_with_one_key_comes_last(tmp_path):
@@ -269,21 +183,36 @@ def test_the_last_of_records_with_one_key_comes_last(tmp_path):
     for number, value in ((1, "old"), (2, "other"), (1, "new")):
         records.append(record(number, value=value))
     for _ in range(2):  # the second time from memory
-        assert [(entry["number"], entry["value"]) for entry in records.read()] == [(2, "other"), (1, "new")]
+        assert [(entry.number, entry.value) for entry in records.read()] == [(2, "other"), (1, "new")]
 
 
 def test_columns_are_the_ends_of_paths(tmp_path):
     records = Records(tmp_path / "r.jsonl")
     records.append(record(1, options={}, deep={"a": {"b": 1, "c": {}}}, listed=[{"x": 1}]))
-    table = results(records.path)
-    assert set(table.columns) == {"key", "number", "sha256", "deep.a.b", "listed"}
+    table = results(records.path).frame()
+    assert set(table.columns) == {"key", "number", "deep.a.b", "listed"}
     assert len(results(str(records.path))) == 1
 
 
 def test_records_are_written_to_a_new_file_in_order(tmp_path):
     write_records([record(2), record(1)], tmp_path / "new.jsonl")
-    assert (tmp_path / "new.jsonl").read_text() == f"{as_line(record(2))}\n{as_line(record(1))}\n"
-    assert [entry["number"] for entry in Records(tmp_path / "new.jsonl").read()] == [2, 1]
+    assert (tmp_path / "new.jsonl").read_text() == "".join(
+        f"{as_line(record(number).entries())}\n" for number in (2, 1)
+    )
+    assert [entry.number for entry in Records(tmp_path / "new.jsonl").read()] == [2, 1]
+
+
+def test_an_entry_that_does_not_fit_is_named_and_others_may_be_new(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"key": "a", "seed": 1, "invented": [1]}\n')
+    (found,) = Records(path).read()
+    assert (found.seed, found.invented, found.measured) == (1, [1], False)
+    assert found.entries() == {"key": "a", "seed": 1, "invented": [1]}
+    path.write_text('{"key": "a", "seed": "one"}\n')
+    with pytest.raises(DataError, match="the record 'a' cannot be read: its entry 'seed' does not fit"):
+        Records(path).read()
+    with pytest.raises(DataError, match=r"the record 'b' cannot be read: its entry 'metrics.top1'"):
+        Record.make({"key": "b", "metrics": {"top1": "high"}})
 
 
 def test_a_file_that_cannot_be_opened_is_the_packages_own_error(tmp_path):
@@ -297,11 +226,61 @@ def test_parquet_is_read_but_not_appended_to(tmp_path):
     path = tmp_path / "r.parquet"
     write_records([record(2, value=1.5), record(1, value=2.5)], path)
     for _ in range(2):  # the second time from memory
-        assert [(entry["number"], entry["value"]) for entry in Records(path).read()] == [(2, 1.5), (1, 2.5)]
-    assert as_line(Records(path).read()[0]) == as_line(record(2, value=1.5))
+        assert [(entry.number, entry.value) for entry in Records(path).read()] == [(2, 1.5), (1, 2.5)]
+    assert Records(path).read()[0] == record(2, value=1.5)
     before = path.read_bytes()
-    with pytest.raises(DataError, match=r"cannot append records to the Parquet file .*convert"):
+    with pytest.raises(DataError, match="cannot append records to the Parquet file"):
         Records(path).append(record(3))
     assert path.read_bytes() == before
     write_records([record(5, value=0.5)], path)
-    assert [entry["number"] for entry in Records(path).read()] == [5], "another file by the same name"
+    assert [entry.number for entry in Records(path).read()] == [5], "another file by the same name"
+
+
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.text(max_size=3).filter(lambda name: not name.endswith(".json")),
+            VALUES | st.lists(VALUES) | st.dictionaries(st.text(), VALUES),
+        ),
+        max_size=4,
+    )
+)
+def test_parquet_gives_back_what_was_written(tmp_path_factory, entries):
+    path = tmp_path_factory.mktemp("any") / "any.parquet"
+    records = [{**each, "key": str(number)} for number, each in enumerate(entries)]
+    write_records(map(Record.make, records), path)
+    known = [{name: value for name, value in record.items() if value is not None} for record in records]
+    assert [record.entries() for record in Records(path).read()] == known
+
+
+def test_columns_of_parquet_have_types_or_hold_json(tmp_path):
+    import pandas
+
+    records = [Record(key="a", metrics={"top1": 1.5}, seed=1), Record(key="b", metrics={})]
+    write_records(records, tmp_path / "a.parquet")
+    frame = pandas.read_parquet(tmp_path / "a.parquet")
+    assert {name: str(kind) for name, kind in frame.dtypes.items()}["seed"] == "Int64"
+    assert list(frame["metrics.json"]) == ['{"top1": 1.5}', "{}"]
+
+
+def test_files_that_hold_no_records_are_named(tmp_path):
+    import pandas
+
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"cannot read records from .*broken"):
+        Records(tmp_path / "broken.parquet").read()
+    pandas.DataFrame({"a": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(DataError, match="another kind of Parquet file"):
+        Records(tmp_path / "other.parquet").read()
+    pandas.DataFrame({"key": ["a"], "metrics.json": ["{"]}).to_parquet(tmp_path / "half.parquet")
+    with pytest.raises(DataError, match=r"cannot read records from .*half"):
+        Records(tmp_path / "half.parquet").read()

@@ -8,10 +8,9 @@ import torch
 from support.benches import open_bench
 
 from neotta.adapters.registry import find
+from neotta.evaluate.keys import RunKeys
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.provenance import code_of
 from neotta.evaluate.records import content_key
-from neotta.evaluate.run_keys import RunKeys
 
 PLAN = {"corruptions": ["fog"], "severities": [3], "methods": "neo", "seeds": [7], "samples": [16], "batch_sizes": [8]}
 
@@ -30,7 +29,7 @@ def test_every_entry(bench):
     content = bench._keys.content(run)
     preprocess = bench.data.preprocess
     assert content == {
-        "code": code_of("neo"),
+        "revision": "1",
         "weights": content["weights"],
         "preprocess": preprocess.to_dict(),
         "classes": None,
@@ -53,20 +52,20 @@ def test_each_part_of_a_protocol_says_whether_it_is_the_first_or_the_last(bench)
 
 
 def test_the_kept_classes(bench, monkeypatch):
-    monkeypatch.setattr(bench.data, "kept", np.array([3, 5]))
+    monkeypatch.setattr(bench.data, "class_indices", np.array([3, 5]))
     assert bench._keys.content(run_of(bench))["classes"] == [3, 5]
 
 
 @pytest.mark.parametrize("name", ["weights", "preprocess", "classes", "manifests", "protocol", "samples", "seed"])
-def test_the_question_is_all_but_the_code(bench, name):
+def test_the_question_is_all_but_the_revision(bench, name):
     run = run_of(bench)
     content = bench._keys.content(run)
     question = bench._keys.question(run, content)
-    assert question == bench._keys.question(run, {**content, "code": "other"})
+    assert question == bench._keys.question(run, {**content, "revision": "other"})
     assert question == bench._keys.question(run, {**content, "source": "clean images of the data"})
     assert question != bench._keys.question(run, {**content, name: "other"})
     assert question != bench._keys.question(run, {**content, "options": {**content["options"], "weighting": "batch"}})
-    assert question == content_key({key: content[key] for key in content if key != "code"})
+    assert question == content_key({key: content[key] for key in content if key != "revision"})
 
 
 def test_source_images_of_other_data_are_in_the_question(bench, monkeypatch):
@@ -114,14 +113,14 @@ def test_the_source_images_that_a_method_asks_for(bench):
 class Asking(RunKeys):
     """Keys of a method that asks for clean images twice."""
 
-    def options(self, run, asked=None):
-        if asked is not None:
-            asked.extend([3, 9, 5])
+    def options(self, run, counts=None):
+        if counts is not None:
+            counts.extend([3, 9, 5])
         return super().options(run)
 
 
 def test_the_most_clean_images_that_a_method_asks_for_are_in_the_key(bench):
-    keys = Asking(bench.data, bench._keys._orders, "weights")
+    keys = Asking(bench.data, "weights")
     assert keys.content(run_of(bench))["source"] == bench.data.clean.digest(9)
     assert "source" not in bench._keys.content(run_of(bench)), "neo asks for none"
 

@@ -3,12 +3,14 @@
 import pytest
 
 from neotta.errors import DataError, OptionError
+from neotta.evaluate.records import Record
 from neotta.evaluate.stream_harm import Summary, harm_of
 
 
 def record(method, kind, domain, top1, model="m", seed=1):
     about = {"method": method, "preset": "paper", "options": {}, "domain": domain, "seed": seed, "model": model}
-    return {**about, "data": "d", "stream_options": {"kind": kind}, "status": "ok", "metrics": {"top1": top1}}
+    how = {"data": "d", "stream_options": {"kind": kind}, "status": "ok", "metrics": {"top1": top1}}
+    return Record.make({"key": "", **about, **how})
 
 
 RECORDS = [
@@ -37,7 +39,7 @@ def test_each_severity_and_clean_images_apart():
 
 
 def test_models_apart_and_some_kinds_only():
-    others = [{**each, "model": "other"} for each in RECORDS]
+    others = [each.model_copy(update={"model": "other"}) for each in RECORDS]
     found = harm_of([*RECORDS, *others], "neo", ["1-class"])
     assert [harm.title for harm in found] == ["m, d, severity 5", "other, d, severity 5"]
     assert found[0].every() == {"1-class on fog/5": -45.0, "1-class on snow/5": -35.0}
@@ -49,4 +51,4 @@ def test_what_is_not_recorded_is_said():
     with pytest.raises(OptionError, match="no kind of stream '2-classes', only 1-class, iid"):
         harm_of(RECORDS, "neo", ["2-classes"])
     with pytest.raises(DataError, match="no record has a kind of stream"):
-        harm_of([{**RECORDS[0], "stream_options": {}}], "neo")
+        harm_of([RECORDS[0].model_copy(update={"stream_options": {}})], "neo")

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import functools
 import resource
-from collections import Counter
 
 import pytest
-from support.benches import lasting, open_bench, same_predictions, sweep
+from support.benches import lasting, sweep
 
 from neotta.errors import DataError, NeottaError, OptionError, StorageError, UnknownMethodError
-from neotta.evaluate.method_plan import split_methods
-from neotta.evaluate.plan import Plan
+from neotta.evaluate.plan import Plan, split_methods
 from neotta.evaluate.records import Records
 from neotta.evaluate.sweep import Watcher
 
@@ -34,7 +31,7 @@ class Notes(Watcher):
             raise KeyboardInterrupt
 
     def recorded(self, record):
-        self.methods.append(record["method"])
+        self.methods.append(record.method)
         if len(self.methods) == self._stop_after:
             raise KeyboardInterrupt
 
@@ -86,8 +83,8 @@ def test_a_failed_run_is_recorded_and_tried_again(tmp_path):
     path = tmp_path / "results.jsonl"
     wanted = plan(methods="neo-bn,neo", seeds=1)
     summary = sweep(wanted, path)
-    assert (summary.done, [record["method"] for record in summary.failed]) == (4, ["neo-bn", "neo-bn"])
-    assert all("BatchNorm" in record["error"] for record in summary.failed)
+    assert (summary.done, [record.method for record in summary.failed]) == (4, ["neo-bn", "neo-bn"])
+    assert all("BatchNorm" in record.error for record in summary.failed)
     again = sweep(wanted, path)
     assert (again.done, again.skipped, len(again.failed)) == (2, 2, 2)
     assert len(Records(path).read()) == 4
@@ -96,8 +93,8 @@ def test_a_failed_run_is_recorded_and_tried_again(tmp_path):
 def test_runs_whose_data_are_missing_fail_and_the_rest_goes_on(tmp_path):
     summary = sweep(plan(samples=[48, 5000], seeds=1), tmp_path / "results.jsonl")
     assert (summary.done, len(summary.failed)) == (8, 4)
-    assert all("5000 samples are asked for" in record["error"] for record in summary.failed)
-    assert len({record["key"] for record in summary.failed}) == 4
+    assert all("5000 samples are asked for" in record.error for record in summary.failed)
+    assert len({record.key for record in summary.failed}) == 4
 
 
 def test_the_same_run_asked_for_twice_is_done_once(tmp_path):
@@ -151,33 +148,6 @@ def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
     assert sweep(plan(), path).done == 4
-
-
-@pytest.mark.parametrize("protocol", ["online", "hold-out"])
-def test_a_longer_run_goes_on_where_a_shorter_one_stopped(protocol, monkeypatch):
-    counts = [5, 16, 40, 48, 50]
-    changes = {"methods": "none,neo,neo-continual,t3a,lame,tent", "seeds": 1, "corruptions": ["contrast"]}
-    changes |= {"batch_sizes": [8], "protocol": protocol, "held_out_samples": 20}
-    together = open_bench(plan(**changes, samples=counts))
-    alone = {count: open_bench(plan(**changes, samples=[count])) for count in counts}
-    seen, batches = Counter(), together.runner._batches
-
-    def count(order, start, stop, *, make):
-        seen[run.method] += stop - start
-        return make(order, start, stop)
-
-    for name in ("embeddings", "images"):
-        monkeypatch.setattr(batches, name, functools.partial(count, make=getattr(batches, name)))
-    for run in together.runs():
-        same_predictions(together.predict(run, resumable=True), alone[run.samples].predict(run))
-    scored = 0 if protocol == "online" else 20 * len(counts)
-    assert set(seen.values()) == {5 + 16 + 24 + 8 + 2 + scored}  # only the first run, of no full batch, is started over
-
-
-def test_shorter_runs_come_first(tmp_path):
-    notes = Notes()
-    sweep(plan(samples=[-1, 8, 32], seeds=1, methods="neo"), tmp_path / "results.jsonl", progress=notes)
-    assert [run.samples for run in notes.runs] == [8, 32, -1] * 2
 
 
 def test_methods_and_their_options_are_told_apart():

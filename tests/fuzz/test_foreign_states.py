@@ -15,7 +15,7 @@ from support.fuzzing import damaged, fuzz, only_own_errors, strange
 from torch import nn
 
 import neotta
-from neotta.deploy._card import KEY, Card
+from neotta.deploy.onnx.card import KEY, Card
 from neotta.neo.statefile import read_arrays, read_state, write_state
 
 BATCH = torch.linspace(-1, 1, 32).reshape(4, 8)
@@ -104,7 +104,8 @@ def test_states_that_are_whole_but_make_no_sense(state, data, tmp_path):
 
 
 CARD = {"form": "adaptive", "name": "n", "method": "neo", "options": {}, "samples": 3, "preprocess": None}
-CARD |= {"labels": ["a"], "heads": {"2": "ab"}, "state": {"mean": [0.0]}, "neotta": "1"}
+CARD |= {"labels": ["a"], "heads": {"2": "ab"}, "state": {"2": [0.0]}, "neotta": "1"}
+CARD |= {"fields": {"2": {"total": {"shape": [1], "start": 0.0, "least": None, "most": None}}}}
 
 
 @given(data=st.data())

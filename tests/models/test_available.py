@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from neotta.cli.models import models
 from neotta.models import packaged
-from neotta.models.available import available_models
 from neotta.models.load import FORMS
+from neotta.models.packaged import available_models
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from neotta.errors import ModelLoadError
-from neotta.models._hf_preprocess import preprocess_from_processor
+from neotta.models._hf import preprocess_from_processor
 
 transformers = pytest.importorskip("transformers")
 

@@ -43,7 +43,7 @@ def test_offline_the_error_says_what_was_wanted_and_what_to_do(name, tmp_path, m
 
 @pytest.mark.slow
 def test_a_hub_over_http(tiny_hf, tmp_path, save_classifier):
-    """With a real server on this machine: fetched, found in the cache, refused, or given up soon."""
+    """With a real server on this machine: fetched, found in the cache, rejected, or given up soon."""
     import timm
 
     hub = tmp_path / "hub"

@@ -160,7 +160,7 @@ def test_a_folder_without_a_prefix(tmp_path):
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
     code = (
-        "import sys, neotta.models.load, neotta.models.available, neotta.cli.models\n"
+        "import sys, neotta.models.load, neotta.models.packaged, neotta.cli.models\n"
         "heavy = ('timm', 'torchvision', 'transformers', 'huggingface_hub', 'safetensors')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

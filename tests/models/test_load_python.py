@@ -186,4 +186,4 @@ def test_other_processes_load_it_too(file, tmp_path):
     )
     summary = sweep(plan, tmp_path / "results.jsonl", jobs=2)
     assert (summary.done, summary.failed) == (4, [])
-    assert {record["model"] for record in Records(tmp_path / "results.jsonl").read()} == {f"{file}:complete"}
+    assert {record.model for record in Records(tmp_path / "results.jsonl").read()} == {f"{file}:complete"}

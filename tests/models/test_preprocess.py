@@ -197,7 +197,7 @@ def test_round_trip_through_json(size, resize, crop, interpolation, rounding):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"size": 8}, "size takes"),
+        ({"size": 8.5}, "size takes"),
         ({"size": (8, 0)}, "size takes"),
         ({"size": (8, 8), "resize": 0}, "resize takes"),
         ({"size": (8, 8), "resize": 8.5}, "resize takes"),

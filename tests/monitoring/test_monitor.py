@@ -18,8 +18,9 @@ from torch import nn
 import neotta
 from neotta.errors import InputError, MissingExtraError, ModelError, NotAdaptedError, OptionError, UnknownNameError
 from neotta.monitoring import ChangeDetector
+from neotta.monitoring.change import Spread
+from neotta.monitoring.library import variance_of
 from neotta.monitoring.rank_evidence import RankEvidence, ranks
-from neotta.monitoring.scores import Spread
 
 D = 6
 independent = functools.partial(neotta.Monitor, unit="sample")  # the samples below are independent draws
@@ -234,7 +235,7 @@ def test_a_monitor_sees_what_the_head_sees_and_changes_no_answer():
     with independent(net) as monitor:
         assert torch.equal(feed(net, rows), feed(other, rows))
         assert monitor.samples == 100
-        np.testing.assert_allclose(monitor.centroid.mean.numpy(), batch(rows).double().mean(0).numpy(), rtol=1e-12)
+        np.testing.assert_allclose(monitor.mean.numpy(), batch(rows).double().mean(0).numpy(), rtol=1e-12)
     feed(net, rows)
     assert monitor.samples == 100
 
@@ -290,7 +291,7 @@ def test_reset_gives_the_model_the_samples_since_the_change_alone():
         feed(net, cloud(100, 6.0, seed=1), size)
         head = neotta.head(net)
         assert abs(head.count - 100) < 5
-        assert float((head.centroid.mean - 6.0).abs().max()) < 0.6
+        assert float((head.offset() - 6.0).abs().max()) < 0.6
 
 
 def test_nearest_takes_a_known_centroid_for_what_it_is_worth(tmp_path):
@@ -308,7 +309,7 @@ def test_nearest_takes_a_known_centroid_for_what_it_is_worth(tmp_path):
     assert change.nearest.domain == "near"
     assert change.worth > 20
     assert neotta.head(net).count > change.worth
-    assert float((neotta.head(net).centroid.mean - 6.0).abs().max()) < 0.3
+    assert float((neotta.head(net).offset() - 6.0).abs().max()) < 0.3
     assert monitor.status().domains[0].domain == "near"
     assert monitor.status().domains[0].ratio < 3 < monitor.status().domains[1].ratio
 
@@ -340,10 +341,10 @@ def test_a_frozen_model_is_watched_but_not_touched():
     monitor = independent(net, action="reset")
     feed(net, cloud(300))
     neotta.head(net).freeze()
-    before = neotta.head(net).centroid.state()
+    before = neotta.head(net).streams.state()
     feed(net, cloud(100, 6.0, seed=1))
     assert [change.action for change in monitor.changes] == ["none"]
-    assert all(torch.equal(before[name], now) for name, now in neotta.head(net).centroid.state().items())
+    assert torch.equal(before, neotta.head(net).streams.state())
 
 
 @pytest.mark.parametrize("options", [{"shrinkage": "james-stein"}, {}])
@@ -352,10 +353,10 @@ def test_a_reset_keeps_what_shrinkage_needs(options):
     independent(net, action="reset")
     feed(net, cloud(300), 1)
     feed(net, cloud(100, 6.0, seed=1), 1)
-    centroid = neotta.head(net).centroid
-    assert abs(int(centroid.count) - 100) < 5
+    streams = neotta.head(net).streams
+    assert abs(streams.total() - 100) < 5
     if options:
-        assert float(centroid.total_variance()) == pytest.approx(D, rel=0.3)
+        assert variance_of(streams.rule, streams.table) == pytest.approx(D, rel=0.3)
 
 
 def test_a_moving_average_goes_on_from_the_new_centroid():
@@ -365,7 +366,7 @@ def test_a_moving_average_goes_on_from_the_new_centroid():
     independent(net, action="reset")
     feed(net, cloud(300), 1)
     feed(net, cloud(100, 6.0, seed=1), 1)
-    assert float((neotta.head(net).centre() - 6.0).abs().max()) < 0.8
+    assert float((neotta.head(net).offset() - 6.0).abs().max()) < 0.8
 
 
 def test_adapters_can_be_watched():
@@ -407,7 +408,7 @@ def test_one_stream_of_many_is_watched_and_reset_alone():
     counts = neotta.head(net).streams.counts()
     assert abs(counts["gate"] - 96) < 5
     assert counts["yard"] == 496
-    assert float((neotta.head(net).centre(stream="gate") - 6.0).abs().max()) < 0.6
+    assert float((neotta.head(net).offset(stream="gate") - 6.0).abs().max()) < 0.6
 
 
 def test_copies_and_restored_models_do_not_report_to_the_monitor():
@@ -426,7 +427,7 @@ def test_bad_rows_are_counted_and_kept_out():
     assert monitor.observe(rows) == []
     assert (monitor.samples, monitor.rejected) == (8, 2)
     assert repr(monitor) == "<Monitor, action='none': 8 samples, 0 changes>"
-    assert bool(torch.isfinite(monitor.centroid.mean).all())
+    assert bool(torch.isfinite(monitor.mean).all())
 
 
 def test_empty_batches_and_more_dimensions_are_fine():
@@ -487,7 +488,7 @@ def test_threads_lose_no_sample():
     for thread in threads:
         thread.join()
     assert monitor.samples == 800
-    assert int(monitor.centroid.count) == 800 or monitor.changes
+    assert monitor.status().current == 800 or monitor.changes
 
 
 # ---- Prometheus

@@ -35,7 +35,7 @@ def fed(net, data, size=16):
 
 
 def shift(net):
-    return neotta.head(net).centre()
+    return neotta.head(net).offset()
 
 
 def test_status_tells_how_far_the_shift_is():
@@ -74,7 +74,7 @@ def test_domains_are_added_from_models_streams_and_monitors(tmp_path):
         by_model, by_monitor = library.add("model", net), library.add("monitor", monitor)
     for domain in (by_model, by_monitor):
         assert (domain.space, domain.count) == ("logits", 300)
-        torch.testing.assert_close(domain.centroid, shift(net), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(domain.offset, shift(net), rtol=1e-4, atol=1e-4)
     many = model(streams=True)
     for part in samples(60, 3).split(20):
         with neotta.streams(["gate"] * 20):
@@ -86,7 +86,7 @@ def test_domains_are_added_from_models_streams_and_monitors(tmp_path):
     damaged = neotta.merge([net])
     damaged.tensors["1.shift"] = torch.zeros(2, 2)
     damaged.save(tmp_path / "bad.safetensors")
-    with pytest.raises(StateMismatchError, match="no shift of logits"):
+    with pytest.raises(StateMismatchError, match="nothing that a model subtracts"):
         library["bad"]
 
 

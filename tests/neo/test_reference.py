@@ -69,7 +69,7 @@ def test_neo_stream_finds_no_shift_in_the_clean_data():
     for name, known in (("without", None), ("with", neotta.reference(model, logits))):
         adapted = neotta.adapt(copy.deepcopy(model), "neo-stream", reference=known)
         answers(adapted, logits)
-        shifts[name] = float(neotta.head(adapted).centre().norm())
+        shifts[name] = float(neotta.head(adapted).offset().norm())
     assert shifts["with"] < 0.2 < 0.5 < shifts["without"]
 
 
@@ -81,7 +81,7 @@ def shifted(change):
     model = neotta.adapt(model, "neo", reference=known)
     answers(model, images, 400)
     mean = torch.from_numpy(known.heads["4"].embedding).float()
-    return neotta.head(model).centre(torch.float32), mean
+    return neotta.head(model).offset().float(), mean
 
 
 def rare_classes():
@@ -216,9 +216,9 @@ def test_the_head_is_found_with_the_images_themselves():
 def test_measuring_an_adapted_model_changes_nothing_and_sees_the_plain_model():
     model = neotta.adapt(network(), "neo")
     answers(model, pictures(32))
-    before = neotta.head(model).centre()
+    before = neotta.head(model).offset()
     assert neotta.reference(model, pictures()) == neotta.reference(network(), pictures())
-    assert torch.equal(neotta.head(model).centre(), before)
+    assert torch.equal(neotta.head(model).offset(), before)
     assert neotta.head(model).adapting
 
 
@@ -254,7 +254,7 @@ def test_the_mix_of_the_clean_classes_is_the_clean_mean(seed, classes, parts):
     for part in np.array_split(logits, parts):
         sums.add(part)
     means = sums.means()
-    mix, between, uneven = means.mix((sums.predicted / 60)[None], np.array([means.peak]))
+    mix, between, uneven = means.mix(torch.from_numpy(sums.predicted / 60)[None], torch.tensor([means.peak]))
     np.testing.assert_allclose(mix[0], 0.0, atol=1e-4)
     assert between[0] >= -1e-3
     assert uneven[0] < 1e-2

@@ -11,7 +11,7 @@ from support.reference_models import CLASSES, WIDTH, network, pictures
 from torch import nn
 
 import neotta
-from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.errors import InputError, StateMismatchError
 
 
 def answers(model: nn.Module, images: torch.Tensor, stream: str | None = None) -> torch.Tensor:
@@ -142,8 +142,6 @@ def test_a_reference_of_another_place_or_model_changes_nothing():
             neotta.adapt(model, reference=given, **where)
     with pytest.raises(StateMismatchError, match="another model"):
         neotta.adapt(network(5), at="logits", reference=at_output)
-    with pytest.raises(OptionError, match="sample_axes"):
-        neotta.reference(model, images, sample_axes=(0,))
     neotta.adapt(model, at="logits", reference=at_output)
     with pytest.raises(InputError, match="restore"):
         neotta.reference(model, images, at="logits")

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import neotta
 from neotta.errors import AmbiguousHeadError, HeadNotFoundError, OptionError, UnsupportedModelError
-from neotta.neo.conv_head import NEOConvHead
 from neotta.neo.find_head import find_heads, logits_of
+from neotta.neo.head_views import NEOConvHead
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ WRONG = {
     "max-pooled": (lambda: Net(lambda self, z: self.fc(z).amax((2, 3)), fc=nn.Conv2d(8, 5, 1)), "'fc'"),
     "tokens": (
         lambda: Net(lambda self, z: self.fc(z.flatten(2).transpose(1, 2)), fc=nn.Linear(8, 5)),
-        r"5\) for 2 samples.*sample_axes=\(0, 1\)",
+        r"5\) for 2 samples, expected \(batch, classes\)",
     ),
     "called twice": (lambda: Net(lambda self, z: self.fc(self.fc(pool(z))), fc=nn.Linear(8, 8)), "called 2 times"),
     "objects": (lambda: Net(lambda self, z: [{"n": 3}], fc=nn.Linear(8, 5)), "holds no logits"),
@@ -120,10 +120,6 @@ def test_a_detection_model_is_refused():
         neotta.adapt(model, "neo")
     with pytest.raises(HeadNotFoundError, match="objects"):
         neotta.adapt(model, "neo", at="logits")
-    neotta.adapt(model, "neo", at="logits", sample_axes=(0, 1))
-    logits = answer(model, torch.randn(3, 3, 32, 32))
-    assert logits.shape == (3, 7, 6)
-    assert neotta.head(model).count == 21
 
 
 @pytest.mark.parametrize("answer_as", ["softmax", "log_softmax"])
@@ -322,14 +318,10 @@ def test_wrong_words():
     model = Net(lambda self, z: self.fc(pool(z)), fc=nn.Linear(8, 5))
     for options, match in (
         ({"at": "output"}, "expected 'head' or 'logits'"),
-        ({"sample_axes": (0,)}, "needs at='logits'"),
         ({"at": "logits", "head": "fc"}, "omit head"),
-        ({"at": "logits", "sample_axes": (0, 0)}, "different whole numbers"),
     ):
         with pytest.raises(OptionError, match=match):
             neotta.adapt(model, "neo", **options)
-    with pytest.raises(HeadNotFoundError, match=r"returns a tensor of \(2, 5\), expected 2 axes"):
-        neotta.adapt(model, "neo", at="logits", sample_axes=(0, 1))
     neotta.adapt(model, "neo")
     with pytest.raises(neotta.NeottaError, match="already adapted"):
         neotta.adapt(model, "neo", at="logits")

@@ -1,233 +1,92 @@
+"""The layout of states: fields are columns of one table."""
+
 from __future__ import annotations
 
-import copy
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
+import math
 
 import pytest
 import torch
-from torch import nn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-import neotta
-from neotta.errors import NotAdaptedError, StateFileError, StateMismatchError, StorageError
-from neotta.neo.find_head import logits_of
-from neotta.neo.statefile import read_state, write_state
+from neotta.neo.mean import MeanRule
+from neotta.neo.state import LARGEST, TALLIES, Field, Layout, taken, widest
+from neotta.neo.stream import StreamRule
 
-
-@torch.no_grad()
-def answer(model, images):
-    return logits_of(model(images))
+SHAPES = st.lists(st.sampled_from([(), (1,), (3,), (2, 3), (2, 1, 2)]), max_size=5)
 
 
-def snapshot(model):
-    return {name: head.centroid.state() for name, head in neotta.heads(model).items()}
+def layout_of(shapes, merges="sum"):
+    kinds = {f"field {n}": Field(shape, "keep" if n % 2 else "sum", start=n / 4) for n, shape in enumerate(shapes)}
+    return Layout(kinds)
 
 
-def equal(one, other):
-    return all(torch.equal(one[head][name], other[head][name]) for head in one for name in one[head])
+@settings(max_examples=40)
+@given(shapes=SHAPES, streams=st.integers(0, 4))
+def test_joining_is_the_opposite_of_splitting(shapes, streams):
+    layout = layout_of(shapes)
+    states = torch.randn(streams, layout.width, dtype=torch.float64)
+    fields = layout.split(states)
+    assert [tuple(field.shape) for field in fields] == [(streams, *f.shape) for f in layout.fields.values()]
+    assert torch.equal(layout.join(fields), states)
+    assert layout.width == len(TALLIES) + sum(math.prod(shape) for shape in shapes)
 
 
-def test_a_saved_state_continues_exactly(any_model, images, tmp_path):
-    model, _ = any_model
-    twin = copy.deepcopy(model)
-    answer(neotta.adapt(model, "neo"), images)
-    neotta.save(model, tmp_path / "fog.safetensors")
-    neotta.load(twin, tmp_path / "fog.safetensors")
-    assert equal(snapshot(model), snapshot(twin))
-    assert torch.equal(answer(model, images), answer(twin, images))
+def test_fields_are_views():
+    layout = layout_of([(), (2, 3)])
+    states = layout.blank(2)
+    for field in layout.split(states):
+        field.fill_(7.0)
+    assert (states == 7).all()
 
 
-def test_the_file_is_small(tmp_path):
-    model = neotta.adapt(nn.Sequential(nn.Linear(768, 1000)), "neo")
-    neotta.save(model, tmp_path / "s.safetensors")
-    assert (tmp_path / "s.safetensors").stat().st_size < 10_000
-    assert [path.name for path in tmp_path.iterdir()] == ["s.safetensors"]
+def test_a_blank_state_holds_the_start_of_every_field():
+    layout = layout_of([(2,), (), (2, 2)])
+    assert layout.blank(2).tolist() == [[0, 0, 0, 0, 0, 0.25, 0.5, 0.5, 0.5, 0.5]] * 2
+    assert layout.blank().dtype == torch.float64
+    assert layout.blank(0).shape == (0, 10)
+    assert layout.blank(3, "meta").device.type == "meta"
 
 
-def test_variants_and_moving_statistics_are_saved(images, tmp_path):
-    import timm
-
-    model = timm.create_model("resnet10t", num_classes=5, channels=(8, 8, 16, 16)).eval()
-    twin = copy.deepcopy(model)
-    answer(neotta.adapt(model, "neo-bn", statistics="ema"), images)
-    neotta.save(model, tmp_path / "s")
-    neotta.load(twin, tmp_path / "s")
-    assert torch.equal(answer(model, images), answer(twin, images))
-
-
-def small(classes=4, features=3072):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
+def test_a_merge_adds_or_keeps():
+    layout = layout_of([(2,), (3,)])
+    one, other = torch.randn(2, 4, layout.width, dtype=torch.float64).unbind()
+    merged = dict(zip(layout.fields, layout.split(layout.merged(one, other)), strict=True))
+    for name, field, mine, theirs in zip(
+        layout.fields, layout.fields.values(), layout.split(one), layout.split(other), strict=True
+    ):
+        assert torch.equal(merged[name], mine + theirs if field.merge == "sum" else mine)
+    assert layout.sums(one.device).tolist() == [True] * 5 + [False] * 3
 
 
-@pytest.fixture
-def saved(images, tmp_path):
-    model = neotta.adapt(small(), "neo")
-    answer(model, images)
-    neotta.save(model, tmp_path / "s")
-    return tmp_path / "s"
+@pytest.mark.parametrize("size", [3, 10, 1000])
+def test_a_state_of_neo_stream_is_thirteen_numbers_per_class_and_fourteen(size):
+    assert StreamRule().layout(size).width == 13 * size + 14
+    assert MeanRule().layout(size).width == size + 5
+    for rule in (StreamRule(), MeanRule()):
+        states = rule.layout(size).blank(2)
+        state = rule.state(states)
+        assert list(state._fields) == list(rule.layout(size).fields)
+        assert torch.equal(rule.layout(size).join(state), states)
+        assert rule.offset(states).shape == rule.standing(states).shape == (2, size)
+        assert not rule.standing(states).any()
 
 
-def refused(model, path, error, match):
-    """The load fails, and the model is as it was."""
-    adapted = any(isinstance(module, neotta.NEOHead) for module in model.modules())
-    before = snapshot(model) if adapted else dict(model.named_modules())
-    with pytest.raises(error, match=match):
-        neotta.load(model, path)
-    assert equal(before, snapshot(model)) if adapted else before == dict(model.named_modules())
+def test_rows_that_cannot_be_learnt_from_count_nothing():
+    rows = torch.ones(1, 5, 2, dtype=torch.float64)
+    rows[0, 1, 0], rows[0, 2, 1], rows[0, 3, 0] = math.nan, -math.inf, 1.01 * LARGEST
+    usable, weights, counted, rejected = taken(rows, None)
+    assert counted[0].tolist() == weights[0].tolist() == [1, 0, 0, 0, 1]
+    assert rejected[0].tolist() == [False, True, True, True, False]
+    assert usable.isfinite().all()
+    given_weights = torch.tensor([[0.5, 0.0, 3.0, 1.0, 0.0]], dtype=torch.float64)
+    _, weights, counted, rejected = taken(rows, given_weights)
+    assert weights[0].tolist() == [0.5, 0, 0, 0, 0]
+    assert counted[0].tolist() == [1, 0, 0, 0, 0]
+    assert rejected[0].tolist() == [False, False, True, True, False]
+    assert taken(torch.full((1, 1, 2), LARGEST), None)[2].item() == 1
 
 
-@pytest.mark.parametrize("adapted", [True, False])
-def test_states_of_others_are_refused(saved, adapted):
-    def model(**sizes):
-        return neotta.adapt(small(**sizes), "neo") if adapted else small(**sizes)
-
-    refused(model(features=12), saved, StateMismatchError, "belongs to another model")
-    other = model()
-    with torch.no_grad():
-        other[1].weight += 1
-    refused(other, saved, StateMismatchError, "strict=False")
-    neotta.load(other, saved, strict=False)
-    assert neotta.head(other).count == 6
-
-
-def test_a_state_of_another_method_is_refused(saved):
-    refused(neotta.adapt(small(), "neo-continual"), saved, StateMismatchError, "adapted with neo-continual")
-    refused(nn.Sequential(nn.Linear(3, 4)), saved, StateMismatchError, "no layer '1'")
-
-
-def test_damaged_files_are_refused(saved, tmp_path):
-    content = saved.read_bytes()
-    for name, bytes_ in {
-        "empty": b"",
-        "truncated": content[:-10],
-        "short": content[:20],
-        "text": b"not a state at all" * 10,
-        "flipped": content[:-3] + bytes([content[-3] ^ 1]) + content[-2:],
-    }.items():
-        (tmp_path / name).write_bytes(bytes_)
-        refused(neotta.adapt(small(), "neo"), tmp_path / name, StateFileError, "damaged|no safetensors")
-    refused(neotta.adapt(small(), "neo"), tmp_path / "nowhere", StateFileError, "no state file")
-    from safetensors.torch import save_file
-
-    save_file({"mean": torch.zeros(3)}, tmp_path / "foreign")
-    refused(neotta.adapt(small(), "neo"), tmp_path / "foreign", StateFileError, r"not written by neotta\.save")
-
-
-def test_a_damaged_header_is_noticed(saved, tmp_path):
-    content = saved.read_bytes()
-    wanted = small()
-    neotta.load(wanted, saved)
-    size = 8 + int.from_bytes(content[:8], "little")
-    for place in range(size):
-        flipped = bytearray(content)
-        flipped[place] ^= 1 << (place % 7)
-        (tmp_path / "flipped").write_bytes(flipped)
-        model = small()
-        try:
-            neotta.load(model, tmp_path / "flipped")
-        except StateFileError:
-            continue
-        # what is left is a change that changes nothing, as of one blank to another
-        assert equal(snapshot(wanted), snapshot(model))
-
-
-def test_numbers_as_keys_survive(tmp_path):
-    write_state(tmp_path / "s", {"t": torch.zeros(2)}, {"of": {9: 1, 10: (2, 3)}})
-    assert read_state(tmp_path / "s")[1]["of"] == {"9": 1, "10": [2, 3]}
-
-
-def test_only_adapted_models_are_saved(tmp_path):
-    with pytest.raises(NotAdaptedError):
-        neotta.save(small(), tmp_path / "s")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_reader_sees_no_damage_while_another_saves(tmp_path):
-    path, stop, steps = tmp_path / "s", threading.Event(), []
-
-    def save_on_and_on():
-        while not stop.is_set():
-            step = len(steps) + 1
-            write_state(path, {"step": torch.full((1 + 5000 * (step % 3),), step)}, {"step": step})
-            steps.append(step)
-
-    writer = threading.Thread(target=save_on_and_on)
-    writer.start()
-    try:
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
-            if steps:
-                tensors, about = read_state(path)
-                assert int(tensors["step"][-1]) == about["step"]
-    finally:
-        stop.set()
-        writer.join()
-    assert len(steps) > 10
-
-
-def test_a_state_goes_through_a_symbolic_link(saved, tmp_path):
-    link = tmp_path / "current"
-    link.symlink_to(saved)
-    model = neotta.adapt(small(), "neo")
-    neotta.save(model, link)
-    assert link.is_symlink()
-    neotta.load(model, link)
-
-
-def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
-    old = saved.read_bytes()
-    model = neotta.adapt(small(), "neo")
-
-    def full(handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="No space left"):
-        neotta.save(model, saved)
-    assert saved.read_bytes() == old
-    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
-
-
-ENDLESS = """
-import os, sys, torch, neotta
-from torch import nn
-model = neotta.adapt(nn.Sequential(nn.Linear(2000, 2)), "neo")
-for line in sys.stdin:  # each asks for a process that saves until it is killed; a fork takes no time to start
-    if process := os.fork():
-        os.waitpid(process, 0)
-        print("gone", flush=True)
-        continue
-    step = 0
-    while True:
-        step += 1
-        neotta.head(model).centroid.set(torch.full((2000,), float(step)), count=step)
-        neotta.save(model, sys.argv[1])
-        if step == 1:
-            print(os.getpid(), flush=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_save_killed_at_any_point_leaves_a_whole_file(tmp_path):
-    path = tmp_path / "s"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    )
-    with parent:
-        for attempt in range(8):
-            parent.stdin.write("\n")
-            saving = int(parent.stdout.readline())
-            time.sleep(0.01 * (attempt + 1))
-            os.kill(saving, signal.SIGKILL)
-            assert parent.stdout.readline() == "gone\n"
-            model = nn.Sequential(nn.Linear(2000, 2))
-            neotta.load(model, path, strict=False)
-            head = neotta.head(model)
-            assert torch.equal(head.centroid.mean, torch.full((2000,), float(head.count), dtype=torch.float64))
-    assert parent.returncode == 0
+def test_the_most_precise_dtype_of_a_device():
+    assert widest(torch.device("cpu")) == widest(torch.device("cuda")) == torch.float64
+    assert widest(torch.device("mps")) == torch.float32

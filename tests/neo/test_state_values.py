@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-import zlib
+import warnings
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 
 import neotta
 from neotta.errors import StateError
-from neotta.neo.state import state_of
+from neotta.neo.files import state_of
 from neotta.neo.statefile import State, fingerprint
 from neotta.neo.stream_ids import pack
 
@@ -56,18 +55,17 @@ def filled(value):
 
 
 BAD = {
-    "NaN": ("mean", filled(float("nan"))),
-    "Inf": ("mean", filled(float("inf"))),
-    "a negative count": ("count", filled(-3)),
-    "no batches": ("batches", filled(-1)),
-    "rejected": ("rejected", filled(-1)),
-    "an overflowing count": ("count", filled(2**63 - 1)),
-    "a count in floats": ("count", lambda tensor: tensor.double() + 0.5),
-    "whole numbers for a mean": ("mean", lambda tensor: tensor.to(torch.int64)),
-    "complex numbers": ("mean", lambda tensor: tensor.to(torch.complex64)),
-    "a truth for a count": ("count", lambda tensor: tensor.bool()),
-    "a negative scatter": ("scatter", filled(-1.0)),
-    "negative weights": ("discount", filled(1e3)),
+    "NaN": ("total", filled(float("nan"))),
+    "Inf": ("total", filled(float("inf"))),
+    "negative tallies": ("tallies", filled(-3)),
+    "a negative weight": ("weight", filled(-1.0)),
+    "whole numbers": ("total", lambda tensor: tensor.to(torch.int64)),
+    "complex numbers": ("total", lambda tensor: tensor.to(torch.complex64)),
+    "a truth for tallies": ("tallies", lambda tensor: tensor.bool()),
+    "negative squares": ("square", filled(-1.0)),
+    "a mean that is too large": ("total", filled(1e60)),
+    "a weight that makes the mean too large": ("weight", filled(1e-9)),
+    "another shape": ("total", lambda tensor: tensor[..., :-1]),
 }
 IDS = {
     "no JSON": torch.frombuffer(bytearray(b"[1, "), dtype=torch.uint8),
@@ -125,32 +123,21 @@ def test_a_description_that_says_nothing_is_refused(about):
 def test_a_plain_model_stays_plain():
     state = changed(state_of(seen()), *BAD["NaN"])
     model = nn.Sequential(nn.Linear(D, 4))
-    with pytest.raises(StateError, match="NaN or Inf"):
+    with pytest.raises(StateError, match="NaN, Inf"):
         neotta.load(model, state, strict=False)
     assert type(model[0]) is nn.Linear
 
 
 @pytest.mark.parametrize("value", [3e38, -3e38, 1e60])
-@pytest.mark.parametrize(("method", "entry"), [("neo", "mean"), ("neo-continual", "mean"), ("neo-stream", "start")])
-def test_finite_values_that_make_infinite_answers_are_refused(method, entry, value, tmp_path):
+@pytest.mark.parametrize(("method", "entry"), [("neo", "total"), ("neo-continual", "total"), ("neo-stream", "shift")])
+def test_finite_values_that_make_infinite_answers_are_refused(method, entry, value):
     state = changed(state_of(seen(method=method)), entry, filled(value))
     model = seen(method=method)
     before = remembered(model)
-    with pytest.raises(StateError, match=f"{entry}.*too large"):
+    with pytest.raises(StateError, match=r"would subtract numbers beyond 1e\+07"):
         neotta.load(model, state)
     assert remembered(model) == before
     assert torch.isfinite(answer(model)).all()
-    neotta.load(model.double(), changed(state, entry, filled(1e20)), strict=False)  # float64 can hold it
-    assert torch.isfinite(model(torch.ones(1, D).double())).all()
-
-
-@pytest.mark.parametrize(("method", "entry"), [("neo", "mean"), ("neo-stream", "start")])
-def test_an_adapter_refuses_finite_values_that_make_infinite_answers(method, entry):
-    adapter = neotta.create(method, nn.Sequential(nn.Linear(D, 4)))
-    state = adapter.state_dict()
-    name = next(name for name in state if name.split(".")[-1] == entry)
-    with pytest.raises(StateError, match=f"{entry}.*too large"):
-        adapter.load_state_dict({**state, name: torch.full_like(state[name], 3e38)})
 
 
 def test_a_probability_beyond_1_is_refused():
@@ -158,8 +145,8 @@ def test_a_probability_beyond_1_is_refused():
         neotta.load(make(method="neo-stream"), changed(state_of(seen(method="neo-stream")), "sticky", filled(1.5)))
 
 
-def test_a_mean_too_large_for_a_table_of_streams_is_refused():
-    one = changed(state_of(seen()), "mean", filled(1e300))
+def test_a_mean_too_large_for_a_stream_is_refused():
+    one = changed(state_of(seen()), "total", filled(1e300))
     model = seen(streams=True)
     before = remembered(model)
     with pytest.raises(StateError):
@@ -169,14 +156,8 @@ def test_a_mean_too_large_for_a_table_of_streams_is_refused():
 
 def test_entries_that_are_missing_are_refused():
     state = state_of(seen())
-    state.tensors.pop(next(name for name in state.tensors if name.endswith("mean")))
-    with pytest.raises(StateError, match="lacks the entry"):
-        neotta.merge([state, state])
-
-
-def test_merging_beyond_what_can_be_counted_is_refused():
-    state = changed(state_of(seen()), "count", filled(2**53))
-    with pytest.raises(StateError, match="out of range"):
+    state.tensors.pop(next(name for name in state.tensors if name.endswith("total")))
+    with pytest.raises(StateError, match="does not hold the state"):
         neotta.merge([state, state])
 
 
@@ -185,36 +166,6 @@ def test_good_states_are_taken(method):
     model, twin = seen(method=method), make(method=method)
     neotta.load(twin, state_of(model))
     assert remembered(twin) == remembered(model)
-
-
-def poison(path, key, content):
-    database = sqlite3.connect(next(path.rglob("streams.sqlite")))
-    with database:
-        if content is None:
-            database.execute("UPDATE streams SET id = ? WHERE id = '\"a\"'", (key,))
-        else:
-            checksum = zlib.crc32(content, zlib.crc32(key.encode())).to_bytes(4, "little")
-            database.execute("UPDATE streams SET fields = ? WHERE id = ?", (content + checksum, key))
-    database.close()
-
-
-@pytest.mark.parametrize("what", ["nan", "count", "id"])
-def test_a_store_with_valid_checksums_is_checked_as_well(tmp_path, what):
-    model = seen(streams=True, capacity=2, folder=tmp_path)
-    memory = neotta.head(model).streams
-    memory.flush()
-    record = memory.cache.store.record
-    values = bytearray(record.itemsize)
-    if what == "nan":
-        values = bytearray(b"\xff" * record.itemsize)
-        values[: 3 * 8] = bytes(24)
-    elif what == "count":
-        values[:8] = (-5).to_bytes(8, "little", signed=True)
-    del model, memory
-    poison(tmp_path, '"a"' if what != "id" else "{broken", None if what == "id" else bytes(values))
-    again = make(streams=True, capacity=2, folder=tmp_path)
-    with pytest.raises(StateError):
-        neotta.head(again).streams.counts() if what == "id" else answer(again, list("aaaaa"))
 
 
 @pytest.mark.parametrize("method", ["neo", "tent", "sar", "t3a", "cotta"])
@@ -235,17 +186,17 @@ def test_every_method_checks_what_it_is_given(method, images):
             assert fingerprint(adapter.state_dict()) == fingerprint(good)
 
 
-def test_save_refuses_what_load_would_refuse(tmp_path):
-    path = tmp_path / "state"
-    model = seen()
-    neotta.save(model, path)
-    good = path.read_bytes()
-    neotta.head(model).centroid.set(torch.full((D,), 1e20))
-    with pytest.raises(StateError, match=r"too large .*: nothing was saved; neotta.reset\(model\) begins again"):
-        neotta.save(model, path)
-    assert path.read_bytes() == good, "the last good state stays"
-    neotta.reset(model)
-    neotta.save(model, path)
-    twin = seen()
-    neotta.load(twin, path)
-    assert neotta.head(twin).count == 0
+@pytest.mark.parametrize("size", [1.0, 9.9e5, 1e7, 3e38])
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("method", ["neo", "neo-continual", "neo-stream"])
+def test_whatever_a_model_has_seen_can_be_saved_and_loaded(method, streams, size, tmp_path):
+    model, twin = (make(method=method, streams=streams) for _ in range(2))
+    ids = list("aab") if streams else None
+    with torch.no_grad(), warnings.catch_warnings(), neotta.streams(ids or [0]):
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows that are too large
+        for factor in (1.0, size, -size, 1.0):
+            model(factor * torch.tensor([[1.0] * D, [-1.0] * D, [0.5, 1.0] * (D // 2)]))
+    neotta.save(model, tmp_path / "state")
+    neotta.load(twin, tmp_path / "state")
+    assert remembered(twin) == remembered(model)
+    assert torch.isfinite(answer(twin, list("aabbb") if streams else None)).all()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 import sys
 import threading
 import time
 import traceback
-import warnings
 
 import pytest
 import torch
@@ -152,37 +150,4 @@ def test_loads_beside_folds_never_tell_of_other_weights(tmp_path):
                 raise
 
     wrong = run_together(fold, fold, load, load, allowed=NotAdaptedError)
-    assert not wrong, wrong[0]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_child_forked_during_a_swap_can_swap():
-    model = Network().eval()
-
-    def cycle():
-        neotta.adapt(model, "neo", example=IMAGES)
-        neotta.restore(model)
-
-    def fork():
-        child = os.fork()
-        if child == 0:
-            try:
-                cycle()
-                os._exit(0)
-            except BaseException:
-                os._exit(1)
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                assert status == 0
-                return
-            time.sleep(0.01)
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        raise AssertionError("the child hangs")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
-        wrong = run_together(cycle, fork, allowed=NotAdaptedError)
     assert not wrong, wrong[0]

@@ -30,4 +30,4 @@ def test_nothing_is_said_where_the_mode_does_not_matter():
         frozen = neotta.adapt(network(nn.Dropout(0.1)).train())
         neotta.head(frozen).freeze()
         frozen(torch.randn(4, 3))
-        neotta.NEOHead(3, 4).train()(torch.randn(4, 3))
+        neotta.NEOHead(nn.Linear(3, 4)).train()(torch.randn(4, 3))

@@ -133,7 +133,7 @@ def test_the_temperature_stays_and_no_sample_dominates(images):
     neotta.adapt(classifier, "neo")
     with torch.no_grad():
         classifier(torch.cat([images, 1e4 * images[:1]]))
-    centre = neotta.head(classifier).centre()
+    centre = neotta.head(classifier).offset()
     assert float(centre.norm()) <= 1 + 1e-6
     assert encoder is not None
 

@@ -8,15 +8,14 @@ from support.small_studies import small_study
 
 from neotta.errors import DataError
 from neotta.evaluate.metrics import Interval
-from neotta.paper.catalog import items
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Item, Skip, item
+from neotta.paper.item import Item, Skip, item, items
 
-DECLARED = {"order": 99, "name": "made-up", "title": "Made up", "question": "Is it?"}
+DECLARED = {"title": "Made up"}
 
 
 def test_an_item_is_asked_of_every_subject(evidence):
-    made = item(**DECLARED, claim="It is.", place="Table 0")(lambda case: case.say("it is", "yes"))
+    made = item(**DECLARED, claim="It is.", place="Table 0")(lambda report: report.say("it is", "yes"))
     finding = made.find(evidence)
     assert finding.answer == "On digits, it is. On mild, it is."
     assert finding.holds == "yes"
@@ -24,8 +23,8 @@ def test_an_item_is_asked_of_every_subject(evidence):
 
 
 def test_the_seeds_behind_an_item_are_those_of_its_runs(evidence):
-    def show(case):
-        case.say("it is", "partly")
+    def show(report):
+        report.say("it is", "partly")
 
     declared = {**DECLARED, "claim": "It is."}
     assert item(**declared)(show).find(evidence).holds == "partly"
@@ -34,8 +33,8 @@ def test_the_seeds_behind_an_item_are_those_of_its_runs(evidence):
 
 
 def test_a_subject_that_cannot_answer_is_passed_over_and_its_reason_noted(evidence):
-    def show(case):
-        if case.title == "mild":
+    def show(report):
+        if report.title == "mild":
             raise DataError("has no labels")
         raise Skip
 
@@ -46,7 +45,7 @@ def test_a_subject_that_cannot_answer_is_passed_over_and_its_reason_noted(eviden
 
 def test_a_subject_with_too_few_domains_is_neither_run_nor_asked(evidence):
     plans = {"runs": lambda setting: [setting.plan("none")], "domains": 2}
-    made = item(**DECLARED, **plans)(lambda case: case.say("it is"))
+    made = item(**DECLARED, **plans)(lambda report: report.say("it is"))
     assert [len(made.plans(setting)) for setting in evidence.settings] == [1, 0]
     finding = made.find(evidence)
     assert finding.answer == "On digits, it is."
@@ -57,10 +56,10 @@ def test_a_subject_with_too_few_domains_is_neither_run_nor_asked(evidence):
 def test_what_subjects_return_is_concluded_and_notes_are_given_once(evidence):
     kept = {}
 
-    def show(case):
-        case.note("the same")
-        case.say("it is")
-        return len(case.title)
+    def show(report):
+        report.note("the same")
+        report.say("it is")
+        return len(report.title)
 
     made = item(**DECLARED, conclude=lambda finding, shown: kept.update(shown), remarks=("at the end",))(show)
     assert made.find(evidence).notes == ["the same", "at the end"]
@@ -68,10 +67,10 @@ def test_what_subjects_return_is_concluded_and_notes_are_given_once(evidence):
 
 
 def test_parts_are_named_by_the_subject(evidence):
-    def show(case):
+    def show(report):
         gains = {"neo": Interval(2.0, 1.0, 3), "lame": Interval(-1.0, 0.5, 3)}
-        case.ranking("Made up", "what is gained", gains, "points", "How to read it.", sign="+")
-        case.beside("gain", {"neo": 1.5}, gains, sign="+")
+        report.ranking("Made up", "what is gained", gains, "points", "How to read it.", sign="+")
+        report.beside("gain", {"neo": 1.5}, gains, sign="+")
 
     figure, table = item(**DECLARED)(show).find(evidence).parts[:2]
     assert (figure.name, figure.title) == ("made-up-digits", "digits: what is gained")
@@ -81,9 +80,22 @@ def test_parts_are_named_by_the_subject(evidence):
     assert [entry.text for entry in table.grid.rows[1][1]] == ["–", "-1.0 ± 0.5", "–"]
 
 
+def test_a_method_of_ones_own_appears_under_its_title(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from neotta.adapters.neo import NEO\n\n\nclass Mine(NEO):\n    title = 'My method'\n"
+    )
+    method = f"py:{tmp_path / 'mine.py'}:Mine"
+    found = Evidence(small_study(methods=["none", method, "neo"], seeds=[1]), tmp_path / "records.jsonl")
+    corruptions = items()["corruptions"]
+    found.gather([corruptions])
+    finding = corruptions.find(found)
+    assert finding.parts[0].grid.columns == ("none", "neo", "My method")
+    assert "py:" not in finding.answer + "".join(finding.notes)
+
+
 def test_the_example_of_the_guide_is_an_item(evidence):
     page = Path(__file__).parent.parent.parent / "docs" / "paper.md"
-    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    *_, block = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
     names = {}
     exec(compile(block, str(page), "exec"), names)
     (made,) = [each for each in names.values() if isinstance(each, Item)]

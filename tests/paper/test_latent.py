@@ -6,8 +6,8 @@ from support.digits_by_hand import embeddings, labels
 
 from neotta.evaluate.domains import CLEAN
 from neotta.paper import latent
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.item import chosen
 from neotta.paper.study import Study, Subject
 
 
@@ -103,7 +103,7 @@ def test_all_domains_show_the_same_images_in_the_same_order(evidence):
 
 
 def test_a_limit_on_what_is_scored_limits_the_images_looked_at(tmp_path):
-    study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none"], samples=16, evaluate=30, seeds=[1])
+    study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none"], samples=16, held_out_samples=30, seeds=[1])
     setting = Evidence(study, tmp_path / "records.jsonl").settings[0]
     assert latent.same_images(setting, "fog/5").samples == 46
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from neotta.paper.catalog import items
-from neotta.paper.page import Section, facts, paper_page, write_files
+from neotta.paper.item import items
+from neotta.paper.page import facts, paper_page, write_files
 
 NAMES = (
     "methods",
@@ -16,21 +16,21 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def sections(evidence):
+def reports(evidence):
     chosen = [items()[name] for name in NAMES]
     evidence.gather(chosen)
-    return [Section(item, item.find(evidence), f"neotta paper {item.name}") for item in chosen]
+    return [item.find(evidence) for item in chosen]
 
 
 @pytest.fixture(scope="module")
-def address(evidence, sections, tmp_path_factory):
+def address(evidence, reports, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(paper_page(sections, facts(evidence, 100), {"something": "its reason"}), encoding="utf-8")
+    path.write_text(paper_page(reports, facts(evidence, 100), {"something": "its reason"}), encoding="utf-8")
     return path.as_uri()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
-def test_a_browser_shows_every_figure_and_table(browser, sections, address, width, scheme):
+def test_a_browser_shows_every_figure_and_table(browser, reports, address, width, scheme):
     complaints, asked = [], []
     with browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme, offline=True) as page:
         page.on("console", lambda message: complaints.append(message.text))
@@ -40,7 +40,7 @@ def test_a_browser_shows_every_figure_and_table(browser, sections, address, widt
         assert complaints == []
         assert [url for url in asked if not url.startswith("data:")] == [address]
         assert page.evaluate("document.documentElement.scrollWidth") == width  # tables and figures scroll by themselves
-        parts = [part for section in sections for part in section.finding.parts]
+        parts = [part for report in reports for part in report.parts]
         boxes = page.locator("figure > svg").evaluate_all(
             "all => all.map(svg => [svg.getBoundingClientRect().width, svg.getBoundingClientRect().height])"
         )
@@ -106,13 +106,13 @@ def test_a_table_can_be_copied(browser, address):
     context.close()
 
 
-def test_every_item_becomes_files(sections, tmp_path):
-    files = write_files(tmp_path, sections, ["md", "latex", "png", "csv"])
+def test_every_item_becomes_files(reports, tmp_path):
+    files = write_files(tmp_path, reports, ["md", "latex", "png", "csv"])
     assert len(files) == len(set(files))
-    for section in sections:
-        text = (tmp_path / f"{section.item.name}.md").read_text(encoding="utf-8")
-        assert section.finding.answer in text
-        for part in section.finding.parts:
+    for report in reports:
+        text = (tmp_path / f"{report.item.name}.md").read_text(encoding="utf-8")
+        assert report.answer in text
+        for part in report.parts:
             if hasattr(part, "draw"):
                 assert (tmp_path / f"{part.name}.png").read_bytes().startswith(b"\x89PNG")
                 assert f"({part.name}.png)" in text

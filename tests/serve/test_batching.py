@@ -17,7 +17,7 @@ from support.small_model import network
 import neotta
 from neotta.deploy.serve.batcher import Batcher
 from neotta.deploy.serve.classifier import Classifier, Job
-from neotta.deploy.serve.refusal import Refusal
+from neotta.deploy.serve.guard import RequestError
 from neotta.deploy.serve.settings import Limits
 from neotta.deploy.serve.torch_engine import TorchEngine
 
@@ -204,7 +204,7 @@ def test_nothing_is_taken_after_the_end():
         batcher = Batcher(Classifier(small_engine()), Limits())
         batcher.start()
         await batcher.close()
-        with pytest.raises(Refusal, match="shutting down"):
+        with pytest.raises(RequestError, match="shutting down"):
             await batcher.submit(Job(pictures(1), "a"))
 
     asyncio.run(run())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+import torch
 
 from neotta.deploy.serve.records import ALARMS, FILE, POINTS, SNAPSHOTS, Camera, Records
 from neotta.errors import StateFileError, StorageError
@@ -15,7 +15,7 @@ def test_records_last(tmp_path):
     records.describe("gate", frozen=True)
     records.add_points({"gate": {"shift": 0.5}}, now=10.0)
     records.add_alarm("gate", {"kind": "change"}, now=11.0)
-    records.add_snapshot("gate", {"head.mean": np.arange(3.0)}, now=12.0)
+    records.add_snapshot("gate", {"head.mean": torch.arange(3.0)}, now=12.0)
     records.close()
     records = Records(tmp_path)
     assert records.camera("gate") == Camera("Front gate", True)
@@ -42,7 +42,7 @@ def test_everything_is_bounded_and_the_new_is_kept():
         records.add_alarm("a", {"index": index})
     assert [alarm["index"] for alarm in records.alarms("a")] == list(range(50, ALARMS + 50))
     for index in range(5 * SNAPSHOTS):
-        records.add_snapshot("a", {"x": np.zeros(1)}, now=float(index))
+        records.add_snapshot("a", {"x": torch.zeros(1)}, now=float(index))
     snapshots = records.snapshots("a")
     assert len(snapshots) <= SNAPSHOTS
     assert (snapshots[0], snapshots[-1]) == (0.0, 5.0 * SNAPSHOTS - 1)
@@ -52,7 +52,7 @@ def test_a_clock_that_jumps_loses_nothing():
     records = Records()
     for now in (100.0, 5.0, 200.0):
         records.add_points({"a": {"at": now}}, now=now)
-        records.add_snapshot("a", {"x": np.full(1, now)}, now=now)
+        records.add_snapshot("a", {"x": torch.full((1,), now)}, now=now)
     assert [point["at"] for point in records.history("a")] == [100.0, 5.0, 200.0]
     assert records.snapshot("a", 150.0)[1]["x"] == 100.0
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import sqlite3
+import tempfile
 import threading
 import time
 
@@ -20,10 +23,13 @@ INFER = "/v2/models/small/infer"
 
 
 def on_disk(folder):
-    """Samples of each camera, as another process reads them."""
+    """Samples of each camera, as another process reads them after the server was killed now."""
     (path,) = folder.glob("*/streams.sqlite")
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        return {json.loads(camera): count for camera, count in database.execute("SELECT id, count FROM streams")}
+    with tempfile.TemporaryDirectory() as copy:
+        for file in path.parent.glob("streams.sqlite*"):
+            shutil.copy(file, copy)
+        with contextlib.closing(sqlite3.connect(f"{copy}/{path.name}")) as database:
+            return {json.loads(camera): count for camera, count in database.execute("SELECT id, count FROM streams")}
 
 
 def test_a_server_continues_where_the_last_one_ended(tmp_path):
@@ -53,7 +59,7 @@ def test_or_after_some_seconds(tmp_path):
 
 def test_what_cannot_be_written_is_refused_and_written_later(tmp_path, monkeypatch):
     engine = small_engine(folder=tmp_path)
-    store = next(iter(engine.memories.values())).cache.store
+    store = next(iter(engine.streams.values())).spill
     write, broken = store.write, True
 
     def failing(*args, **kwargs):
@@ -77,7 +83,7 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged_and_counts_nothin
     acknowledged = dict.fromkeys(cameras, 0)
     unsure = dict.fromkeys(cameras, 0)  # sent, and never answered
     for _ in range(2):
-        process, client = start(small_model, tmp_path, "--durable", "batch", "--max-rows", "4")
+        process, client = start(small_model, tmp_path, "--durable", "batch", rows=4)
         stop = threading.Event()
 
         def send(camera, client=client, stop=stop):

@@ -1,26 +1,21 @@
-"""Actions on cameras, metrics, webhooks, the log and the check before a start."""
+"""Actions on cameras, metrics, the log and the check before a start."""
 
 from __future__ import annotations
 
-import hmac
-import http.server
 import io
 import json
 import logging
-import threading
 import time
 from importlib.resources import files
 
 import pytest
 import torch
-from support.serving import Client, pictures, serving, small_engine, wait_until
+from support.serving import Client, pictures, serving, small_engine
 from support.small_model import network
 
 import neotta
-from neotta.deploy.serve import openapi
 from neotta.deploy.serve.logs import JsonLines, log
 from neotta.deploy.serve.settings import Settings
-from neotta.deploy.serve.webhook import SIGNATURE, Webhook, signature
 from neotta.errors import OptionError
 
 KEY, LOOK = "a key of sixteen characters", "another key, to look only"
@@ -122,13 +117,6 @@ def test_metrics_are_bounded(client):
     assert "neotta_camera_disagreement" in asked
 
 
-def test_the_routes_are_all_described(client):
-    described = set(openapi.description(client.service)["paths"])
-    served = {route.path for route in client.server.config.app.routes}
-    concrete = {path.replace("{model}", "small") for path in served if "{name}" not in path and "version" not in path}
-    assert concrete - {"/", "/docs", "/openapi.json"} == described
-
-
 def test_live_events(client):
     import http.client
 
@@ -146,72 +134,6 @@ def test_live_events(client):
         pass
     answer.close()
     connection.close()
-
-
-# ---- webhooks
-
-
-class Receiver(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.seen.append((self.headers, body))
-        self.send_response(self.server.statuses.pop(0) if self.server.statuses else 204)
-        self.end_headers()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def receiver():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    server.seen, server.statuses = [], []
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_alarms_are_signed_and_tried_again(receiver):
-    receiver.statuses = [500, 429]
-    webhook = Webhook(f"http://127.0.0.1:{receiver.server_port}/alarm", "secret", pause=0.01)
-    webhook({"camera": "gate", "kind": "change"})
-    wait_until(lambda: webhook.sent == 1)
-    assert len(receiver.seen) == 3
-    headers, body = receiver.seen[-1]
-    stamp, _, digest = headers[SIGNATURE].removeprefix("t=").partition(",sha256=")
-    assert hmac.compare_digest(digest, signature("secret", stamp, body))
-    assert json.loads(body) == {"camera": "gate", "kind": "change"}
-    webhook.close()
-
-
-def test_a_webhook_that_is_away_is_never_in_the_way(receiver):
-    receiver.statuses = [400]
-    webhook = Webhook(f"http://127.0.0.1:{receiver.server_port}/", pause=0.01)
-    webhook({"camera": "refused"})
-    wait_until(lambda: webhook.lost == 1)
-    webhook.close()
-    away = Webhook("http://127.0.0.1:9/", tries=2, pause=0.01)
-    started = time.monotonic()
-    for index in range(2000):
-        away({"camera": str(index)})
-    assert time.monotonic() - started < 5
-    wait_until(lambda: away.lost > 900)
-    away.close(0.1)
-    for wrong in ("ftp://x", "file:///etc/passwd", "x", "http://"):
-        with pytest.raises(OptionError, match="webhook"):
-            Webhook(wrong)
-
-
-def test_alarms_of_a_camera_reach_the_webhook(receiver):
-    with serving(webhook=f"http://127.0.0.1:{receiver.server_port}/", webhook_key="k") as client:
-        client.infer(pictures(1), stream="gate")
-        view = client.service.watch._view("gate")
-        client.service.watch._alarm("gate", view, "change", "it has changed")
-        wait_until(lambda: receiver.seen)
-    assert json.loads(receiver.seen[0][1])["reason"] == "it has changed"
 
 
 # ---- logs, and the command
@@ -236,7 +158,7 @@ def test_logs_are_lines_of_json():
 
 
 def test_settings_are_checked():
-    for wrong in ({"name": "a/b"}, {"durable": -1.0}, {"rollback": "maybe"}):
+    for wrong in ({"name": "a/b"}, {"durable": -1.0}):
         with pytest.raises(OptionError):
             Settings(**wrong)
 

@@ -10,7 +10,7 @@ from support.small_model import network
 from torch import nn
 
 import neotta
-from neotta.deploy.exporters import export
+from neotta.deploy.onnx.export import export
 from neotta.deploy.serve.classifier import Classifier, Job
 from neotta.deploy.serve.opening import open_engine
 from neotta.deploy.serve.torch_engine import TorchEngine
@@ -116,7 +116,7 @@ def test_a_folded_file_answers_as_it_is(folder):
     answer = Classifier(engine).run([Job(pictures(2), "a")])[0]
     assert (answer.plain == answer.adapted).all()
     assert not answer.learnt
-    for wrong, reason in (({"rule": "neo"}, "folded in"), ({"num_classes": 3}, "brings its own")):
+    for wrong, reason in (({"rule": "neo"}, "adapted and folded"), ({"num_classes": 3}, "brings its own")):
         with pytest.raises(OptionError, match=reason):
             open_engine(str(folder / "folded.onnx"), **wrong)
     with pytest.raises(OptionError, match="needs embeddings"):
@@ -127,21 +127,3 @@ def test_a_state_of_another_model_is_refused(tmp_path):
     neotta.save(neotta.adapt(network().model, "neo"), tmp_path / "other.safetensors")
     with pytest.raises(StateError, match="another model"):
         open_engine("digits", state=tmp_path / "other.safetensors")
-
-
-def test_the_answers_of_a_graph_are_evidence_too(folder):
-    engine = open_engine(str(folder / "plain.onnx"), rule="neo")
-    classifier = Classifier(engine)
-    for part in np.split(pictures(64), 8):
-        classifier.run([Job(part[:4], "a"), Job(part[4:], "b")])
-    assert (engine.evidence("a").samples, engine.evidence("b").samples) == (32, 32)
-    assert engine.evidence("unknown").samples == 0
-    engine.forget_answers("a")
-    assert (engine.evidence("a").samples, engine.evidence("b").samples) == (0, 32)
-
-
-def test_a_collapse_of_the_answers_of_a_graph_is_harm(folder):
-    engine = open_engine(str(folder / "plain.onnx"), rule="neo")
-    plain = 5 * np.eye(10, dtype=np.float32)[np.arange(64) % 10]
-    engine._remember(plain, 5 * np.eye(10, dtype=np.float32)[np.zeros(64, int)], ["a"] * 64)
-    assert "collapsed" in engine.evidence("a").harm

@@ -1,4 +1,4 @@
-"""Whatever bytes arrive: an answer, or a refusal with one sentence."""
+"""Whatever bytes arrive: an answer, or an error of one sentence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neotta.deploy.serve.guard import RequestError
+from neotta.deploy.serve.infer import DTYPES, encode, parse, wanted
 from neotta.deploy.serve.inputs import from_tensor
-from neotta.deploy.serve.refusal import Refusal
 from neotta.deploy.serve.settings import Limits
-from neotta.deploy.serve.tensors import DTYPES, encode, parse, wanted
 from neotta.errors import DataError
 from neotta.models.preprocess import Preprocess
 
@@ -38,7 +38,7 @@ requests = st.fixed_dictionaries({}, optional={"inputs": st.lists(entries, max_s
 @given(requests, st.binary(max_size=60), st.none() | st.text(max_size=4), st.booleans())
 def test_garbage_is_refused_and_nothing_else_is_raised(head, rest, length, right):
     text = json.dumps(head).encode()
-    with contextlib.suppress(Refusal, DataError):
+    with contextlib.suppress(RequestError, DataError):
         message = parse(text + rest, str(len(text)) if right else length)
         wanted(message.head, ["logits"])
         for values in message.inputs.values():
@@ -47,7 +47,7 @@ def test_garbage_is_refused_and_nothing_else_is_raised(head, rest, length, right
 
 @given(st.binary(max_size=200))
 def test_any_bytes(body):
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         parse(body, None)
 
 
@@ -74,7 +74,7 @@ def test_tensors_come_back_as_they_were(kind, binary):
 )
 def test_values_of_another_kind_are_not_converted(kind, data):
     entry = {"name": "images", "shape": [1], "datatype": kind, "data": data}
-    with pytest.raises(Refusal, match=f"not a list of {kind} values"):
+    with pytest.raises(RequestError, match=f"not a list of {kind} values"):
         parse(json.dumps({"inputs": [entry]}).encode(), None)
 
 

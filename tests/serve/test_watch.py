@@ -8,9 +8,8 @@ from support.serving import pictures, small_engine
 
 from neotta.deploy.serve.alarms import SHORTEST, WARMUP, Sketch, VideoDetector, correlation
 from neotta.deploy.serve.classifier import Batch, Classifier, Job
-from neotta.deploy.serve.clean import clean_threshold
-from neotta.deploy.serve.estimate import ERROR, Dropout, best, estimates, learn_threshold
-from neotta.deploy.serve.figures import WINDOW, Figures, Rows
+from neotta.deploy.serve.figures import ERROR, WINDOW, Dropout, Figures, Rows, best, estimates, learn_threshold
+from neotta.deploy.serve.opening import clean_threshold
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.settings import Settings
 from neotta.deploy.serve.torch_engine import TorchEngine
@@ -150,62 +149,6 @@ def test_fog_raises_an_alarm_soon():
     ]
     assert not detector.observe(sketches[0][generator.integers(0, 60, 600)])
     assert detector.observe(sketches[1][generator.integers(0, 60, 100)])
-
-
-# ---- does it hurt?
-
-
-class Told(list):
-    __call__ = list.append
-
-
-def harmful(rollback, folder=None):
-    """A camera of one class, whose answers NEO destroys: what is said of it, and everything around."""
-    engine = TorchEngine(load_model("digits"), "neo", folder=folder)
-    from neotta.data.handwritten import digits
-
-    dataset = digits("train")
-    zeros = [index for index in range(len(dataset)) if dataset.labels[index] == 0][:96]
-    images = np.stack([engine.preprocess.array(dataset.read(index)) for index in zeros])
-    records, told = Records(), Told()
-    watch = Watch(engine, records, Settings(rollback=rollback, snapshots=0.0), told)
-    classifier = Classifier(engine, frozen=records.frozen, watch=watch)
-    classifier.run([Job(images[:4], "gate")])
-    watch.tick()  # fine so far: too few samples to say more
-    for part in np.split(images, 12):
-        classifier.run([Job(part, "gate")])
-    watch.tick()
-    return watch, records, told, engine
-
-
-def test_harm_is_told():
-    watch, records, told, engine = harmful("warn")
-    assert [alarm["kind"] for alarm in told] == ["hurts"]
-    assert watch.summary("gate")["status"] == "hurts"
-    assert not records.frozen("gate")
-    assert engine.counts() == {"gate": 100}
-    watch.tick()
-    assert len(told) == 1  # once
-
-
-def test_harm_is_undone_if_asked_for():
-    watch, records, told, engine = harmful("act")
-    assert [alarm["kind"] for alarm in told] == ["hurts", "rollback"]
-    assert records.frozen("gate")
-    assert engine.counts() == {"gate": 4}  # as in the snapshot from before
-    assert watch.summary("gate")["status"] == "frozen"
-    assert [alarm["kind"] for alarm in records.alarms("gate")] == ["hurts", "rollback"]
-
-
-def test_a_camera_that_went_back_is_judged_by_new_answers():
-    watch, _, _, engine = harmful("warn")
-    assert "differ from the plain model's" in engine.evidence("gate").harm
-    watch.renew("gate")
-    assert engine.evidence("gate").samples == 0
-
-
-def test_nothing_is_judged_if_switched_off():
-    assert harmful("off")[2] == []
 
 
 def test_the_history_holds_what_was_seen():

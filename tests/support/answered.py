@@ -10,6 +10,7 @@ import torch
 from neotta.data.order import Order
 from neotta.evaluate.answers import pack
 from neotta.evaluate.predictions import PredictionStats, RunResult
+from neotta.evaluate.records import Record
 
 
 def packed(right, images=None, *, domain="fog/5", seed=1, batch_size=8, pool=None):
@@ -22,7 +23,7 @@ def packed(right, images=None, *, domain="fog/5", seed=1, batch_size=8, pool=Non
     labels = torch.zeros(len(right), dtype=torch.int64)
     predicted = torch.from_numpy((~right).astype(np.int64))
     result = RunResult(list(ids), [domain] * len(right), PredictionStats(labels, predicted, *[torch.zeros(0)] * 4), 2)
-    return pack(result, order, 0, lambda name: _Pool(pool))["answers"]
+    return pack(result, order, lambda name: _Pool(pool))["answers"]
 
 
 def records_of(right, domains, *, seeds=(1, 2), images=400):
@@ -42,7 +43,7 @@ def records_of(right, domains, *, seeds=(1, 2), images=400):
             about |= {"protocol": "online", "batch_size": 8, "count": images, "manifests": [f"{domain} {seed}"]}
             seen = np.arange(images) + images * seed
             about["answers"] = packed(np.arange(images) < count, seen, domain=domain, seed=seed)
-            records.append({**about, "metrics": {"top1": 100 * count / images}})
+            records.append(Record.make({**about, "metrics": {"top1": 100 * count / images}}))
     return records
 
 

@@ -1,15 +1,16 @@
-"""Workbenches that know the plan they were opened for."""
+"""Sessions that know the plan they were opened for."""
 
 from __future__ import annotations
 
 import torch
 
 from neotta.evaluate import sweep as sweeping
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.records import Records
+from neotta.evaluate.session import Session
 
 
-class PlanBench(Workbench):
-    """A workbench for one plan."""
+class PlanBench(Session):
+    """A session for one plan."""
 
     def runs(self, plan=None):
         return super().runs(plan or self.plan)
@@ -26,18 +27,20 @@ def open_bench(plan, *, kind=PlanBench, **settings):
 
 
 def sweep(plan, path, *, cache=None, workers=0, **settings):
-    """Carry out a plan on a workbench of its own."""
-    return sweeping.sweep(open_bench(plan, cache=cache, workers=workers), plan, path, **settings)
+    """Carry out a plan on a session of its own."""
+    return sweeping.sweep(open_bench(plan, cache=cache, workers=workers), plan, Records(path), **settings)
 
 
-UNLASTING = ("time", "seconds", "seconds_without_encoder", "sha256")
+UNLASTING = ("time", "seconds", "seconds_without_encoder")
+
+
+def _without(record, *names):
+    return {name: value for name, value in record.entries().items() if name not in names}
 
 
 def lasting(records):
     """What does not depend on when and how fast it was done, by key."""
-    return {
-        record["key"]: {name: value for name, value in record.items() if name not in UNLASTING} for record in records
-    }
+    return {record.key: _without(record, *UNLASTING) for record in records}
 
 
 def same_predictions(one, other, **tolerance):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from neotta.data.corruptions.draws import Draws
+from neotta.data.corruptions.common import Draws
 
 
 class LegacyDraws(Draws):

@@ -3,7 +3,7 @@
 from neotta.adapters.registry import METHODS
 from neotta.data import layouts
 from neotta.data.corruptions import registry as corruptions
-from neotta.deploy.exporters import EXPORTERS
+from neotta.deploy.onnx.export import EXPORTERS
 
 
 def forget_afterwards(monkeypatch):

@@ -13,8 +13,8 @@ import time
 import numpy as np
 import torch
 
+from neotta.deploy.serve.app import listening, make_server
 from neotta.deploy.serve.records import Records
-from neotta.deploy.serve.server import listening, make_server
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import Limits, Settings
 from neotta.deploy.serve.torch_engine import TorchEngine
@@ -103,10 +103,11 @@ def pictures(count=8, seed=0, shift=0.0):
     return (torch.randn(count, *SIZE, generator=generator) + shift).numpy().astype(np.float32)
 
 
-def start(model, folder, *options, log="server.log"):
+def start(model, folder, *options, log="server.log", rows=64):
     """A server in a process of its own, with its state and its log in a folder, and a client for it."""
-    words = [sys.executable, "-m", "neotta", "serve", model, "--name", "small", "--port", "0", "--store", str(folder)]
-    path = folder / log
+    path, config = folder / log, folder / "serve.toml"
+    config.write_text(f'name = "small"\n[limits]\nrows = {rows}\n')
+    words = [sys.executable, "-m", "neotta", "serve", model, "--config", config, "--port", "0", "--store", str(folder)]
     with path.open("w") as output:
         process = subprocess.Popen([*words, *options], stderr=output, stdout=output)
     wait_until(lambda: process.poll() is not None or "http://" in path.read_text(), 120)

@@ -1,4 +1,4 @@
-"""NEO-Stream once more, from its formulas: one number at a time, with raw sums, to check the fast one against."""
+"""NEO-Stream once more, from its formulas: one number at a time, to check the fast one against."""
 
 from __future__ import annotations
 
@@ -8,40 +8,53 @@ import math
 class SlowStream:
     """Shift and label prior of one stream; arguments as of `StreamRule`."""
 
-    def __init__(self, bias, gate=0.6, stay=0.98, window=32.0, prior=True):
+    def __init__(self, bias, gate=None, stay=0.98, window=32.0, prior=True):
         self.size = len(bias)
         self.bias = [b - sum(bias) / self.size for b in bias]
-        self.gate, self.stay, self.prior = gate, stay, prior
+        self.gate = gate if gate is not None else 0.6 if self.size < 500 else 0.5
+        self.stay, self.prior = stay, prior
         self.shift = [0.0] * self.size
         self.scales = [_Scale(self.size, length) for length in (math.inf, window) if length is not None]
-        self.sticky, self.last = 0.1, [1 / self.size] * self.size
+        self.sticky, self.last = 0.1, None
         self.counts, self.seen = [[0.0] * self.size, [0.0] * self.size], [0.0, 0.0]
         self.previous = None
 
     def step(self, rows, weights):
         """Answers to a batch, a list of rows."""
         centred = [[z - sum(row) / self.size - b for z, b in zip(row, self.bias, strict=True)] for row in rows]
-        learnt, boosts = [], []
+        limited = []
         for y, weight in zip(centred, weights, strict=True):
-            novelty, near = self._limited(y)
-            boost, fresh = self._labels(softmax([novelty * z for z in self._free(y)]), weight)
-            boosts.append(boost)
-            learnt.append((near, weight * fresh * max(novelty, 0.02)))
+            limited.append(self._limited(y))
             self.previous = y if weight > 0 else self.previous
+        boosts, fresh = [[0.0] * self.size for _ in rows], [1.0] * len(rows)
+        if self.prior:
+            likelihoods = [
+                softmax([novelty * z for z in self._free(y)]) for y, (novelty, _) in zip(centred, limited, strict=True)
+            ]
+            boosts, fresh = [], []
+            for at in range(0, len(rows), 64):
+                self._judge(likelihoods[at : at + 64], weights[at : at + 64], boosts, fresh)
+        learnt = [
+            (near, weight * new * max(novelty, 0.02), self._free(near))
+            for (novelty, near), weight, new in zip(limited, weights, fresh, strict=True)
+        ]
         for scale in self.scales:
-            scale.add([(y, drawn, self._free(y)) for y, drawn in learnt])
+            scale.add(learnt)
         self.shift = [0.0] * self.size
         for scale in self.scales:
             self.shift = [v + d for v, d in zip(self.shift, scale.towards(self.shift, self.gate), strict=True)]
+        return self._answers(rows, boosts)
+
+    def answer(self, rows):
+        """Answers to a batch that is not learnt from."""
+        boost = self._boost(self._mix())[0] if self.prior and self.last else [0.0] * self.size
+        return self._answers(rows, [boost] * len(rows))
+
+    def _answers(self, rows, boosts):
         return [
             [z - v + r for z, v, r in zip(row, self.shift, boost, strict=True)]
             for row, boost in zip(rows, boosts, strict=True)
         ]
-
-    def answer(self, rows):
-        """Answers to a batch that is not learnt from."""
-        boost, _ = self._labels(None, 0.0)
-        return [[z - v + r for z, v, r in zip(row, self.shift, boost, strict=True)] for row in rows]
 
     def _free(self, y):
         """Logits without the shift."""
@@ -52,37 +65,50 @@ class SlowStream:
         ever = self.scales[0]
         if ever.weight <= 4:
             return 1.0, y
-        mean, variance = ever.mean(), sum(ever.central(2))
-        power = variance + sum(m * m for m in mean)
+        mean, variance = ever.mean(), max(sum(ever.central(2)), 1e-9)
+        power = sum(ever.sums[2]) / ever.weight
         step = sum((a - b) ** 2 for a, b in zip(y, self.previous, strict=True))
         away = math.dist(y, mean)
         pull = min(1.0, 3 * math.sqrt(power) / max(away, 1e-12))
         return min(1.0, step / (variance / 2)), [m + (value - m) * pull for value, m in zip(y, mean, strict=True)]
 
-    def _labels(self, likelihood, weight):
-        """What the label prior adds to the logits, and the probability of a new draw."""
-        if not self.prior:
-            return [0.0] * self.size, 1.0
+    def _mix(self):
+        """The mix of labels so far."""
         mixes = [
             [(n + 3 / self.size) / (t + 3) for n in counts] for counts, t in zip(self.counts, self.seen, strict=True)
         ]
-        mix = [(a + b) / 2 for a, b in zip(*mixes, strict=True)]
+        return [(a + b) / 2 for a, b in zip(*mixes, strict=True)]
+
+    def _boost(self, mix):
+        """What the label prior adds to the logits of the next sample, and what the chain expects of it."""
         chain = [(1 - self.stay) * p + self.stay * a for p, a in zip(mix, self.last, strict=True)]
         w = self.sticky
-        boost = [min(1.0, math.log(1 - w + w * s / p)) for s, p in zip(chain, mix, strict=True)]
-        if weight > 0:
-            by_chain = sum(s * g for s, g in zip(chain, likelihood, strict=True))
-            by_mix = sum(p * g for p, g in zip(mix, likelihood, strict=True))
-            self.last = [s * g / by_chain for s, g in zip(chain, likelihood, strict=True)]
-            for which, keep in enumerate((1.0, math.exp(-1 / 16))):
-                self.seen[which] = self.seen[which] * keep + weight
-                self.counts[which] = [
-                    n * keep + weight * p * g / by_mix
-                    for n, p, g in zip(self.counts[which], mix, likelihood, strict=True)
-                ]
-            after = w * by_chain / (w * by_chain + (1 - w) * by_mix)
-            self.sticky = (1 - 1 / 256) * after + 0.1 / 256
-        return boost, 1 - w * self.stay
+        return [min(1.0, math.log(1 - w + w * s / p)) for s, p in zip(chain, mix, strict=True)], chain
+
+    def _judge(self, likelihoods, weights, boosts, fresh):
+        """Let samples join the mix of labels, and follow the chain through them."""
+        mix = self._mix()
+        for likelihood, weight in zip(likelihoods, weights, strict=True):
+            if weight > 0:
+                by_mix = sum(p * g for p, g in zip(mix, likelihood, strict=True))
+                for which, keep in enumerate((1.0, math.exp(-1 / 16))):
+                    self.seen[which] = self.seen[which] * keep + weight
+                    self.counts[which] = [
+                        n * keep + weight * p * g / by_mix
+                        for n, p, g in zip(self.counts[which], mix, likelihood, strict=True)
+                    ]
+        mix = self._mix()
+        self.last = self.last or mix
+        for likelihood, weight in zip(likelihoods, weights, strict=True):
+            boost, chain = self._boost(mix)
+            boosts.append(boost)
+            fresh.append(1 - self.sticky * self.stay)
+            if weight > 0:
+                by_chain = sum(s * g for s, g in zip(chain, likelihood, strict=True))
+                by_mix = sum(p * g for p, g in zip(mix, likelihood, strict=True))
+                self.last = [s * g / by_chain for s, g in zip(chain, likelihood, strict=True)]
+                after = self.sticky * by_chain / (self.sticky * by_chain + (1 - self.sticky) * by_mix)
+                self.sticky = (1 - 1 / 256) * after + 0.1 / 256
 
 
 class _Scale:
@@ -129,6 +155,10 @@ class _Scale:
         variance, skew = sum(self.central(2)), sum(self.central(3))
         samples = self.weight if self.length == math.inf else min(self.weight, self.weight**2 / self.squares)
         if samples <= 1.5 or variance < 1e-9 or math.sqrt(c) * skew < gate * variance**1.5:
+            return nothing
+        mean = self.mean()
+        top = mean.index(max(mean))
+        if self.central(3)[top] < -math.sqrt(6 / samples) * max(self.central(2)[top], 1e-12) ** 1.5:
             return nothing
         height = self.peak / self.trust / (1 - 1 / c)
         share = [p / self.trust for p in self.predicted]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neotta._lazy import lazy
+from neotta._extras import lazy
 
 if TYPE_CHECKING:
     from neotta.adapters._methods import register
     from neotta.adapters.base import Adapter, EmbeddingAdapter
     from neotta.adapters.declaration import DataFacts, Declaration
-    from neotta.adapters.gradient import GradientAdapter, entropy, forward_with_embeddings, norm_affine
+    from neotta.adapters.gradient import GradientAdapter, forward_with_embeddings, norm_affine
+    from neotta.adapters.losses import entropy
     from neotta.adapters.registry import create, data_options, find, methods
     from neotta.neo.module_swap import ModuleSwap
     from neotta.options import Options
@@ -45,7 +46,7 @@ __getattr__, __dir__ = lazy(
         "Options": "neotta.options",
         "create": "neotta.adapters.registry",
         "data_options": "neotta.adapters.registry",
-        "entropy": "neotta.adapters.gradient",
+        "entropy": "neotta.adapters.losses",
         "find": "neotta.adapters.registry",
         "forward_with_embeddings": "neotta.adapters.gradient",
         "methods": "neotta.adapters.registry",

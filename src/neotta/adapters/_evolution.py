@@ -28,7 +28,7 @@ class Evolution:
         dimension: Length of a vector.
         population: How many vectors are proposed at a time, at least 2.
         sigma: The initial standard deviation.
-        seed: Of the random generator; numpy's global one is not used.
+        seed: Seed of the random generator; numpy's global one is not used.
     """
 
     def __init__(self, dimension: int, population: int, sigma: float, seed: int) -> None:

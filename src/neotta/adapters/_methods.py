@@ -21,7 +21,7 @@ def _check(name: str, kind: Any) -> None:
     """Check what a method declares against its class.
 
     Raises:
-        CodeError: They do not agree, or something is missing.
+        CodeError: Declaration and class do not agree, or something is missing.
     """
     if not (isinstance(kind, type) and issubclass(kind, Adapter)):
         raise CodeError(f"the method {name!r} is {kind!r}: expected a subclass of neotta.Adapter")

@@ -1,7 +1,7 @@
 """The random augmentation of CoTTA, Surgeon, RoTTA and ROID: colours, rotation, shift, zoom, blur, mirror image, noise.
 
 Images are pixels in [0, 1], (B, 3, H, W), or (B, 1, H, W) in grey; float32 or float64. Each operation is a function;
-`augment` is all of them with given parameters, and `Augmentation` draws the parameters. The operations on colours
+`pipeline` is all of them with given parameters, and `Augmentation` draws the parameters. The operations on colours
 change the images they are given: what is written over is still in the cache of a CPU, what is made anew is not.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from pydantic import Field, Strict
+from torch import Tensor, nn
 from torch.nn import functional
 
-from neotta.errors import InputError
+from neotta.adapters.gradient import SeededAdapter, SeededOptions
+from neotta.errors import InputError, OptionError
 
 GRAY = (0.2989, 0.587, 0.114)
 RANGES = {
@@ -86,8 +88,8 @@ class Augmentation:
 
     Args:
         generator: The source of all randomness; on the CPU, whatever device the images are on.
-        mean: Of the images' normalisation, (C, 1, 1) or (1, 1, 1), which is undone before and done again after.
-        std: Likewise.
+        mean: Mean of the images' normalisation, (C, 1, 1) or (1, 1, 1); it is undone before and done again after.
+        std: Standard deviation of the images' normalisation, of the same shape.
         style: Which parts are used. The same parameters are drawn in any case.
     """
 
@@ -133,14 +135,8 @@ class Augmentation:
         return low + (high - low) * float(torch.rand((), dtype=torch.float64, generator=self.generator))
 
 
-def augment(images: Tensor, drawn: Parameters, style: Style = FULL) -> Tensor:
-    """The whole augmentation but the noise, with given parameters, (B, C, H, W) to the same."""
-    change = pipeline(images, drawn, style)
-    return torch.cat([change(piece) for piece in pieces(images)]).clamp_(0, 1)
-
-
 def pipeline(images: Tensor, drawn: Parameters, style: Style = FULL) -> Callable[[Tensor], Tensor]:
-    """What `augment` does to some of these images, (b, C, H, W) to the same; where they are sampled is found once."""
+    """All operations but the noise, (b, C, H, W) to the same; where images are sampled is computed once."""
     if images.shape[1] not in (1, 3):
         raise InputError(f"images are augmented in colour or grey, 3 channels or 1: these have {images.shape[1]}")
     height, width = images.shape[2:]
@@ -241,21 +237,6 @@ class Points(NamedTuple):
     inside: Tensor | None
 
 
-def affine(
-    images: Tensor, angle: float, translate: tuple[int, int], scale: float, pad: tuple[int, int] = (0, 0)
-) -> Tensor:
-    """Pad by repeating the edge, zoom and turn about the centre, shift, crop: (B, C, H, W) to the same.
-
-    Args:
-        images: (B, C, H, W).
-        angle: In degrees, clockwise.
-        translate: In pixels, right and down.
-        scale: Factor of the zoom.
-        pad: How often the edge is repeated above and below, left and right; outside are zeros.
-    """
-    return sample(images, positions(images, angle, translate, scale, pad, (images.shape[2], images.shape[3])))
-
-
 def positions(
     images: Tensor,
     angle: float,
@@ -264,7 +245,16 @@ def positions(
     pad: tuple[int, int],
     size: tuple[int, int],
 ) -> Points:
-    """Where `affine` samples images for a piece of this size, (rows, columns), round the centre."""
+    """Where to sample images to pad them, zoom and turn about the centre, shift and crop.
+
+    Args:
+        images: (B, C, H, W).
+        angle: In degrees, clockwise.
+        translate: In pixels, right and down.
+        scale: Factor of the zoom.
+        pad: How often the edge is repeated above and below, left and right; outside are zeros.
+        size: Rows and columns of the result, round the centre.
+    """
     (height, width), (rows, columns) = images.shape[2:], size
     down = (torch.arange(rows).to(images) - ((rows - 1) / 2 + translate[1])).unsqueeze(1)
     right = (torch.arange(columns).to(images) - ((columns - 1) / 2 + translate[0])).unsqueeze(0)
@@ -292,11 +282,6 @@ def _inside(offset: Tensor, side: int) -> Tensor:
     return ((side + 1) / 2 - offset.abs()).clamp_(0, 1)
 
 
-def blur(images: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur over 5 by 5 pixels, reflected at the border."""
-    return smooth(reflect(images, 2, 2), sigma)
-
-
 def reflect(images: Tensor, rows: int, columns: int) -> Tensor:
     """Add reflected rows above and below, and columns left and right; images too small for that repeat the edge."""
     if rows == columns == 0:
@@ -319,3 +304,69 @@ def smooth(images: Tensor, sigma: float) -> Tensor:
             blurred.add_(images.narrow(dim, 2 + offset, side), alpha=weights[offset] / total)
         images = blurred
     return images
+
+
+# ---- methods that augment
+
+Positive = Annotated[float, Field(gt=0)]
+A = TypeVar("A", bound="AugmentingOptions")
+
+
+class AugmentingOptions(SeededOptions):
+    """Options of methods that use augmented images."""
+
+    mean: float | Annotated[tuple[float, ...], Strict(False)] = Field(
+        0.5, description="Mean of the model's normalisation: one number, or one per channel."
+    )
+    std: Positive | Annotated[tuple[Positive, ...], Strict(False)] = Field(
+        0.5, description="Standard deviation of the model's normalisation: one number, or one per channel."
+    )
+    augment_domain: Literal["pixel", "normalised"] = Field(
+        "pixel",
+        description='"pixel" undoes the normalisation, augments, and normalises again. "normalised" augments the '
+        "images as they come, which cuts off all that is darker than the mean; the reference code does that.",
+    )
+    augmentation: Callable[[Tensor], Tensor] | None = Field(
+        None,
+        description="Takes and returns a batch of images in that domain; None is the method's own. Saving its state, "
+        "if any, is up to the caller.",
+    )
+
+
+class AugmentingAdapter(SeededAdapter[A]):
+    """A method that trains on augmented images."""
+
+    style: ClassVar[Style] = FULL
+    """The method's own augmentation."""
+
+    def _start(self) -> None:
+        super()._start()
+        self._check_channels()
+
+    @torch.no_grad()
+    def view(self, images: Tensor) -> Tensor:
+        """An augmented view of normalised images, (B, 3, H, W) to the same."""
+        augmentation = self.options.augmentation
+        if self.options.augment_domain == "normalised":
+            return (augmentation or Augmentation(self.generator, style=self.style))(images)
+        mean, std = (self._per_channel(name, images) for name in ("mean", "std"))
+        if augmentation is None:
+            return Augmentation(self.generator, mean=mean, std=std, style=self.style)(images)
+        return (augmentation(images * std + mean) - mean) / std
+
+    def _check_channels(self) -> None:
+        """Raise an error now, rather than at the first view, if no layer takes this number of channels."""
+        read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
+        for name in ("mean", "std"):
+            value = getattr(self.options, name)
+            if read and isinstance(value, tuple) and len(value) not in read:
+                raise OptionError(
+                    f"option {name!r} of method {self.name!r} has {len(value)} numbers, but no layer of the model "
+                    "takes images with that many channels: give one number, or one per channel"
+                )
+
+    def _per_channel(self, name: str, images: Tensor) -> Tensor:
+        values = torch.as_tensor(getattr(self.options, name), dtype=images.dtype, device=images.device)
+        if values.dim() and len(values) != images.shape[1]:
+            raise InputError(f"option {name!r} has {len(values)} numbers, the images have {images.shape[1]} channels")
+        return values.reshape(-1, 1, 1)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from neotta._warning import warn
-from neotta.adapters._inputs import Classes, check_batch, check_tensors, class_indices, takes_images
+from neotta.adapters._inputs import Classes, check_batch, check_entry, check_tensors, class_indices, takes_images
 from neotta.adapters.declaration import Declaration
 from neotta.errors import (
     AlreadyAdaptedError,
@@ -29,18 +29,20 @@ from neotta.errors import (
     OptionError,
     StateError,
     StateMismatchError,
+    UnsupportedModelError,
 )
+from neotta.neo.context import current_weights, has_weights, is_paused, rows
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import layer_of
-from neotta.neo.model_inputs import Inputs, batch_size, each
-from neotta.neo.per_call import has_weights, is_paused, rows
-from neotta.neo.row_weights import checked_weights
-from neotta.neo.split import evaluating, split
-from neotta.neo.state_checks import check_number
+from neotta.neo.model_inputs import Inputs, batch_size, each, evaluating
+from neotta.neo.split import split
 from neotta.neo.statefile import fingerprint, read_state, write_state
 from neotta.options import Options
 
 O = TypeVar("O", bound=Options)  # noqa: E741
+
+COLLAPSE = 256
+"""Number of predictions of one class in a row after which a warning says that the model may have collapsed."""
 
 
 class Adapter(ABC, Generic[O]):
@@ -60,10 +62,17 @@ class Adapter(ABC, Generic[O]):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str] = ""
+    revision: ClassVar[int] = 1
+    """Raised when the predictions change: `neotta run` then measures the method again."""
     declaration: ClassVar[Declaration]
     Options: ClassVar[type[Options]] = Options
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Options that cannot change in the middle of a stream."""
+    _streak: tuple[int, int] = (-1, 0)
+    """The class predicted last, and how often in a row; negative after the warning.
+
+    `_start` does not reset it, since some methods start again with every batch, and they can collapse too.
+    """
 
     def __init__(
         self,
@@ -138,13 +147,14 @@ class Adapter(ABC, Generic[O]):
             # A tensor of inference mode cannot take part in a backward pass.
             images = each(images, lambda tensor: tensor.clone() if tensor.is_inference() else tensor)
             # Methods that declare no need of pixels only hand the batch on to the model, whatever it is.
-            given = cast("Tensor", images)
-            return self._adapt(given) if adapt else self._predict(given)
+            batch = cast("Tensor", images)
+            return self._adapt(batch) if adapt else self._predict(batch)
 
     def reset(self) -> None:
         """Go back to the state right after construction, bit for bit."""
         self._check_attached()
         self.skipped = 0
+        self._streak = (-1, 0)
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
             self._start()
 
@@ -154,10 +164,31 @@ class Adapter(ABC, Generic[O]):
         return self.model
 
     def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, except those in `fixed`."""
-        if fixed := sorted(self.fixed & changes.keys()):
-            raise OptionError(f"{', '.join(fixed)} cannot change in the middle of a stream: make a new adapter")
-        self.options = self.options.changed(self.name, **changes)
+        """Change options in the middle of a stream, except those in `fixed`; the state is kept.
+
+        Raises:
+            OptionError: An option is unknown or wrong, or does not fit the state.
+        """
+        before, state, options = self.options, self.state_dict(), self.options.changed(self.name, **changes)
+        fixed = sorted(self.fixed & changes.keys())
+        if not fixed:
+            try:
+                self._resume(options, state)
+                return
+            except (StateMismatchError, UnsupportedModelError):
+                fixed = sorted(changes)
+                self._resume(before, state)
+            except OptionError:
+                self._resume(before, state)
+                raise
+        raise OptionError(f"{', '.join(fixed)} cannot change in the middle of a stream: make a new adapter")
+
+    def _resume(self, options: O, state: Mapping[str, Tensor]) -> None:
+        """Start again with these options, and continue from a state."""
+        self.options = options
+        with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
+            self._start()
+        self.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Tensor]:
         """A copy of the whole state, as tensors by name."""
@@ -189,20 +220,20 @@ class Adapter(ABC, Generic[O]):
         return mine.shape == other.shape
 
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
-        """Refuse a state with values that make no sense; its entries and shapes were checked."""
+        """Raise StateError if values make no sense; entries and shapes were checked."""
         for name, tensor in self._state().items():
             if not self._any_value(name):
-                check_number(name, state[name], tensor)
+                check_entry(name, state[name], tensor)
 
     def _any_value(self, name: str) -> bool:
-        """Whether an entry of a state may hold NaN, Inf or negative whole numbers; others are refused."""
+        """Whether an entry of a state may hold NaN, Inf or negative whole numbers."""
         return False
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as a safetensors file, atomically.
 
         Raises:
-            StateError: The state holds numbers that `load` would refuse. The old file stays.
+            StateError: The state holds numbers that `load` would reject. The old file stays.
         """
         state = self.state_dict()
         try:
@@ -273,6 +304,38 @@ class Adapter(ABC, Generic[O]):
             self.skip(bad, f"{bad} of {len(finite)} embeddings hold NaN or Inf")
         return finite
 
+    def usable(self, rows: Tensor) -> bool:
+        """Whether a batch can be learnt from; one with NaN or Inf is counted, with a warning.
+
+        Args:
+            rows: Logits or features, one row for each sample, (B, n).
+        """
+        finite = torch.isfinite(rows).all(dim=1)
+        if bool(finite.all()):
+            return True
+        bad = int((~finite).sum())
+        self.skip(len(rows), f"{bad} of {len(rows)} samples give NaN or Inf")
+        return False
+
+    def watch(self, logits: Tensor) -> None:
+        """Warn once after a long run of predictions of one class."""
+        predicted = logits.argmax(dim=1)
+        first = int(predicted[0])
+        seen, length = self._streak
+        if length < 0:  # warned already
+            return
+        if not bool((predicted == first).all()):
+            self._streak = (-1, 0)
+            return
+        length = length + len(predicted) if seen == first else len(predicted)
+        self._streak = (first, length)
+        if length >= COLLAPSE and self.num_classes > 1:
+            self._streak = (first, -1)
+            warn(
+                f"the last {length} predictions of {self.name} are all class {first}: it may have collapsed (or the "
+                "stream holds one class only); reset() starts afresh"
+            )
+
     def skip(self, count: int, what: str) -> None:
         """Count and warn of samples that are predicted but not adapted to."""
         self.skipped += count
@@ -294,10 +357,8 @@ class Adapter(ABC, Generic[O]):
 
     def _weighted(self, call: Callable[[], Tensor], samples: int, weights: Any) -> Tensor:
         """Call with weights of the samples."""
-        given = checked_weights(weights)
-        if len(given) != samples:
-            raise InputError(f"got {len(given)} weights for a batch of {samples}: pass one per sample")
-        with rows(given):
+        with rows(weights):
+            current_weights(samples)  # raises an error before anything changes
             return call()
 
     def _may_adapt(self, adapt: bool) -> bool:

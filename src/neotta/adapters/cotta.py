@@ -11,13 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._averaging import move_towards
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import LearningRate, make_optimizer
-from neotta.adapters._steps import OptimizerOptions
+from neotta.adapters.augment import AugmentingAdapter, AugmentingOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import weights_and_biases
+from neotta.adapters.gradient import LearningRate, OptimizerOptions, move_towards, weights_and_biases
+from neotta.adapters.losses import cross_entropy
 
 
 class CoTTAOptions(OptimizerOptions, AugmentingOptions):
@@ -81,9 +79,6 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
     def _trained(self) -> dict[str, nn.Parameter]:
         return weights_and_biases(self.model)
 
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer(self.options.optimizer, params, self.options)
-
     def _start(self) -> None:
         super()._start()
         self.teacher = {name: tensor.detach().clone() for name, tensor in self.params.items()}
@@ -102,7 +97,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
             grads = self.gradients(self._loss(logits, target))
         if not self.step(grads, len(images)):
             return target, False
-        self._follow()
+        move_towards(self.teacher, self.params, 1 - self.options.ema)
         self._restore()
         return target, True
 
@@ -118,15 +113,10 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
         return self.forward(images, self.teacher)
 
     def _loss(self, student: Tensor, teacher: Tensor) -> Tensor:
-        learnt, taught = student.log_softmax(dim=1), teacher.log_softmax(dim=1)
-        one_sided = -(taught.exp() * learnt).sum(dim=1).mean()
+        one_sided = cross_entropy(student, teacher).mean()
         if self.options.loss == "one-sided":
             return one_sided
-        return (one_sided - (learnt.exp() * taught).sum(dim=1).mean()) / 2
-
-    def _follow(self) -> None:
-        """Move the teacher towards the updated student."""
-        move_towards(self.teacher, self.params, 1 - self.options.ema)
+        return (one_sided + cross_entropy(teacher, student).mean()) / 2
 
     def _restore(self) -> None:
         """Reset random weights of the student to their source values."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from neotta.errors import ModelError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -15,14 +17,14 @@ class DataFacts:
     """What is known of the data that a method will meet.
 
     Attributes:
-        mean: Of the model's normalisation, for each colour.
-        std: Of the model's normalisation, for each colour.
+        mean: Mean of the model's normalisation, for each colour; None if it is not known.
+        std: Standard deviation of the model's normalisation, for each colour; None if it is not known.
         source: Returns clean images of the source domain, preprocessed, (n, 3, H, W); it is given the number wanted.
-        seed: Of the run; None leaves each method its own default.
+        seed: Seed of the run; None leaves each method its own default.
     """
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
     source: Callable[[int], Tensor]
     seed: int | None = None
 
@@ -74,18 +76,26 @@ class Declaration:
         """Whether it needs no backpropagation."""
         return not self.gradients
 
-    def data_options(self, facts: DataFacts, given: Collection[str] = ()) -> dict[str, Any]:
+    def data_options(self, facts: DataFacts, chosen: Collection[str] = ()) -> dict[str, Any]:
         """The options that follow from the data.
 
         Args:
             facts: What is known of the data.
-            given: Names of options that the caller sets; they are left out, and no source images are read for them.
+            chosen: Names of options that the caller sets; they are left out, and no source images are read for them.
+
+        Raises:
+            ModelError: The method needs the model's normalisation, which is not known.
         """
-        found = {} if self.options_from_data is None else dict(self.options_from_data(facts))
+        if self.normalisation and facts.mean is None and not {"mean", "std"} <= set(chosen):
+            raise ModelError(
+                "it changes images and needs the model's normalisation: pass preprocess=neotta.Preprocess(...) and "
+                "images that are not normalised"
+            )
+        options = {} if self.options_from_data is None else dict(self.options_from_data(facts))
         if self.normalisation:
-            found |= {"mean": facts.mean, "std": facts.std}
+            options |= {"mean": facts.mean, "std": facts.std}
         if self.random and facts.seed is not None:
-            found["seed"] = facts.seed
-        if self.source_images and "source" not in given:
-            found["source"] = facts.source(self.source_images)
-        return {name: value for name, value in found.items() if name not in given}
+            options["seed"] = facts.seed
+        if self.source_images and "source" not in chosen:
+            options["source"] = facts.source(self.source_images)
+        return {name: value for name, value in options.items() if name not in chosen}

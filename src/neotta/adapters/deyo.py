@@ -11,15 +11,12 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
-from neotta.adapters._destroy import occlude, shuffle_patches, shuffle_pixels
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import make_optimizer
-from neotta.adapters._seeded import SeededAdapter, SeededOptions
-from neotta.adapters._selection import EntropyMargin, Selection, entropy_margin, surer_weigh_more
-from neotta.adapters._steps import Objective, StepOptions, take_steps
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import entropy, norm_affine
+from neotta.adapters.gradient import Objective, SeededAdapter, SeededOptions, StepOptions, norm_affine
+from neotta.adapters.losses import EntropyMargin, Selection, entropy, entropy_margin, surer_weigh_more
 from neotta.adapters.sar import frozen_by_name
 
 
@@ -67,34 +64,26 @@ class DeYO(SeededAdapter[DeYOOptions]):
     declaration = Declaration(needs="images", pixels=True, gradients=True, random=True, forward_passes=2)
     Options = DeYOOptions
 
-    @property
-    def forward_passes(self) -> int:
-        """Two for each step."""
-        return 2 * self.options.steps
-
     def _trained(self) -> dict[str, nn.Parameter]:
         return norm_affine(self.model, lambda name: not frozen_by_name(name))
 
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer(self.options.optimizer, params, self.options)
-
     def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
-        return take_steps(self, images, self._objective, self.options.steps)
+        return self.take_steps(images, self._objective)
 
     def _objective(self, images: Tensor, logits: Tensor) -> Objective | None:
         uncertainty = entropy(logits)
         chosen, drops = self._select(images, logits.detach(), uncertainty.detach())
         if not bool(chosen.selected.any()):
             return None
-        kept = uncertainty[chosen.selected]
-        weights = torch.zeros_like(kept, requires_grad=False)
+        losses = uncertainty[chosen.selected]
+        weights = torch.zeros_like(losses, requires_grad=False)
         if self.options.reweight_ent:
-            weights += surer_weigh_more(kept, entropy_margin(self.options.margin_e0, self.num_classes))
+            weights += surer_weigh_more(losses, entropy_margin(self.options.margin_e0, self.num_classes))
         if self.options.reweight_plpd:
             weights += drops[chosen.selected].exp()
         if not (self.options.reweight_ent or self.options.reweight_plpd):
             weights += 1
-        return Objective((weights * kept).mean())
+        return Objective((weights * losses).mean())
 
     @torch.no_grad()
     def _select(self, images: Tensor, logits: Tensor, uncertainty: Tensor) -> tuple[Selection, Tensor]:
@@ -119,3 +108,40 @@ class DeYO(SeededAdapter[DeYOOptions]):
     def _permutations(self, count: int, length: int) -> Tensor:
         """Independent random permutations, (count, length)."""
         return torch.rand(count, length, generator=self.generator).argsort(dim=1)
+
+
+def shuffle_patches(images: Tensor, permutations: Tensor, antialias: bool = True) -> Tensor:
+    """Cut images into a grid of patches and rearrange them.
+
+    Args:
+        images: (B, C, H, W); resized, and back again, if the grid does not fit them.
+        permutations: (B, L * L): which patch, counted row by row, comes to each position.
+        antialias: Whether resizing avoids aliasing.
+    """
+    count, channels, height, width = images.shape
+    side = round(permutations.shape[1] ** 0.5)
+    rows, columns = max(height // side, 1), max(width // side, 1)
+    fitting = _resize(images, (rows * side, columns * side), antialias)
+    patches = fitting.reshape(count, channels, side, rows, side, columns).permute(0, 2, 4, 1, 3, 5)
+    chosen = permutations.to(images.device).view(count, -1, 1, 1, 1).expand(-1, -1, channels, rows, columns)
+    moved = patches.reshape(count, side * side, channels, rows, columns).gather(1, chosen)
+    back = moved.view(count, side, side, channels, rows, columns).permute(0, 3, 1, 4, 2, 5)
+    return _resize(back.reshape(fitting.shape), (height, width), antialias)
+
+
+def shuffle_pixels(images: Tensor, permutation: Tensor) -> Tensor:
+    """Rearrange the pixels of all images, (B, C, H, W), alike; the permutation is (H * W,)."""
+    return images.flatten(2)[:, :, permutation.to(images.device)].view(images.shape)
+
+
+def occlude(images: Tensor, size: int, row: int, column: int) -> Tensor:
+    """Replace a square of each image, (B, C, H, W), by the image's mean colour."""
+    hidden = images.clone()
+    hidden[:, :, row : row + size, column : column + size] = images.mean(dim=(2, 3), keepdim=True)
+    return hidden
+
+
+def _resize(images: Tensor, size: tuple[int, int], antialias: bool) -> Tensor:
+    if images.shape[2:] == torch.Size(size):
+        return images
+    return functional.interpolate(images, size, mode="bilinear", antialias=antialias, align_corners=False)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
 
-from neotta.adapters._anchor import distance, fisher_information
+from neotta.adapters._inputs import check_source
 from neotta.adapters._methods import register
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.eta import ETAOptions, Selective
+from neotta.adapters.eta import ETA, ETAOptions
+from neotta.adapters.gradient import all_finite
 from neotta.errors import OptionError
 
 
@@ -38,7 +41,7 @@ class EATAOptions(ETAOptions):
 
 
 @register
-class EATA(Selective[EATAOptions]):
+class EATA(ETA[EATAOptions]):
     """ETA, with a penalty on moving weights that matter to the source domain."""
 
     name = "eata"
@@ -53,22 +56,37 @@ class EATA(Selective[EATAOptions]):
     def _start(self) -> None:
         super()._start()
         if not hasattr(self, "fisher"):  # so after a reset
-            self.fisher = fisher_information(self, self._source(), self.options.fisher_batch)
+            self.fisher = self._fisher_information(self._source())
 
     def _source(self) -> Tensor:
-        given = self.options.source
-        if given is None:
+        source = self.options.source
+        if source is None:
             raise OptionError(
                 "EATA needs clean images of the source domain, such as 2000, preprocessed for the model: "
                 "source=images of (2000, 3, H, W); 'eta' needs none"
             )
-        if given.dim() != 4 or len(given) == 0 or not given.is_floating_point():
-            raise OptionError(
-                f"option 'source' is {given.dtype} of {tuple(given.shape)}: floating point images of (N, 3, H, W) were "
-                "expected"
-            )
-        return given.to(self.head.weight)
+        check_source(source, least=1)
+        return source.to(self.head.weight)
+
+    def _fisher_information(self, images: Tensor) -> dict[str, Tensor]:
+        """The diagonal Fisher information of what is trained, at the source weights.
+
+        It is the mean over batches of the squared gradient of a batch's mean cross-entropy against its own predictions:
+        every batch counts alike, a shorter last one too, and so the batch size matters.
+        """
+        batches = torch.split(images, self.options.fisher_batch)
+        total = [torch.zeros_like(tensor, requires_grad=False) for tensor in self.params.values()]
+        for batch in batches:
+            with torch.enable_grad():
+                logits = self.forward(batch)
+                grads = self.gradients(functional.cross_entropy(logits, logits.argmax(dim=1)))
+            for squares, grad in zip(total, grads, strict=True):
+                squares.addcmul_(grad, grad)
+        if not all_finite(total):
+            raise OptionError("option 'source' gives NaN or Inf as Fisher information: look for damaged source images")
+        return {name: squares / len(batches) for name, squares in zip(self.params, total, strict=True)}
 
     def _anchored(self) -> Tensor | float:
-        source = {name: self.model.get_parameter(name) for name in self.params}
-        return self.options.fisher_alpha * distance(self.fisher, self.params, source)
+        moved = {name: tensor - self.model.get_parameter(name).detach() for name, tensor in self.params.items()}
+        parts = [(weight * moved[name].square()).sum() for name, weight in self.fisher.items()]
+        return self.options.fisher_alpha * torch.stack(parts).sum()

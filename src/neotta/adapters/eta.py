@@ -5,27 +5,17 @@ Paper: Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", IC
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-import torch
 from pydantic import Field, Strict
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional
 
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import make_optimizer
-from neotta.adapters._selection import (
-    EntropyMargin,
-    Selection,
-    average,
-    entropy_margin,
-    redundant_to,
-    surer_weigh_more,
-    undefined,
-)
-from neotta.adapters._steps import Objective, StepOptions, take_steps
-from neotta.adapters._uncertainty import UncertaintyOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import GradientAdapter, norm_affine
+from neotta.adapters.gradient import GradientAdapter, Objective, StepOptions
+from neotta.adapters.losses import EntropyMargin, Selection, UncertaintyOptions, entropy_margin, surer_weigh_more
 from neotta.options import named
 
 Quirk = Literal["reset_keeps_probs"]
@@ -62,37 +52,31 @@ class ETAOptions(StepOptions, UncertaintyOptions):
 E_ = TypeVar("E_", bound=ETAOptions)
 
 
-class Selective(GradientAdapter[E_]):
-    """What ETA and EATA share."""
+@register
+class ETA(GradientAdapter[E_]):
+    """Entropy minimisation over the norm layers, on reliable samples that are not redundant."""
 
+    name = "eta"
+    title = "ETA"
     paper = "Efficient Test-Time Model Adaptation without Forgetting, ICML 2022"
+    declaration = Declaration(needs="images", gradients=True)
+    Options: ClassVar[type[ETAOptions]] = ETAOptions
 
     mean_probabilities: Tensor
     """The mean of the predictions that were learnt from, (C,); NaN while undefined."""
-
-    @property
-    def forward_passes(self) -> int:
-        """One for each step."""
-        return self.options.steps
 
     @property
     def margin(self) -> float:
         """The entropy below which a sample is reliable, E0."""
         return entropy_margin(self.options.e_margin, self.num_classes)
 
-    def _trained(self) -> dict[str, nn.Parameter]:
-        return norm_affine(self.model)
-
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer(self.options.optimizer, params, self.options)
-
     def _start(self) -> None:
         super()._start()
         if not (hasattr(self, "mean_probabilities") and "reset_keeps_probs" in self.options.compat):
-            self.mean_probabilities = undefined(self.num_classes, self.head.weight)
+            self.mean_probabilities = self.head.weight.new_full((self.num_classes,), math.nan)
 
     def _adapt(self, images: Tensor) -> Tensor:
-        logits, learnt = take_steps(self, images, self._objective, self.options.steps)
+        logits, learnt = self.take_steps(images, self._objective)
         if learnt:
             self.watch(logits)
         return logits
@@ -103,17 +87,21 @@ class Selective(GradientAdapter[E_]):
         chosen = self._select(uncertainty.detach(), probabilities).selected
         if not bool(chosen.any()):
             return None
-        kept = uncertainty[chosen]
-        loss = (kept * surer_weigh_more(kept, self.margin)).mean()
-        seen = probabilities[chosen].mean(dim=0)
-        return Objective(loss + self._anchored(), lambda: average(self.mean_probabilities, seen, KEPT))
+        losses = uncertainty[chosen]
+        loss = (losses * surer_weigh_more(losses, self.margin)).mean()
+        return Objective(loss + self._anchored(), lambda: self._average(probabilities[chosen].mean(dim=0)))
 
     def _select(self, uncertainty: Tensor, probabilities: Tensor) -> Selection:
         reliable = uncertainty < self.margin
         if bool(self.mean_probabilities.isnan().any()):
             return Selection(reliable, reliable)
-        redundant = redundant_to(self.mean_probabilities, probabilities, self.options.d_margin)
-        return Selection(reliable, reliable & ~redundant)
+        mean = self.mean_probabilities.to(probabilities).unsqueeze(0)
+        cosine = functional.cosine_similarity(mean, probabilities, dim=1)
+        return Selection(reliable, reliable & (cosine.abs() < self.options.d_margin))
+
+    def _average(self, new: Tensor) -> None:
+        mean = self.mean_probabilities
+        mean.copy_(new if bool(mean.isnan().any()) else KEPT * mean + (1 - KEPT) * new)
 
     def _anchored(self) -> Tensor | float:
         """A further loss that keeps weights near the source."""
@@ -124,13 +112,3 @@ class Selective(GradientAdapter[E_]):
 
     def _any_value(self, name: str) -> bool:
         return name == "mean_probabilities"  # NaN before the first batch
-
-
-@register
-class ETA(Selective[ETAOptions]):
-    """Entropy minimisation over the norm layers, on reliable samples that are not redundant."""
-
-    name = "eta"
-    title = "ETA"
-    declaration = Declaration(needs="images", gradients=True)
-    Options = ETAOptions

@@ -5,26 +5,33 @@ Paper: Niu et al., "Test-Time Model Adaptation with Only Forward Passes", ICML 2
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
 
 from neotta.adapters._evolution import Evolution
+from neotta.adapters._inputs import check_source
 from neotta.adapters._methods import register
-from neotta.adapters._prompts import PromptedViT
-from neotta.adapters._safety import GuardedAdapter
+from neotta.adapters.base import Adapter
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import entropy
-from neotta.errors import OptionError
+from neotta.adapters.losses import entropy
+from neotta.errors import OptionError, UnsupportedModelError
+from neotta.neo.find_head import logits_of
+from neotta.neo.split import Encoder
 from neotta.options import Options
 
 CHUNK = 64
 """Number of source images that are run at a time; also the batch size for which the paper gives `lambda_`."""
+FIRST_NORMS = ("norm1", "layernorm_before", "ln_1", "layer_norm1")
+"""What timm, Hugging Face and torchvision call the first norm layer of a block."""
 
 
 class FOAOptions(Options):
@@ -69,7 +76,7 @@ class Trial(NamedTuple):
         fitness: Distance to the source statistics plus entropy; lower is better, infinite if not finite.
         entropy: The entropy in it, summed over the batch.
         logits: The prediction, (B, C).
-        mean: Of the embeddings, (d,).
+        mean: Mean embedding, (d,).
     """
 
     fitness: float
@@ -79,19 +86,14 @@ class Trial(NamedTuple):
 
 
 @register
-class FOA(GuardedAdapter[FOAOptions]):
+class FOA(Adapter[FOAOptions]):
     """Forward-only adaptation: prompts by evolution, and embeddings shifted towards the source mean."""
 
     name = "foa"
     title = "FOA"
     paper = "Test-Time Model Adaptation with Only Forward Passes, ICML 2024"
     declaration = Declaration(
-        needs="images",
-        pixels=True,
-        source_images=32,
-        random=True,
-        forward_passes=3,
-        published_passes=2,
+        needs="images", pixels=True, source_images=32, random=True, forward_passes=3, published_passes=2
     )
     Options = FOAOptions
     fixed = frozenset({"source", "num_prompts", "population", "sigma0", "seed"})
@@ -114,7 +116,17 @@ class FOA(GuardedAdapter[FOAOptions]):
     @cached_property
     def source(self) -> Statistics:
         """Statistics of the source features without prompts; they can be given as the option `source` again."""
-        return self._source_statistics()
+        source, weight = self.options.source, self.head.weight
+        if isinstance(source, Tensor):
+            chunks = torch.split(source.to(weight), CHUNK)
+            features = torch.cat([self.vit.features(images, None) for images in chunks])
+            statistics = Statistics(features.std(dim=0), features.mean(dim=0))
+        else:
+            dtype = torch.promote_types(weight.dtype, torch.float32)
+            statistics = Statistics(*(part.to(weight.device, dtype) for part in source or ()))
+        if not all(bool(torch.isfinite(part).all()) for part in statistics):
+            raise OptionError("option 'source' gives NaN or Inf as statistics: look for damaged source images")
+        return statistics
 
     def _start(self) -> None:
         chosen = self.options
@@ -131,42 +143,24 @@ class FOA(GuardedAdapter[FOAOptions]):
 
     def _check_source(self) -> None:
         """Raise an error now, rather than at the first batch, if the source images cannot be used."""
-        given = self.options.source
-        if given is None:
+        source = self.options.source
+        if source is None:
             raise OptionError(
                 "FOA needs a few clean images of the source domain, such as 32, preprocessed for the model: "
                 "source=images of (32, 3, H, W)"
             )
-        if isinstance(given, Tensor):
-            if given.dim() != 4 or len(given) < 2 or not given.is_floating_point():
-                raise OptionError(
-                    f"option 'source' is {given.dtype} of {tuple(given.shape)}: floating point images of "
-                    "(N, 3, H, W) were expected, at least 2"
-                )
-            image: Tensor | None = given[:1].to(self.head.weight)
-        elif any(part.shape != (self.vit.num_features,) for part in given):
+        if isinstance(source, Tensor):
+            check_source(source, least=2)
+            image: Tensor | None = source[:1].to(self.head.weight)
+        elif any(part.shape != (self.vit.num_features,) for part in source):
             raise OptionError(
-                f"option 'source' has shapes {tuple(given[0].shape)} and {tuple(given[1].shape)}: the features of "
+                f"option 'source' has shapes {tuple(source[0].shape)} and {tuple(source[1].shape)}: the features of "
                 f"this model have a standard deviation and a mean of ({self.vit.num_features},)"
             )
         else:
             image = self.vit.blank()
         if image is not None:
             self.vit.check(image, self.best)
-
-    def _source_statistics(self) -> Statistics:
-        given = self.options.source
-        weight = self.head.weight
-        if isinstance(given, Tensor):
-            chunks = torch.split(given.to(weight), CHUNK)
-            features = torch.cat([self.vit.features(images, None) for images in chunks])
-            found = Statistics(features.std(dim=0), features.mean(dim=0))
-        else:
-            dtype = torch.promote_types(weight.dtype, torch.float32)
-            found = Statistics(*(part.to(weight.device, dtype) for part in given or ()))
-        if not all(bool(torch.isfinite(part).all()) for part in found):
-            raise OptionError("option 'source' gives NaN or Inf as statistics: look for damaged source images")
-        return found
 
     # ---- one batch
 
@@ -177,7 +171,7 @@ class FOA(GuardedAdapter[FOAOptions]):
         before = self._judge(features)
         proposed = self.search.ask()
         candidates = [*proposed.to(self.best).view(-1, *self.best.shape), self.best]
-        trials = [*(self._attempt(images, prompts) for prompts in candidates[:-1]), before]
+        trials = [*(self._judge(self.vit.features(images, prompts)) for prompts in candidates[:-1]), before]
         chosen = min(range(len(trials)), key=lambda index: trials[index].fitness)  # the first of equals
         self.search.tell(torch.stack(candidates).flatten(1), [trial.fitness for trial in trials])
         self._remember([trial.mean for trial in trials if math.isfinite(trial.fitness)])
@@ -188,10 +182,6 @@ class FOA(GuardedAdapter[FOAOptions]):
 
     def _predict(self, images: Tensor) -> Tensor:
         return self._classify(self.vit.embeddings(images, self.best), self._shift())
-
-    def _attempt(self, images: Tensor, prompts: Tensor) -> Trial:
-        """Evaluate prompts, (P, width), on a batch."""
-        return self._judge(self.vit.features(images, prompts))
 
     def _judge(self, features: Tensor) -> Trial:
         """The fitness of features, (B, n), and the prediction from them."""
@@ -225,8 +215,8 @@ class FOA(GuardedAdapter[FOAOptions]):
 
     def _remember(self, means: list[Tensor]) -> None:
         mean = torch.stack(means).mean(dim=0)
-        kept = self.options.hist_momentum
-        self.hist = mean if bool(self.hist.isnan().any()) else kept * self.hist + (1 - kept) * mean
+        momentum = self.options.hist_momentum
+        self.hist = mean if bool(self.hist.isnan().any()) else momentum * self.hist + (1 - momentum) * mean
 
     # ---- the state
 
@@ -242,3 +232,153 @@ class FOA(GuardedAdapter[FOAOptions]):
         self.search.load({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
         self.best = state["best"].to(self.best).clone()
         self.hist = state["hist"].to(self.hist).clone()
+
+
+# ---- vision transformers with prompts
+
+
+class PromptedViT:
+    """Runs a vision transformer with prompts, and records its class token after every block.
+
+    The tokens become [class, prompts, patches] after the position embeddings are added, and before a norm in front
+    of the blocks. After a call the model is as before.
+
+    Args:
+        model: The classifier: of timm, Hugging Face or torchvision, or built alike.
+        encoder: The encoder of the model.
+
+    Raises:
+        UnsupportedModelError: The model is not one plain stack of transformer blocks.
+    """
+
+    def __init__(self, model: nn.Module, encoder: Encoder) -> None:
+        stacks = list(_stacks(model))
+        if len(stacks) != 1:
+            raise _unsupported(model, f"it has {len(stacks) or 'no'} stacks of transformer blocks")
+        owner, self.blocks = stacks[0]
+        self.model = model
+        self.encoder = encoder
+        self.norms = [_first_norm(block) for block in self.blocks]
+        norm_before = getattr(owner, "norm_pre", None)
+        self.entry = norm_before if isinstance(norm_before, nn.Module) else self.blocks[0]
+
+    @property
+    def width(self) -> int:
+        """Length of a token."""
+        return int(self.norms[0].normalized_shape[-1])
+
+    @property
+    def num_features(self) -> int:
+        """Length of the features of a sample: a token for each block, the last as the head reads it."""
+        return self.width * (len(self.blocks) - 1) + self.encoder.head.in_features
+
+    def prompt_bound(self) -> float:
+        """Largest magnitude in an initial prompt: that of Xavier initialisation from a patch to a token."""
+        layers = (layer for layer in self.model.modules() if isinstance(layer, (nn.Conv2d, nn.Linear)))
+        patch = next(layers).weight[0].numel()
+        return math.sqrt(6 / (patch + self.width))
+
+    def embeddings(self, images: Tensor, prompts: Tensor | None) -> Tensor:
+        """Embeddings, (B, d), with prompts, (P, width), among the tokens."""
+        with self._prompted(prompts):
+            return self.encoder(images)  # type: ignore[no-any-return]
+
+    def features(self, images: Tensor, prompts: Tensor | None) -> Tensor:
+        """The class token after every block, normalised, in float32 at least: (B, num_features)."""
+        tokens: list[Tensor] = []
+
+        def catch(module: nn.Module, args: Any, output: Tensor) -> None:
+            tokens.append(output[:, 0].clone())  # a view would keep all tokens of all blocks in memory
+
+        with _hooks([norm.register_forward_hook(catch) for norm in self.norms]):
+            last = self.embeddings(images, prompts)
+        together = torch.cat([*tokens[1:], last], dim=1)  # the first norm is in front of all blocks
+        return together.float() if together.dtype.itemsize < 4 else together
+
+    def blank(self) -> Tensor | None:
+        """A black image of the size that the model declares, (1, 3, H, W); None if it declares none."""
+        for owner in (getattr(self.model, "patch_embed", None), getattr(self.model, "config", None), self.model):
+            size = getattr(owner, "img_size", None) or getattr(owner, "image_size", None)
+            if size:
+                height, width = (size, size) if isinstance(size, int) else size
+                return self.encoder.head.weight.new_zeros(1, 3, height, width)
+        return None
+
+    def check(self, image: Tensor, prompts: Tensor) -> None:
+        """Check, with one image, that prompts can be inserted and that the head reads only the class token.
+
+        Raises:
+            UnsupportedModelError: The model does not work this way.
+        """
+        self.encoder(image)  # errors of the image itself are raised here
+        try:
+            with self._prompted(prompts):
+                logits = logits_of(self.model(image))
+            embeddings = self.embeddings(image, prompts)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise _unsupported(self.model, f"it does not take further tokens ({error})") from error
+        with _hooks([self.blocks[-1].register_forward_hook(_class_token_alone)]):
+            alone = self.embeddings(image, prompts)
+        if not _alike(alone, embeddings):
+            raise _unsupported(self.model, "its head reads more than the class token")
+        head = self.encoder.head
+        if not _alike(F.linear(embeddings, head.weight, head.bias), logits):
+            raise _unsupported(self.model, "its answer is not that of one linear head")
+
+    @contextlib.contextmanager
+    def _prompted(self, prompts: Tensor | None) -> Iterator[None]:
+        if prompts is None:
+            yield
+            return
+
+        def insert(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            tokens, *rest = args
+            new = prompts.to(tokens).expand(len(tokens), -1, -1)
+            return torch.cat([tokens[:, :1], new, tokens[:, 1:]], dim=1), *rest
+
+        with _hooks([self.entry.register_forward_pre_hook(insert)]):
+            yield
+
+
+@contextlib.contextmanager
+def _hooks(handles: list[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks at the end."""
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _stacks(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
+    """The lists of transformer blocks in a model, each with the module that it belongs to."""
+    for owner in model.modules():
+        for child in owner.children():
+            blocks = list(child) if isinstance(child, (nn.Sequential, nn.ModuleList)) else []
+            if blocks and all(_first_norm(block) is not None for block in blocks):
+                yield owner, blocks
+
+
+def _first_norm(block: nn.Module) -> Any:
+    norms = (getattr(block, name, None) for name in FIRST_NORMS)
+    return next((norm for norm in norms if hasattr(norm, "normalized_shape")), None)
+
+
+def _class_token_alone(module: nn.Module, args: Any, output: Any) -> Any:
+    """A hook that sets all other tokens to zero."""
+    tokens = output[0] if isinstance(output, tuple) else output
+    alone = torch.zeros_like(tokens)
+    alone[:, 0] = tokens[:, 0]
+    return (alone, *output[1:]) if isinstance(output, tuple) else alone
+
+
+def _alike(got: Tensor, wanted: Tensor) -> bool:
+    """Whether two tensors are equal up to rounding; NaN is ignored."""
+    close = math.sqrt(torch.finfo(wanted.dtype).eps) * wanted.abs().max()
+    return not bool((got - wanted).abs().max() > close)
+
+
+def _unsupported(model: nn.Module, why: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"FOA needs a vision transformer whose head reads the class token, and {type(model).__name__} is not one: {why}"
+    )

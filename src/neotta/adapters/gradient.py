@@ -1,4 +1,4 @@
-"""The base of methods that train: tensors of their own, and an optimiser whose state can be saved."""
+"""The base of methods that train: tensors of their own, an optimiser whose state can be saved, a random generator."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import torch
+from pydantic import BeforeValidator, Field, Strict, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from neotta.adapters._optimizers import limit, rate, start_state, stays_in_range
-from neotta.adapters._safety import GuardedAdapter
-from neotta.errors import ModelChangedError, OptionError, StateMismatchError, UnsupportedModelError
+from neotta.adapters.base import Adapter
+from neotta.errors import ModelChangedError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head_views import embeddings_of, layer_of
 from neotta.neo.model_inputs import Inputs
@@ -26,8 +26,79 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 NORM_LAYERS = (nn.LayerNorm, nn.BatchNorm2d, nn.GroupNorm)
 
+# ---- options
 
-class GradientAdapter(GuardedAdapter[O]):
+
+def _two(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and len(value) != 2:
+        raise ValueError("two numbers were expected")
+    return value
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[
+    tuple[Beta, Beta], Strict(False), BeforeValidator(_two), Field(description="The two decay rates of Adam.")
+]
+Epsilon = Annotated[float, Field(gt=0, description="Epsilon of Adam.")]
+LearningRate = Annotated[float, Field(ge=0, description="Learning rate.")]
+Momentum = Annotated[float, Field(ge=0, lt=1, description="Momentum of SGD.")]
+WeightDecay = Annotated[float, Field(ge=0, description="Weight decay.")]
+Steps = Annotated[
+    int,
+    Field(ge=1, description="Gradient steps per batch; the answer is that of the last forward pass, before its step."),
+]
+Episodic = Annotated[bool, Field(description="Start every batch from the source model.")]
+
+
+class OptimizerOptions(Options):
+    """Options of methods that train with SGD or Adam."""
+
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="The optimiser.")
+    lr: LearningRate = 1e-3
+    momentum: Momentum = 0.9
+    nesterov: bool = Field(False, description="Whether SGD uses Nesterov momentum.")
+    betas: Betas = (0.9, 0.999)
+    eps: Epsilon = 1e-8
+    weight_decay: WeightDecay = 0.0
+
+    @model_validator(mode="after")
+    def _nesterov_is_possible(self) -> OptimizerOptions:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
+
+class StepOptions(OptimizerOptions):
+    """Options of methods that take gradient steps on a batch."""
+
+    steps: Steps = 1
+
+
+class SeededOptions(Options):
+    """Options of methods that draw at random."""
+
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness.")
+
+
+S = TypeVar("S", bound=SeededOptions)
+
+
+# ---- base classes
+
+
+class Objective(NamedTuple):
+    """What a batch asks for.
+
+    Attributes:
+        loss: A scalar with a graph.
+        commit: Called after the step, and only if it was taken, to move running quantities.
+    """
+
+    loss: Tensor
+    commit: Callable[[], None] = lambda: None
+
+
+class GradientAdapter(Adapter[O]):
     """A method that trains some tensors of the model.
 
     The trained tensors are copies that replace the model's own during a call; the model keeps the source weights, from
@@ -37,13 +108,18 @@ class GradientAdapter(GuardedAdapter[O]):
     params: dict[str, Tensor]
     optimizer: torch.optim.Optimizer
 
-    @abstractmethod
     def _trained(self) -> dict[str, nn.Parameter]:
-        """The parameters of the model that are trained, by name."""
+        """The parameters of the model that are trained, by name; those of the norm layers by default."""
+        return norm_affine(self.model)
 
-    @abstractmethod
     def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        """A fresh optimiser."""
+        """A fresh optimiser; by default that of the option `optimizer`, or SGD."""
+        return make_optimizer(getattr(self.options, "optimizer", "sgd"), params, self.options)
+
+    @property
+    def forward_passes(self) -> int:
+        """Largest number of forward passes for a batch: as declared, for each of the `steps`, if it is an option."""
+        return self.declaration.forward_passes * int(getattr(self.options, "steps", 1))
 
     def _start(self) -> None:
         if self.head.weight.dtype.itemsize < 4:
@@ -131,32 +207,33 @@ class GradientAdapter(GuardedAdapter[O]):
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    # ---- the state
+    def take_steps(
+        self, images: Tensor, objective: Callable[[Tensor, Tensor], Objective | None]
+    ) -> tuple[Tensor, bool]:
+        """Predict a batch and take the option's number of `steps` on it; one that leads to NaN or Inf changes nothing.
 
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; what was learnt is kept.
+        Args:
+            images: (B, 3, H, W).
+            objective: From images and their logits, (B, C), to the objective; None if there is nothing to learn.
 
-        Raises:
-            OptionError: An option is unknown or wrong, or does not fit what was learnt so far.
+        Returns:
+            The logits of the last pass before its step, and whether the batch could be learnt from.
         """
-        before, learnt = self.options, self.state_dict()
-        super().configure(**changes)
-        try:
-            self._resume(learnt)
-        except (OptionError, StateMismatchError, UnsupportedModelError) as error:
-            self.options = before
-            self._resume(learnt)
-            if isinstance(error, OptionError):
-                raise
-            raise OptionError(
-                f"{', '.join(changes)} cannot change in the middle of a stream of {self.name}: make a new adapter"
-            ) from None
+        for _ in range(int(getattr(self.options, "steps", 1))):
+            with torch.enable_grad():
+                logits = self.forward(images)
+                if not self.usable(logits):
+                    return logits.detach(), False
+                wanted = objective(images, logits)
+                if wanted is None:
+                    break
+                grads = self.gradients(wanted.loss)
+            if not self.step(grads, len(logits)):
+                return logits.detach(), False
+            wanted.commit()
+        return logits.detach(), True
 
-    def _resume(self, state: Mapping[str, Tensor]) -> None:
-        """Start again with the current options, and continue from a state."""
-        with torch.inference_mode(False), torch.no_grad():
-            self._start()
-        self.load_state_dict(state)
+    # ---- the state
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"params/{name}": tensor.detach() for name, tensor in self.params.items()}
@@ -166,6 +243,48 @@ class GradientAdapter(GuardedAdapter[O]):
         return state
 
 
+class SeededAdapter(GradientAdapter[S]):
+    """A method that trains, with a random generator of its own."""
+
+    generator: torch.Generator
+
+    @abstractmethod
+    def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
+        """Predict a batch and learn from it. Returns logits, (B, C), and whether the batch could be learnt from."""
+
+    def _start(self) -> None:
+        super()._start()
+        self.generator = torch.Generator().manual_seed(self.options.seed)
+
+    def _adapt(self, images: Tensor) -> Tensor:
+        before = self.generator.get_state()
+        logits, learnt = self._learn(images)
+        if learnt:
+            self.watch(logits)
+        else:  # a bad batch must not affect later draws either
+            self.generator.set_state(before)
+        return logits
+
+    def configure(self, **changes: Any) -> None:
+        """Change options in the middle of a stream; a new seed restarts the generator."""
+        super().configure(**changes)
+        if "seed" in changes:
+            self.generator.manual_seed(self.options.seed)
+
+    def _state(self) -> dict[str, Tensor]:
+        return {**super()._state(), "generator": self.generator.get_state()}
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        try:
+            self.generator.set_state(state["generator"].cpu())
+        except (RuntimeError, TypeError) as error:
+            raise StateMismatchError(f"entry 'generator' of this state is not that of a generator: {error}") from error
+        super()._load(state)
+
+
+# ---- models and tensors
+
+
 def forward_with_embeddings(
     model: nn.Module, head: nn.Module, images: Tensor, params: Mapping[str, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -173,7 +292,7 @@ def forward_with_embeddings(
 
     Args:
         model: The classifier.
-        head: Its linear head, such as `neotta.split(model).head`.
+        head: The linear head of the model, such as `neotta.split(model).head`.
         images: A batch that the model takes.
         params: Tensors to use instead of the model's own, by name.
 
@@ -198,31 +317,20 @@ def call_with(model: nn.Module, params: Mapping[str, Tensor], inputs: Inputs) ->
 
 def norm_affine(model: nn.Module, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, nn.Parameter]:
     """Scale and shift of a model's norm layers, by name; `wanted` chooses layers by their names."""
-    return {
-        f"{name}.{key}" if name else key: parameter
-        for name, module in model.named_modules()
-        if isinstance(module, NORM_LAYERS) and wanted(name)
-        for key, parameter in module.named_parameters(recurse=False)
-        if key in ("weight", "bias")
-    }
+    layers = {module for name, module in model.named_modules() if isinstance(module, NORM_LAYERS) and wanted(name)}
+    return weights_and_biases(model, lambda module, key: module in layers)
 
 
 def weights_and_biases(
     model: nn.Module, wanted: Callable[[nn.Module, str], bool] = lambda module, key: True
 ) -> dict[str, nn.Parameter]:
     """The parameters called `weight` or `bias` that are wanted, by name; a shared one is listed once."""
-    found: dict[nn.Parameter, str] = {}
+    names: dict[nn.Parameter, str] = {}
     for name, module in model.named_modules():
         for key, parameter in module.named_parameters(recurse=False):
             if key in ("weight", "bias") and wanted(module, key):
-                found.setdefault(parameter, f"{name}.{key}" if name else key)
-    return {name: parameter for parameter, name in found.items()}
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """Entropy of the softmax of each row, (B, C) to (B,), in nats."""
-    log = logits.log_softmax(dim=1)
-    return -(log.exp() * log).sum(dim=1)
+                names.setdefault(parameter, f"{name}.{key}" if name else key)
+    return {name: parameter for parameter, name in names.items()}
 
 
 def largest(tensors: list[Tensor]) -> float:
@@ -247,3 +355,58 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in live:
             parameter.requires_grad_(True)
+
+
+@torch.no_grad()
+def move_towards(weights: Mapping[str, Tensor], goal: Mapping[str, Tensor], share: float) -> None:
+    """Move tensors, in place, by a share of the way to those of the same names."""
+    for name, tensor in weights.items():
+        tensor.lerp_(goal[name].detach(), share)
+
+
+# ---- optimisers
+
+
+def make_optimizer(kind: str, params: list[Tensor], options: Options) -> torch.optim.Optimizer:
+    """Adam or SGD, by name, with those of its settings that a method has as options."""
+    adam = kind == "adam"
+    names = ("lr", "betas", "eps", "weight_decay") if adam else ("lr", "momentum", "nesterov", "weight_decay")
+    settings = {name: value for name, value in options.given().items() if name in names}
+    return torch.optim.Adam(params, **settings) if adam else torch.optim.SGD(params, **settings)
+
+
+def start_state(optimizer: torch.optim.Optimizer) -> None:
+    """Create the state that the optimiser would create at its first step, so that it can be saved and loaded."""
+    for group in optimizer.param_groups:
+        for tensor in group["params"]:
+            state: dict[str, Any] = {}
+            if isinstance(optimizer, torch.optim.Adam):
+                state["step"] = torch.zeros((), dtype=torch.float32)
+                state["exp_avg"] = torch.zeros_like(tensor, requires_grad=False)
+                state["exp_avg_sq"] = torch.zeros_like(tensor, requires_grad=False)
+            elif group.get("momentum"):
+                state["momentum_buffer"] = torch.zeros_like(tensor, requires_grad=False)
+            optimizer.state[tensor] = state
+
+
+def rate(group: Mapping[str, Any]) -> float:
+    """The largest factor by which Adam or SGD may multiply a direction; it is largest at Adam's first step."""
+    return float(group["lr"]) / (1 - float(group.get("betas", (0.0, 0.0))[0]))
+
+
+def limit(dtype: torch.dtype) -> float:
+    """The magnitude above which weights are useless, since the product of two overflows."""
+    return math.sqrt(torch.finfo(dtype).max)
+
+
+def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtype) -> bool:
+    """Whether a step of Adam or SGD certainly stays in range, so that no copies are needed to undo it.
+
+    Args:
+        group: The settings of the optimiser.
+        magnitude: The largest magnitude of gradients, weights and moving averages.
+        dtype: The dtype of the weights.
+    """
+    direction = (3 + 2 * float(group["weight_decay"])) * max(1.0, magnitude)  # with decay, momentum and looking ahead
+    # Below the root of the largest number, so that Adam can square the direction.
+    return direction * (1 + rate(group) / float(group.get("eps", 1.0))) < limit(dtype)

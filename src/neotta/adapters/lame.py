@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.neo.memory import widest
+from neotta.neo.state import widest
 from neotta.options import Options
 
 Affinity = Literal["knn", "rbf", "linear"]

@@ -16,9 +16,10 @@ from pydantic import Field
 from torch import Tensor
 
 from neotta.adapters._methods import AnyAdapter, register
-from neotta.adapters.base import Adapter, EmbeddingAdapter
+from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.eta import ETA, ETAOptions
+from neotta.adapters.stack import Combined, options_of
 from neotta.errors import OptionError
 from neotta.neo.model_inputs import batch_size
 from neotta.options import Options
@@ -42,7 +43,7 @@ class RDumbOptions(RestartOptions, ETAOptions):
     }
 
 
-class Restarting(Adapter[Any]):
+class Restarting(Combined):
     """A method that starts again every `reset_every` batches, at the beginning of the batch that follows.
 
     Every batch that is adapted to counts, whether or not the method found something to learn in it; one that it had to
@@ -59,13 +60,10 @@ class Restarting(Adapter[Any]):
         if hasattr(self, "inner"):
             self.inner.reset()
         else:
-            options = self.kind.Options.make(self.kind.name, self._of_inner(self.options.given()))
-            self.inner = self.kind(self.model, options, classes=self.classes, head=self.head_name)
+            self.inner = self._member(self.kind)
+            self.members = {"inner": self.inner}
         if not (hasattr(self, "count") and self.options.reset_keeps_count):
             self.count = torch.zeros((), dtype=torch.int64)
-
-    def _of_inner(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in options.items() if name in self.kind.Options.model_fields}
 
     def _adapt(self, images: Tensor) -> Tensor:
         return self._counted(batch_size(images), lambda: self.inner(images))
@@ -97,43 +95,23 @@ class Restarting(Adapter[Any]):
     def configure(self, **changes: Any) -> None:
         """Change options in the middle of a stream, if the method allows it."""
         options = self.options.changed(self.name, **changes)
-        self.inner.configure(**self._of_inner(changes))
+        self.inner.configure(**options_of(self.kind, changes))
         self.options = options
 
-    # ---- the state
-
     def _state(self) -> dict[str, Tensor]:
-        return {"count": self.count, **{f"inner/{name}": tensor for name, tensor in self.inner._state().items()}}
-
-    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        if name == "count":
-            return super()._fits(name, mine, other)
-        return self.inner._fits(name.removeprefix("inner/"), mine, other)
-
-    def _any_value(self, name: str) -> bool:
-        return name != "count" and self.inner._any_value(name.removeprefix("inner/"))
-
-    def _check_values(self, state: Mapping[str, Tensor]) -> None:
-        super()._check_values(state)
-        self.inner._check_values(_inner_entries(state))
+        return {"count": self.count, **super()._state()}
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        self.inner._load(_inner_entries(state))
+        super()._load(state)
         self.count.copy_(state["count"])
 
     def _about(self) -> dict[str, Any]:
         own = {name: str(getattr(self.options, name)) for name in RestartOptions.model_fields}
-        about = super()._about()
-        return {**about, "options": {**self.inner._about()["options"], **own}}
-
-
-def _inner_entries(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of the method that restarts."""
-    return {name.removeprefix("inner/"): state[name] for name in state if name != "count"}
+        return {**super()._about(), "options": {**self.inner._about()["options"], **own}}
 
 
 class RestartingEmbeddings(Restarting, EmbeddingAdapter[Any]):
-    """The same for a method that needs only embeddings."""
+    """Restarts a method that needs only embeddings."""
 
     inner: EmbeddingAdapter[Any]
 
@@ -163,7 +141,7 @@ def around(kind: type[AnyAdapter]) -> type[Restarting]:
         kind: The class of the method; its options, presets and needs become those of the result.
 
     Raises:
-        OptionError: It restarts already.
+        OptionError: The method restarts already.
     """
     if issubclass(kind, Restarting):
         raise OptionError(f"{kind.name} restarts already: name another method after 'rdumb+'")

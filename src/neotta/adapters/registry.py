@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from neotta._python_objects import FROM_FILE
-from neotta._source_code import Tree, source_hash
 from neotta.adapters._inputs import Classes
 from neotta.adapters._methods import METHODS, AnyAdapter, register
-from neotta.adapters.base import Adapter
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.neo import Recentering
 from neotta.adapters.neo_stream import NEOStream
 from neotta.adapters.rdumb import RDumb, around
-from neotta.adapters.stack import Stack, stack
+from neotta.adapters.stack import stack
 from neotta.errors import InputError, OptionError
 from neotta.neo.model_inputs import Inputs
 from neotta.neo.surgery import one_at_a_time
 
-__all__ = ["METHODS", "AnyAdapter", "code_hash", "create", "data_options", "find", "methods", "names", "register"]
-
-_OWN = Tree(Path(__file__).parents[2], ("neotta.neo", "neotta.adapters", "neotta.options"))
-"""The part of neotta that predictions depend on."""
+__all__ = [
+    "METHODS",
+    "AnyAdapter",
+    "create",
+    "data_options",
+    "find",
+    "methods",
+    "names",
+    "own_title",
+    "register",
+    "revision_of",
+]
 
 
 def methods() -> dict[str, type[AnyAdapter]]:
@@ -79,41 +81,30 @@ def find(method: str | Sequence[str]) -> type[AnyAdapter]:
     return kinds[0] if len(kinds) == 1 else stack(kinds)
 
 
-def code_hash(method: str | Sequence[str]) -> str:
-    """A hash of the source that defines a method: its class, its base classes, and what their modules import.
-
-    Of neotta, what computes predictions counts (`neo`, `adapters`, `options`); of other code, the package of the
-    method, or for a `py:` file what it imports from its folder.
-    """
-    return _code_hash(tuple(METHODS.find(name) for name in names(method)))
+def revision_of(method: str | Sequence[str]) -> str:
+    """The revision of a method, or of the methods of a stack: `"1"`, `"1+2"`."""
+    return "+".join(str(METHODS.find(name).revision) for name in names(method))
 
 
-@functools.cache
-def _code_hash(kinds: tuple[type[AnyAdapter], ...]) -> str:
-    trees, modules = {_OWN}, {Stack.__module__} if len(kinds) > 1 else set()
-    for base in (base for kind in kinds for base in kind.__mro__):
-        name = base.__module__
-        top = name.partition(".")[0]
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if top != "neotta" and file is not None and issubclass(base, Adapter):
-            if top.startswith(FROM_FILE):
-                name, top = Path(file).stem, ""
-            path = Path(file)
-            depth = name.count(".") + (path.name == "__init__.py")
-            trees.add(Tree(path.resolve().parents[depth], (top,)))
-        modules.add(name)
-    return source_hash(modules, trees)
+def own_title(method: str | Sequence[str]) -> str | None:
+    """What tables call a method that is not of neotta, or a stack with one; None for the others, which have a name."""
+    parts = []
+    for name in names(method):
+        kind = METHODS.find(name)
+        own = not kind.__module__.startswith("neotta.")
+        parts.append(vars(kind).get("title", kind.__name__) if own else name)
+    return None if parts == names(method) else "+".join(parts)
 
 
-def data_options(method: str | Sequence[str], facts: DataFacts, given: Collection[str] = ()) -> dict[str, Any]:
+def data_options(method: str | Sequence[str], facts: DataFacts, chosen: Collection[str] = ()) -> dict[str, Any]:
     """The options of a method that follow from the data, as its declaration says.
 
     Args:
         method: The name of a method, or a stack.
         facts: What is known of the data.
-        given: Names of options that the caller sets; they are left out.
+        chosen: Names of options that the caller sets; they are left out.
     """
-    return find(method).declaration.data_options(facts, given)
+    return find(method).declaration.data_options(facts, chosen)
 
 
 @one_at_a_time

@@ -10,17 +10,14 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, Strict
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._averaging import move_towards
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import LearningRate, make_optimizer
-from neotta.adapters._steps import Objective, StepOptions, take_steps
-from neotta.adapters.augment import Style
+from neotta.adapters.augment import AugmentingAdapter, AugmentingOptions, Style
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import entropy, norm_affine
+from neotta.adapters.gradient import LearningRate, Objective, StepOptions, move_towards
+from neotta.adapters.losses import cross_entropy, entropy
 from neotta.options import named
 
 Quirk = Literal["prior_on_logits"]
@@ -58,7 +55,7 @@ class Weights(NamedTuple):
     """The weight of each sample, and which are learnt from, (B,) each."""
 
     weight: Tensor
-    kept: Tensor
+    rows: Tensor
 
 
 @register
@@ -74,12 +71,7 @@ class ROID(AugmentingAdapter[ROIDOptions]):
         "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior Correction, WACV 2024"
     )
     declaration = Declaration(
-        needs="images",
-        pixels=True,
-        gradients=True,
-        normalisation=True,
-        random=True,
-        forward_passes=2,
+        needs="images", pixels=True, gradients=True, normalisation=True, random=True, forward_passes=2
     )
     Options = ROIDOptions
     style = Style(blur=False, noise=False, edge="reflect")
@@ -92,18 +84,12 @@ class ROID(AugmentingAdapter[ROIDOptions]):
         """One, and one for the view, for each step."""
         return (1 + self.options.use_consistency) * self.options.steps
 
-    def _trained(self) -> dict[str, nn.Parameter]:
-        return norm_affine(self.model)
-
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer(self.options.optimizer, params, self.options)
-
     def _start(self) -> None:
         super()._start()
         self.class_probabilities = self.head.weight.new_full((self.num_classes,), 1 / self.num_classes).detach()
 
     def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
-        logits, learnt = take_steps(self, images, self._objective, self.options.steps)
+        logits, learnt = self.take_steps(images, self._objective)
         if self.options.use_prior_correction and bool(logits.isfinite().all()):
             logits = self._corrected(logits)
         return logits, learnt
@@ -111,11 +97,12 @@ class ROID(AugmentingAdapter[ROIDOptions]):
     def _objective(self, images: Tensor, logits: Tensor) -> Objective:
         probabilities = logits.softmax(dim=1)
         seen = probabilities.detach()
-        weight, kept = self._weights(seen, logits.detach())
-        losses = soft_likelihood_ratio(probabilities)[kept]
+        weight, rows = self._weights(seen, logits.detach())
+        losses = soft_likelihood_ratio(probabilities)[rows]
         if self.options.use_consistency:
-            losses = losses + symmetric_cross_entropy(logits[kept], self.forward(self.view(images[kept])))
-        loss = (weight[kept] * losses).sum() / (self.options.batch_size or len(images))
+            view = self.forward(self.view(images[rows]))
+            losses = losses + (cross_entropy(view, logits[rows]) + cross_entropy(logits[rows], view)) / 2
+        loss = (weight[rows] * losses).sum() / (self.options.batch_size or len(images))
 
         def commit() -> None:
             if self.options.use_weighting:
@@ -155,9 +142,3 @@ def soft_likelihood_ratio(probabilities: Tensor) -> Tensor:
     """The negative expected log odds of each prediction, (B, C) to (B,); what is surer than 0.99 has no gradient."""
     clamped = probabilities.clamp(max=0.99)
     return -(clamped * (clamped / (1 - clamped) + 1e-5).log()).sum(dim=1)
-
-
-def symmetric_cross_entropy(one: Tensor, other: Tensor) -> Tensor:
-    """The mean of both cross-entropies between two predictions, given as logits, (B, C) to (B,)."""
-    first, second = one.log_softmax(dim=1), other.log_softmax(dim=1)
-    return -(first.exp() * second + second.exp() * first).sum(dim=1) / 2

@@ -5,22 +5,22 @@ Paper: Yuan, Xie and Li, "Robust Test-Time Adaptation in Dynamic Scenarios", CVP
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
-from neotta.adapters._averaging import move_towards
-from neotta.adapters._memory_bank import Entry, MemoryBank
 from neotta.adapters._methods import register
-from neotta.adapters._norm_statistics import Statistics, batch_statistics, mixed, rule_norm
-from neotta.adapters._optimizers import make_optimizer
-from neotta.adapters._steps import OptimizerOptions
+from neotta.adapters.augment import AugmentingAdapter, AugmentingOptions
+from neotta.adapters.bn import Statistics, batch_statistics, mixed, rule_norm
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import norm_affine
+from neotta.adapters.gradient import OptimizerOptions, move_towards
+from neotta.adapters.losses import cross_entropy
+from neotta.errors import StateMismatchError
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import norm_layers
 
@@ -39,21 +39,124 @@ class RoTTAOptions(OptimizerOptions, AugmentingOptions):
     lambda_u: float = Field(1.0, ge=0, description="Weight of the uncertainty when images of the memory are given up.")
 
 
+# ---- the memory
+
+
+class Entry(NamedTuple):
+    """An image, (3, H, W), the class it was predicted as, and how uncertain that was."""
+
+    image: Tensor
+    label: int
+    uncertainty: float
+
+
+class MemoryBank:
+    """Images that replace each other by age and uncertainty.
+
+    Args:
+        size: The most images it holds, N.
+        classes: The number of classes, C; each may have N / C images before it has to give up its own.
+        age_weight: Weight of the age in the score by which images are given up, lambda_t.
+        uncertainty_weight: Weight of the uncertainty, lambda_u.
+    """
+
+    def __init__(self, size: int, classes: int, age_weight: float, uncertainty_weight: float) -> None:
+        self.size = size
+        self.classes = classes
+        self.age_weight = age_weight
+        self.uncertainty_weight = uncertainty_weight
+        self._entries: list[Entry] = []
+        self._ages: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def insert(self, new: Entry) -> bool:
+        """Take in an image if there is room, or if it scores lower than the worst of those it may replace."""
+        rivals = self._rivals(new.label)
+        accepted = True
+        if rivals:
+            worst = max(rivals, key=lambda index: (self._score(index), self._place(index)))
+            accepted = self._score(worst) > self.score(0, new.uncertainty)
+            if accepted:
+                del self._entries[worst], self._ages[worst]
+        if accepted:
+            self._entries.append(new._replace(image=new.image.clone()))  # not a view that keeps a whole batch alive
+            self._ages.append(0)
+        self._ages = [age + 1 for age in self._ages]
+        return accepted
+
+    def score(self, age: int, uncertainty: float) -> float:
+        """How readily an image is given up."""
+        largest = math.log(self.classes) if self.classes > 1 else 1.0
+        timely = self.age_weight / (1 + math.exp(-age / self.size))
+        return timely + self.uncertainty_weight * uncertainty / largest
+
+    def _score(self, index: int) -> float:
+        return self.score(self._ages[index], self._entries[index].uncertainty)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Where an image stands: classes in their order, then the order of insertion."""
+        return self._entries[index].label, index
+
+    def _rivals(self, label: int) -> list[int]:
+        """The images that one of this class may replace; none if there is room for it."""
+        counts = Counter(entry.label for entry in self._entries)
+        if counts[label] >= self.size / self.classes:
+            chosen = {label}
+        elif len(self) < self.size:
+            return []
+        else:
+            chosen = {each for each, count in counts.items() if count == max(counts.values())}
+        return [index for index, entry in enumerate(self._entries) if entry.label in chosen]
+
+    def content(self) -> dict[str, Tensor]:
+        """Images, (n, 3, H, W), labels, ages and uncertainties, (n,), class by class."""
+        order = sorted(range(len(self)), key=self._place)
+        entries = [self._entries[index] for index in order]
+        return {
+            "images": torch.stack([entry.image for entry in entries]) if entries else torch.empty(0, 0, 0, 0),
+            "labels": torch.tensor([entry.label for entry in entries], dtype=torch.int64),
+            "ages": torch.tensor([self._ages[index] for index in order], dtype=torch.int64),
+            "uncertainties": torch.tensor([entry.uncertainty for entry in entries], dtype=torch.float64),
+        }
+
+    def load(self, content: Mapping[str, Tensor], like: Tensor) -> None:
+        """Take over what `content` gave; the order among classes does not matter.
+
+        Args:
+            content: From `content`.
+            like: A tensor with the dtype and device of the images.
+
+        Raises:
+            StateMismatchError: The parts do not belong together, or to these classes.
+        """
+        labels = content["labels"].tolist()
+        if len({len(part) for part in content.values()}) > 1 or not all(0 <= label < self.classes for label in labels):
+            raise StateMismatchError("the memory of this state is damaged, or of another number of classes")
+        images = content["images"].to(like).clone()
+        self._entries = [Entry(*each) for each in zip(images, labels, content["uncertainties"].tolist(), strict=True)]
+        self._ages = content["ages"].tolist()
+
+
+# ---- the networks
+
+
 class Robust:
     """The statistics of a BatchNorm layer of one network, which move a little in each training pass."""
 
     def __init__(self, source: Statistics, alpha: float) -> None:
         self.alpha = alpha
         self.training = False
-        self.kept = Statistics(*(part.detach().clone() for part in source))
+        self.current = Statistics(*(part.detach().clone() for part in source))
 
     def __call__(self, input: Tensor, source: Statistics) -> Statistics:
         """The rule of the layer; in a training pass gradients flow through the statistics of the batch."""
         if not self.training:
-            return self.kept
-        moved = mixed(self.kept, batch_statistics(input, unbiased=False), self.alpha)
-        for kept, part in zip(self.kept, moved, strict=True):
-            kept.copy_(part.detach())
+            return self.current
+        moved = mixed(self.current, batch_statistics(input, unbiased=False), self.alpha)
+        for statistic, part in zip(self.current, moved, strict=True):
+            statistic.copy_(part.detach())
         return moved
 
 
@@ -77,7 +180,7 @@ class Network:
         return {
             f"{layer}.{name}": tensor
             for layer, norm in self.norms.items()
-            for name, tensor in zip(("running_mean", "running_var"), norm.kept, strict=True)
+            for name, tensor in zip(("running_mean", "running_var"), norm.current, strict=True)
         }
 
 
@@ -94,12 +197,7 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
     title = "RoTTA"
     paper = "Robust Test-Time Adaptation in Dynamic Scenarios, CVPR 2023"
     declaration = Declaration(
-        needs="images",
-        pixels=True,
-        gradients=True,
-        normalisation=True,
-        random=True,
-        forward_passes=3,
+        needs="images", pixels=True, gradients=True, normalisation=True, random=True, forward_passes=3
     )
     Options = RoTTAOptions
 
@@ -108,17 +206,6 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
     memory: MemoryBank
     seen: Tensor
     """Number of samples so far, a scalar."""
-
-    @property
-    def forward_passes(self) -> int:
-        """One, and two for an update; for a batch of at most `update_frequency` images."""
-        return 3
-
-    def _trained(self) -> dict[str, nn.Parameter]:
-        return norm_affine(self.model)
-
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer(self.options.optimizer, params, self.options)
 
     def _start(self) -> None:
         super()._start()
@@ -162,11 +249,10 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
         before = {name: tensor.clone() for name, tensor in self._statistics().items()}
         content = self.memory.content()
         ages = content["ages"].to(content["images"]) / self.options.memory_size
-        taught = self._run(self.teacher, content["images"], training=True).softmax(dim=1)
+        taught = self._run(self.teacher, content["images"], training=True)
         with torch.enable_grad():
-            learnt = self._run(self.student, self.view(content["images"]), training=True).log_softmax(dim=1)
-            loss = (-(taught * learnt).sum(dim=1) * torch.sigmoid(-ages)).mean()
-            grads = self.gradients(loss)
+            learnt = self._run(self.student, self.view(content["images"]), training=True)
+            grads = self.gradients((cross_entropy(learnt, taught) * torch.sigmoid(-ages)).mean())
         if self.step(grads, len(self.memory)):
             move_towards(self.teacher.params, self.params, self.options.nu)
             return

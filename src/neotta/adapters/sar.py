@@ -14,11 +14,18 @@ from pydantic import Field, Strict
 from torch import Tensor, nn
 
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import LearningRate, Momentum, make_optimizer
-from neotta.adapters._selection import EntropyMargin, entropy_margin
-from neotta.adapters._uncertainty import UncertaintyOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import NORM_LAYERS, GradientAdapter, all_finite, norm_affine
+from neotta.adapters.gradient import (
+    NORM_LAYERS,
+    Episodic,
+    GradientAdapter,
+    LearningRate,
+    Momentum,
+    Steps,
+    all_finite,
+    norm_affine,
+)
+from neotta.adapters.losses import EntropyMargin, UncertaintyOptions, entropy_margin
 from neotta.errors import UnsupportedModelError
 from neotta.options import named
 
@@ -55,10 +62,8 @@ class SAROptions(UncertaintyOptions):
         "momentum",
         description='What a batch without reliable samples does: a "momentum" step with zero gradient, or "skip".',
     )
-    steps: int = Field(
-        1, ge=1, description="Gradient steps per batch; the answer is that of the last repetition, before its step."
-    )
-    episodic: bool = Field(False, description="Start every batch from the source model.")
+    steps: Steps = 1
+    episodic: Episodic = False
     compat: Annotated[tuple[Quirk, ...], Strict(False), named("sar")] = Field(
         (),
         description="Mistakes of the reference code to reproduce: a recovery keeps the low moving average "
@@ -80,11 +85,6 @@ class SAR(GradientAdapter[SAROptions]):
     """Moving average of the loss, a float64 scalar; NaN while undefined."""
 
     @property
-    def forward_passes(self) -> int:
-        """Two for each step."""
-        return 2 * self.options.steps
-
-    @property
     def margin(self) -> float:
         """The entropy below which a sample is reliable, E0."""
         return entropy_margin(self.options.margin, self.num_classes)
@@ -103,10 +103,10 @@ class SAR(GradientAdapter[SAROptions]):
     # ---- what is trained
 
     def _start(self) -> None:
-        kept = self._momentum() if "reset_keeps_momentum" in self.options.compat else []
+        momentum = self._momentum() if "reset_keeps_momentum" in self.options.compat else []
         super()._start()
         self.ema = torch.tensor(math.nan, dtype=torch.float64)
-        for new, old in zip(self._momentum(), kept, strict=False):  # nothing is kept at the first start
+        for new, old in zip(self._momentum(), momentum, strict=False):  # nothing is kept at the first start
             new.copy_(old)
 
     def _trained(self) -> dict[str, nn.Parameter]:
@@ -115,9 +115,6 @@ class SAR(GradientAdapter[SAROptions]):
             return norm_affine(self.model, lambda name: not frozen_by_name(name))
         frozen = last_layers(self.model, rule)
         return norm_affine(self.model, lambda name: name not in frozen)
-
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer("sgd", params, self.options)
 
     def _momentum(self) -> list[Tensor]:
         if not hasattr(self, "optimizer"):
@@ -161,7 +158,7 @@ class SAR(GradientAdapter[SAROptions]):
         if bool(reliable.any()):
             slope = self.gradients(entropies[reliable].mean())
             if not all_finite(slope):
-                return slope, None  # `step` refuses it, and says so
+                return slope, None  # `step` skips it with a warning
             climbed = self._climb(slope)
             entropies = self.options.of(self.forward(images, climbed))
             reliable = reliable & (entropies < self.margin)
@@ -206,13 +203,13 @@ def last_layers(model: nn.Module, count: int) -> set[str]:
     """
     if count == 0:
         return set()
-    found = list(_blocks(model, ""))
-    if not found:
+    blocks = list(_blocks(model, ""))
+    if not blocks:
         raise UnsupportedModelError(
             f"no blocks were found in {type(model).__name__}: use frozen_layers=0 or 'reference'"
         )
     names = [name for name, _ in model.named_modules()]
-    return set(names[names.index(found[-count:][0]) :])
+    return set(names[names.index(blocks[-count:][0]) :])
 
 
 def _blocks(module: nn.Module, prefix: str) -> Iterator[str]:

@@ -23,12 +23,46 @@ from neotta.errors import OptionError
 from neotta.options import Options
 
 
-class Stack(Adapter[Options]):
-    """A re-centering method and one that follows it.
+class Combined(Adapter[Any]):
+    """A method made of others; its state is theirs, with a prefix for each."""
 
-    It has the options of both, and the state of both with the method's name as a prefix.
-    `stack` makes the class for a pair of methods.
-    """
+    members: dict[str, AnyAdapter]
+    """By the prefix of their entries in the state."""
+
+    def _member(self, kind: type[AnyAdapter]) -> AnyAdapter:
+        """One of the others, with those of the options that it has."""
+        options = kind.Options.make(kind.name, options_of(kind, self.options.given()))
+        return kind(self.model, options, classes=self.classes, head=self.head_name)
+
+    def _entries(self, prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        start = f"{prefix}/"
+        return {name.removeprefix(start): state[name] for name in state if name.startswith(start)}
+
+    def _state(self) -> dict[str, Tensor]:
+        members = self.members.items()
+        return {f"{prefix}/{name}": each for prefix, member in members for name, each in member._state().items()}
+
+    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
+        prefix, _, entry = name.partition("/")
+        fits = self.members[prefix]._fits if prefix in self.members else super()._fits
+        return fits(entry, mine, other)
+
+    def _any_value(self, name: str) -> bool:
+        prefix, _, entry = name.partition("/")
+        return prefix in self.members and self.members[prefix]._any_value(entry)
+
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
+        for prefix, member in self.members.items():
+            member._check_values(self._entries(prefix, state))
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        for prefix, member in reversed(self.members.items()):  # in a stack only the last may raise an error
+            member._load(self._entries(prefix, state))
+
+
+class Stack(Combined):
+    """A re-centering method and one that follows it, with the options of both; `stack` makes the class for a pair."""
 
     kinds: ClassVar[tuple[type[Recentering], type[EmbeddingAdapter[Any]]]]
 
@@ -36,13 +70,8 @@ class Stack(Adapter[Options]):
     last: EmbeddingAdapter[Any]
 
     def _start(self) -> None:
-        first, last = self.kinds
-        self.first = first(self.model, self._part(first), classes=self.classes, head=self.head_name)
-        self.last = last(self.model, self._part(last), classes=self.classes, head=self.head_name)
-
-    def _part(self, kind: type[AnyAdapter]) -> Any:
-        """The options of one of the two."""
-        return kind.Options.make(kind.name, _of(kind, self.options.given()))
+        self.members = {kind.name: self._member(kind) for kind in self.kinds}
+        self.first, self.last = self.members.values()  # type: ignore[assignment]
 
     def _adapt(self, images: Tensor) -> Tensor:
         return self._answer(self.first.embed(images, adapt=True), adapt=True)
@@ -58,50 +87,18 @@ class Stack(Adapter[Options]):
     def configure(self, **changes: Any) -> None:
         """Change options in the middle of a stream, if the method they belong to allows it."""
         options = self.options.changed(self.name, **changes)
-        before = self.last.options
-        self.last.configure(**_of(self.last, changes))
+        of_last = options_of(self.last, changes)
+        before = {name: getattr(self.options, name) for name in of_last}
+        self.last.configure(**of_last)
         try:
-            self.first.configure(**_of(self.first, changes))
+            self.first.configure(**options_of(self.first, changes))
         except OptionError:
-            self.last.configure(**before.given())
+            self.last.configure(**before)
             raise
         self.options = options
 
-    # ---- the state
 
-    def _state(self) -> dict[str, Tensor]:
-        return {
-            f"{member.name}/{name}": tensor
-            for member in (self.first, self.last)
-            for name, tensor in member._state().items()
-        }
-
-    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        method, _, entry = name.partition("/")
-        member = self.first if method == self.first.name else self.last
-        return member._fits(entry, mine, other)
-
-    def _any_value(self, name: str) -> bool:
-        method, _, entry = name.partition("/")
-        return (self.first if method == self.first.name else self.last)._any_value(entry)
-
-    def _check_values(self, state: Mapping[str, Tensor]) -> None:
-        super()._check_values(state)
-        for member in (self.first, self.last):
-            member._check_values(_entries(member, state))
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        for member in (self.last, self.first):  # only the last may raise an error
-            member._load(_entries(member, state))
-
-
-def _entries(member: AnyAdapter, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of one of the two."""
-    mine = f"{member.name}/"
-    return {name.removeprefix(mine): state[name] for name in state if name.startswith(mine)}
-
-
-class EmbeddingStack(Stack, EmbeddingAdapter[Options]):
+class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
     """A stack that needs only embeddings."""
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
@@ -145,7 +142,7 @@ def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
     )
 
 
-def _of(method: AnyAdapter | type[AnyAdapter], options: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(method: AnyAdapter | type[AnyAdapter], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a method has."""
     return {name: value for name, value in options.items() if name in method.Options.model_fields}
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field, Strict
 from torch import Tensor, nn
+from torch.nn import functional
 
-from neotta.adapters._augmenting import AugmentingAdapter, AugmentingOptions
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, WeightDecay, make_optimizer
-from neotta.adapters._pruned import PrunedLayer, prunable_layers, pruned_layer
+from neotta.adapters.augment import AugmentingAdapter, AugmentingOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import entropy, weights_and_biases
-from neotta.errors import OptionError, UnsupportedModelError
+from neotta.adapters.gradient import Betas, Epsilon, LearningRate, WeightDecay, make_optimizer, weights_and_biases
+from neotta.adapters.losses import EntropyMargin, cross_entropy, entropy, entropy_margin, surer_weigh_more
+from neotta.errors import UnsupportedModelError
 from neotta.neo.module_swap import ModuleSwap
 from neotta.options import named
 
@@ -34,7 +34,7 @@ class SurgeonOptions(AugmentingOptions):
     betas: Betas = (0.9, 0.999)
     eps: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.0
-    margin: Annotated[float, Field(ge=0)] | None = Field(
+    margin: EntropyMargin | None = Field(
         None, description="Samples of higher entropy are not learnt from; None is 0.4 ln C for C classes."
     )
     consistency: float = Field(
@@ -61,14 +61,10 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     title = "Surgeon"
     paper = "SURGEON: Memory-Adaptive Fully Test-Time Adaptation via Dynamic Activation Sparsity, CVPR 2025"
     declaration = Declaration(
-        needs="images",
-        pixels=True,
-        gradients=True,
-        normalisation=True,
-        random=True,
-        forward_passes=3,
+        needs="images", pixels=True, gradients=True, normalisation=True, random=True, forward_passes=3
     )
     Options = SurgeonOptions
+    fixed = frozenset({"compat"})
 
     layers: list[tuple[str, PrunedLayer]]
     """The layers that prune and the names of their weights, in the order of the model."""
@@ -119,8 +115,8 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
                 return logits.detach(), False
             loss = self._loss(logits, self._pruned(self.view(images)))
             tensors = {**self.params, **self._watched}
-            found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True, materialize_grads=True)
-        grads = dict(zip(tensors, found, strict=True))
+            values = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True, materialize_grads=True)
+        grads = dict(zip(tensors, values, strict=True))
         if not self.step([grads[name] for name in self.params], len(images)):
             return logits.detach(), False
         for name, stale in self._stale.items():
@@ -137,14 +133,13 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
 
     def _loss(self, logits: Tensor, view: Tensor) -> Tensor:
         """Entropy of the reliable samples, the surer the more it weighs, and consistency with a view; all (B, C)."""
-        margin = 0.4 * math.log(self.num_classes) if self.options.margin is None else self.options.margin
+        margin = entropy_margin(self.options.margin, self.num_classes)
         uncertainty = entropy(logits)
-        sure = uncertainty.detach()
-        weight = torch.where(sure < margin, (margin - sure).exp(), 0.0)
-        reliable = int((sure < margin).sum())
-        consistency = self.options.consistency * self.num_classes
-        disagreement = -(logits.softmax(dim=1) * view.log_softmax(dim=1)).sum(dim=1).mean()
-        return (uncertainty * weight).sum() / max(reliable, 1) + consistency * disagreement
+        reliable = uncertainty.detach() < margin
+        weight = torch.where(reliable, surer_weigh_more(uncertainty, margin), 0.0)
+        disagreement = cross_entropy(view, logits).mean()
+        reliable_loss = (uncertainty * weight).sum() / max(int(reliable.sum()), 1)
+        return reliable_loss + self.options.consistency * self.num_classes * disagreement
 
     # ---- which layers matter
 
@@ -162,10 +157,10 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
             tensors = {name: both[name] for name, _ in self.model.named_parameters() if name in both}
         with torch.enable_grad():
             loss = entropy(self._pruned(images)).mean()
-            found = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
+            values = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
         return {
             name: grad + self._stale[name] if self._stale else grad
-            for name, grad in zip(tensors, found, strict=True)
+            for name, grad in zip(tensors, values, strict=True)
             if grad is not None
         }
 
@@ -187,11 +182,128 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         for name, layer in self.layers:
             layer.ratio = 1 - importances.get(name, 0.0) / top if ranked else 0.0
 
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream."""
-        if self.options.changed(self.name, **changes).compat != self.options.compat:
-            raise OptionError("compat cannot change in the middle of a stream: make a new adapter")
-        super().configure(**changes)
-
     def _state(self) -> dict[str, Tensor]:
         return {**super()._state(), **{f"stale/{name}": tensor for name, tensor in self._stale.items()}}
+
+
+# ---- layers that store only the largest entries of their input
+
+
+class PrunedLinear(nn.Linear):
+    """A linear layer whose weight gradient is computed from the largest entries of its input.
+
+    Output and gradient by the input are exact; the bias gets no gradient. Make one with `pruned_layer`.
+
+    Attributes:
+        ratio: The share of the input that is discarded, from 0 to 1.
+        elements: Number of input elements since it was last set to 0.
+    """
+
+    ratio: float
+    elements: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Multiply and add; input (..., in), output (..., out)."""
+        self.elements += input.numel()
+        return _Multiply.apply(input, self.weight, self.bias, self.ratio)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class PrunedConv2d(nn.Conv2d):
+    """A convolution whose weight gradient is computed from the largest entries of its input; see `PrunedLinear`."""
+
+    ratio: float
+    elements: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Convolve; input (B, in, H, W), output (B, out, h, w)."""
+        self.elements += input.numel()
+        shape = (self.stride, self.padding, self.dilation, self.groups)
+        return _Convolve.apply(input, self.weight, self.bias, self.ratio, shape)  # type: ignore[no-any-return, no-untyped-call]
+
+
+PrunedLayer = PrunedLinear | PrunedConv2d
+
+
+def pruned_layer(layer: nn.Linear | nn.Conv2d) -> PrunedLayer:
+    """Make the replacement of a layer; it shares the layer's parameters and hooks."""
+    kind: type[PrunedLayer] = PrunedLinear if isinstance(layer, nn.Linear) else PrunedConv2d
+    new = kind.__new__(kind)
+    new.__dict__.update(layer.__dict__, _parameters=layer._parameters.copy(), ratio=0.0, elements=0)
+    return new
+
+
+def prunable_layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """The plain linear layers and convolutions of a model with a weight of their own, in the model's order.
+
+    A single convolution is the patch embedding of a transformer, which is left alone as in the recorded runs.
+    """
+    convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
+    kinds = (nn.Linear, nn.Conv2d) if convolutions > 1 else (nn.Linear,)
+    return [module for module in model.modules() if isinstance(module, kinds) and _is_plain(module)]
+
+
+def _is_plain(module: nn.Linear | nn.Conv2d) -> bool:
+    kind = nn.Linear if isinstance(module, nn.Linear) else nn.Conv2d
+    padded = isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str))
+    return type(module).forward is kind.forward and "weight" in module._parameters and not padded
+
+
+def prune(input: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
+    """Keep the entries of largest magnitude: of n, the floor(n (1 - ratio)) largest.
+
+    Returns:
+        Their values and indices (int32) in the flattened tensor, (k,) each. Where that takes no less memory than the
+        tensor itself: the tensor with zeros for the others, and no indices.
+    """
+    count, no_indices = math.floor(input.numel() * (1 - ratio)), input.new_empty(0, dtype=torch.int32)
+    if count >= input.numel():
+        return input, no_indices
+    flat = input.flatten()
+    indices = flat.abs().topk(count, sorted=False).indices.int()
+    values = flat.index_select(0, indices)
+    if values.nbytes + indices.nbytes >= input.nbytes:
+        return unpruned(values, indices, input.shape), no_indices
+    return values, indices
+
+
+def unpruned(values: Tensor, indices: Tensor, shape: torch.Size) -> Tensor:
+    """The tensor that `prune` was given, with zeros for what it dropped."""
+    if values.shape == shape:
+        return values
+    return values.new_zeros(shape.numel()).index_copy_(0, indices.long(), values).view(shape)
+
+
+class _Multiply(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, ratio: float) -> Tensor:
+        ctx.shape = input.shape
+        ctx.save_for_backward(weight, *prune(input, ratio))
+        return functional.linear(input, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        weight, values, indices = ctx.saved_tensors
+        grad = grads[0].to(weight.dtype)  # they differ under autocast
+        input = unpruned(values, indices, ctx.shape).to(weight.dtype)
+        by_weight = grad.reshape(-1, len(weight)).T @ input.reshape(-1, ctx.shape[-1])
+        return grad @ weight if ctx.needs_input_grad[0] else None, by_weight, None, None
+
+
+class _Convolve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, ratio: float, shape: Any) -> Tensor:
+        ctx.input_shape, ctx.shape = input.shape, shape
+        ctx.save_for_backward(weight, *prune(input, ratio))
+        return functional.conv2d(input, weight, bias, *shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        weight, values, indices = ctx.saved_tensors
+        grad = grads[0].to(weight.dtype)  # they differ under autocast
+        input = unpruned(values, indices, ctx.input_shape).to(weight.dtype)
+        stride, padding, dilation, groups = ctx.shape
+        by_input, by_weight, _ = torch.ops.aten.convolution_backward(
+            grad, input, weight, None, stride, padding, dilation, False, [0, 0], groups,
+            [*ctx.needs_input_grad[:2], False],
+        )  # fmt: skip
+        return by_input, by_weight, None, None, None

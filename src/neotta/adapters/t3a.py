@@ -7,7 +7,7 @@ NeurIPS 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from neotta.adapters._methods import register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import entropy
-from neotta.errors import OptionError, StateMismatchError
-from neotta.neo.memory import widest
+from neotta.adapters.losses import entropy
+from neotta.errors import StateMismatchError
+from neotta.neo.state import widest
 from neotta.options import Options
 
 NO_FILTER = -1
@@ -70,14 +70,13 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     paper = "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization, NeurIPS 2021"
     declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = T3AOptions
+    fixed = frozenset({"warmup_rows"})
 
     sums: Tensor
     counts: Tensor
     supports: Supports | None
-    _prototypes: Tensor | None
 
     def _start(self) -> None:
-        self._prototypes = None
         weight = self.head.weight.detach()
         self.sums = weight.new_zeros(self.num_classes, self.head.in_features, dtype=widest(weight.device))
         self.counts = weight.new_zeros(self.num_classes, dtype=torch.int64)
@@ -99,20 +98,8 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             labels, entropies = labels[usable], entropies[usable]
         if adapt:
             self._add(embeddings if len(labels) == len(usable) else embeddings[usable], labels, entropies)
-        sums, filtered = self._filtered(labels, adapt)
-        changed = torch.cat([labels, filtered]) if adapt else filtered
-        return embeddings @ self._directions(sums, changed, adapt, embeddings.dtype).T
-
-    def _directions(self, sums: Tensor, changed: Tensor, adapt: bool, dtype: torch.dtype) -> Tensor:
-        """The prototypes, (C, d): sums scaled to length 1.
-
-        A batch changes few of them, those of the classes `changed`, (n,); the others are cached.
-        """
-        if self._prototypes is None or self._prototypes.dtype != dtype:
-            self._prototypes = F.normalize(self.sums, dim=1, eps=1e-12).to(dtype)
-        prototypes = self._prototypes if adapt or len(changed) == 0 else self._prototypes.clone()
-        prototypes[changed] = F.normalize(sums[changed], dim=1, eps=1e-12).to(dtype)
-        return prototypes
+        prototypes = F.normalize(self._filtered(labels, adapt), dim=1, eps=1e-12)
+        return embeddings @ prototypes.to(embeddings.dtype).T
 
     def _add(self, embeddings: Tensor, labels: Tensor, entropies: Tensor) -> None:
         """Add supports, (B, d), with their classes and entropies."""
@@ -122,40 +109,29 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         if self.supports is not None:
             self.supports.add(directions, labels, entropies)
 
-    def _filtered(self, predicted: Tensor, adapt: bool) -> tuple[Tensor, Tensor]:
-        """The sums without the worst supports of overfull classes, (C, d), and which classes these are, (n,).
+    def _filtered(self, predicted: Tensor, adapt: bool) -> Tensor:
+        """The sums without the worst supports of overfull classes, (C, d).
 
         If adapting, the worst supports are dropped.
         """
         if self.supports is None:
-            return self.sums, predicted[:0]
+            return self.sums
         overfull = self.counts > self.options.filter_k
         if self.options.filter_classes == "predicted":
             overfull &= predicted.bincount(minlength=len(overfull)) > 0
         if not bool(overfull.any()):
-            return self.sums, predicted[:0]
+            return self.sums
         slots = self.supports.slots(overfull)
         keep = best(self.supports.labels[slots], self.supports.entropies[slots], self.options.filter_k)
-        kept, labels = slots[keep], self.supports.labels[slots[keep]]
+        supports, labels = slots[keep], self.supports.labels[slots[keep]]
         # Summing again, instead of subtracting what is dropped, keeps rounding errors from accumulating.
         sums = self.sums if adapt else self.sums.clone()
         sums[overfull] = 0.0
-        sums.index_add_(0, labels, self.supports.directions[kept].to(sums.dtype))
+        sums.index_add_(0, labels, self.supports.directions[supports].to(sums.dtype))
         if adapt:
             self.supports.drop(slots[~keep])
             self.counts[overfull] = self.options.filter_k
-        return sums, overfull.nonzero().flatten()
-
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; the supports are kept."""
-        options = self.options.changed(self.name, **changes)
-        filtering = self.options.filter_k != NO_FILTER
-        if filtering != (options.filter_k != NO_FILTER) or options.warmup_rows != self.options.warmup_rows:
-            raise OptionError(
-                "warmup_rows, and whether there is a filter (filter_k=-1: none), cannot change in the middle of a "
-                "stream: make a new adapter"
-            )
-        self.options = options
+        return sums
 
     # ---- the state
 
@@ -179,7 +155,6 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             if len(sizes) > 1 or not torch.equal(alive.cpu(), state["counts"].cpu()):
                 raise StateMismatchError("the supports of this state do not match their counts: it is damaged")
             self.supports.load(state)
-        self._prototypes = None
         self.sums.copy_(state["sums"])
         self.counts.copy_(state["counts"])
 
@@ -195,8 +170,8 @@ class Supports:
 
     Attributes:
         directions: Supports of length 1, (slots, d).
-        labels: Their classes, (slots,); -1 for a free slot.
-        entropies: Their entropies, (slots,).
+        labels: Class of each support, (slots,); -1 for a free slot.
+        entropies: Entropy of each support, (slots,).
     """
 
     def __init__(self, like: Tensor) -> None:

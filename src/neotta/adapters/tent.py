@@ -9,13 +9,21 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from neotta.adapters._methods import register
-from neotta.adapters._optimizers import Betas, Epsilon, LearningRate, Momentum, WeightDecay, make_optimizer
-from neotta.adapters._uncertainty import UncertaintyOptions
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.gradient import GradientAdapter, norm_affine
+from neotta.adapters.gradient import (
+    Betas,
+    Episodic,
+    Epsilon,
+    GradientAdapter,
+    LearningRate,
+    Momentum,
+    Steps,
+    WeightDecay,
+)
+from neotta.adapters.losses import UncertaintyOptions
 
 
 class TENTOptions(UncertaintyOptions):
@@ -33,12 +41,8 @@ class TENTOptions(UncertaintyOptions):
     betas: Betas = (0.9, 0.999)
     eps: Epsilon = 1e-8
     weight_decay: WeightDecay = 0.0
-    steps: int = Field(
-        1,
-        ge=1,
-        description="Gradient steps per batch; the answer is that of the last forward pass, before its step.",
-    )
-    episodic: bool = Field(False, description="Start every batch from the source model.")
+    steps: Steps = 1
+    episodic: Episodic = False
 
 
 @register
@@ -50,17 +54,6 @@ class TENT(GradientAdapter[TENTOptions]):
     paper = "Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
     declaration = Declaration(needs="images", gradients=True)
     Options = TENTOptions
-
-    @property
-    def forward_passes(self) -> int:
-        """One for each step."""
-        return self.options.steps
-
-    def _trained(self) -> dict[str, nn.Parameter]:
-        return norm_affine(self.model)
-
-    def _optimizer(self, params: list[Tensor]) -> torch.optim.Optimizer:
-        return make_optimizer(self.options.optimizer, params, self.options)
 
     def _adapt(self, images: Tensor) -> Tensor:
         if self.options.episodic:

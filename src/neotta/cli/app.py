@@ -6,9 +6,10 @@ import difflib
 import os
 import sys
 import warnings
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from neotta._processes import interrupt_code, terminations_raised
 from neotta._version import __version__
@@ -17,46 +18,76 @@ from neotta.cli.bench import bench
 from neotta.cli.check import check
 from neotta.cli.compare import compare
 from neotta.cli.corrupt import corrupt
-from neotta.cli.data import data_app
+from neotta.cli.data import download, info
 from neotta.cli.demo import demo
 from neotta.cli.export import export
-from neotta.cli.leaderboard import leaderboard
 from neotta.cli.methods import methods
 from neotta.cli.models import models
+from neotta.cli.orders import orders
 from neotta.cli.paper import paper
-from neotta.cli.records import records_app
+from neotta.cli.predict import predict
 from neotta.cli.run import run
 from neotta.cli.serve import serve
 from neotta.errors import NeottaError
 
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
-"""Of click, which some versions of typer bring along under a name of their own."""
+"""The exception of click, which some versions of typer bundle under another name."""
+
+
+NUMBERS = ("batch_size", "jobs", "port", "rounds", "samples", "seeds")
+FILES = ("config", "html", "key_file", "output", "recorded", "reference", "state")
+
+
+class _Readable:
+    """Help in which flags stand without a type, and values and arguments in capitals."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, with what the help shows of them."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if param.param_type_name == "argument":
+                param.metavar = param.metavar or param.name.upper()
+            elif param.is_flag:
+                param.metavar = ""
+            else:
+                usual = "N" if param.name in NUMBERS else "FILE" if param.name in FILES else "TEXT"
+                param.metavar = param.metavar or usual
+        return params
+
+
+class Command(_Readable, TyperCommand):
+    """A command with readable help."""
+
+
+class Group(_Readable, TyperGroup):
+    """Commands with readable help."""
+
 
 app = typer.Typer(
     name="neotta",
-    help="Test-time adaptation of image classifiers by latent re-centering.",
+    cls=Group,
+    help="Test-time adaptation of image classifiers by latent re-centering. Commands end with the next useful one.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(check)
-app.add_typer(data_app, name="data")
-app.command()(compare)
-app.command()(corrupt)
-app.command()(export)
-app.command()(leaderboard)
-app.command()(methods)
-app.command()(models)
-app.command()(run)
-app.command()(paper)
-app.command()(serve)
-app.command()(bench)
-app.add_typer(records_app, name="records")
+GROUPS = {
+    "Start": (demo, check),
+    "Measure": (run, compare, paper, bench),
+    "Deploy": (predict, export, serve),
+    "Look up": (methods, orders, models, corrupt),
+}
+for panel, commands in GROUPS.items():
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=panel)(command)
+data_app = typer.Typer(help="Look at datasets on disk, and download the paper's.", no_args_is_help=True, cls=Group)
+data_app.command(cls=Command)(info)
+data_app.command(cls=Command)(download)
+app.add_typer(data_app, name="data", rich_help_panel="Look up")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(show: bool) -> None:
+    if show:
         typer.echo(f"neotta {__version__}")
         raise typer.Exit
 
@@ -79,43 +110,36 @@ def run_app() -> None:
             if code == 130 and terminated.is_set():
                 code = 143
         sys.stdout.flush()  # here, where a closed pipe can still be dealt with
-    except ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            error.show()  # type: ignore[attr-defined]  # the help
-        else:
-            typer.echo(f"neotta: {printable(_usage(error))}", err=True)
-        sys.exit(2)
-    except NeottaError as error:
-        typer.echo(f"neotta: {printable(error)}", err=True)
-        sys.exit(2)
     except (KeyboardInterrupt, typer.Abort) as error:
         typer.echo("neotta: interrupted", err=True)
         sys.exit(interrupt_code(error))
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         sys.exit(1)
-    except MemoryError as error:
-        typer.echo(f"neotta: {': '.join(filter(None, ['not enough memory', printable(error)]))}", err=True)
-        sys.exit(2)
-    except OSError as error:  # the disk is full, or a file is not to be read or written
-        if error.errno is None:
+    except (ClickException, NeottaError, MemoryError, OSError) as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]  # the help
+        elif isinstance(error, OSError) and not isinstance(error, NeottaError) and error.errno is None:
             raise
-        where = "" if error.filename is None else f" ({error.filename})"
-        typer.echo(f"neotta: {error.strerror}{printable(where)}", err=True)
+        else:
+            typer.echo(f"neotta: {printable(_line(error))}", err=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _line(error: Exception) -> str:
+    if isinstance(error, ClickException):
+        return _usage(error)
+    if isinstance(error, MemoryError):
+        return ": ".join(filter(None, ["not enough memory", str(error)]))
+    if isinstance(error, OSError) and not isinstance(error, NeottaError):  # the disk is full, or a file is not allowed
+        return f"{error.strerror}" + ("" if error.filename is None else f" ({error.filename})")
+    return str(error)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     """One line for a warning too; where in the code it comes from tells the user nothing."""
-    print(f"neotta: {printable(message)}", file=file or sys.stderr)
+    print(f"neotta: {printable(message)}", file=sys.stderr)
 
 
 def _usage(error: Any) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta.cli import shared_options as shared
-from neotta.cli.values import model_options
+from neotta.cli import options as shared
+from neotta.cli.options import model_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,35 +19,32 @@ if TYPE_CHECKING:
 
 
 def bench(
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="What to measure: see `neotta models`. timm models get random weights.")
-    ] = "digits",
-    model_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the model, as num_classes=200; may be repeated."),
-    ] = None,
-    methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all': see `neotta methods`.")] = "all",
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
-    batches: Annotated[int, typer.Option(min=1, help="Least number of timed batches; the median is shown.")] = 5,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of measurements, in turns: more on a busy device.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="Of the model and the images.")] = "float32",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; its own choice by default.")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, help="Height and width; the model's own by default.")] = None,
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Fetch the published weights of the model.")] = False,
+    model: shared.Model = "digits",
+    methods: Annotated[str, typer.Option(help="As none,neo,tent, or all.")] = "all",
+    batch_size: shared.BatchSize = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of measurements; take more on a busy device.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Add the figures to this .jsonl file, one record per method.")
+        Path | None, typer.Option("--output", "-o", help="Also add the results to this .jsonl file.")
     ] = None,
+    model_option: shared.ModelOption = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     allow_code: shared.AllowCode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print these records, one per line, not a table.")] = False,
 ) -> None:
-    """Measure what methods cost on this device: time per image, memory, passes and operations."""
-    from neotta.cli.console import Console
+    """Measure what methods cost on this device: time per image, memory, passes and operations.
+
+    Weights of timm and Hugging Face are random, so that nothing is downloaded.
+
+    Examples:
+      neotta bench timm:vit_tiny_patch16_224 --methods none,neo,tent --batch-size 8
+      neotta bench digits --rounds 3 -o pi.jsonl
+    """
+    from neotta.cli.console import Console, next_step, progress_bar, say
     from neotta.evaluate.costs import cost_record, measure_costs
-    from neotta.evaluate.records import Records, as_line
+    from neotta.evaluate.records import Records
 
     file = None if output is None else Records(output)  # what is wrong with it is said before the work begins
-    console, progress = Console(highlight=False), Console(stderr=True, highlight=False)
+    console = Console(highlight=False)
     records: list[Record] = []
     failed: dict[str, str] = {}
 
@@ -55,40 +52,34 @@ def bench(
         records.append(cost_record(cost))
         if file is not None:
             file.append(records[-1])
-        if as_json:
-            typer.echo(as_line(records[-1]))
 
-    random = not pretrained and model.startswith(("timm:", "hf:"))
-    costs = measure_costs(
-        _names(methods),
-        model,
-        progress=lambda name, done, total: progress.print(f"{done + 1} of {total}: {name}"),
-        on_measured=keep,
-        on_failure=lambda name, error: failed.update({name: str(error)}),
-        model_options={
-            **({"pretrained": False} if random else {}),
-            **model_options(None, None, model_option, allow_code=allow_code),
-        },
-        batch_size=batch_size,
-        batches=batches,
-        rounds=rounds,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        image_size=image_size,
-    )
-    if costs and not as_json:
-        console.print(_title(model, next(iter(costs.values())), records[0]["machine"]))
+    random = {"pretrained": False} if model.startswith(("timm:", "hf:")) else {}
+    options = {**random, **model_options(model_option, allow_code=allow_code)}
+    with progress_bar(Console(stderr=True), every=0.0) as show:
+        costs = measure_costs(
+            _names(methods),
+            model,
+            progress=lambda name, done, total: show(name, done + 1, total),
+            on_measured=keep,
+            on_failure=lambda name, error: failed.update({name: str(error)}),
+            model_options=options,
+            batch_size=batch_size,
+            rounds=rounds,
+            device=device,
+            dtype=dtype,
+        )
+    if costs:
+        console.print(_title(model, next(iter(costs.values())), records[0].machine))
         console.print(_table(costs))
         console.print("\n+MiB: peak memory above the plain model's. Passes per batch, GFLOP per image.")
     for name, reason in failed.items():
-        (progress if as_json else console).print(f"left out: {name} ({reason})", markup=False)
+        console.print(f"left out: {name} ({reason})", markup=False)
     if file is not None:
-        progress.print(f"{len(records)} records added to {output}", markup=False)
+        say(Console(stderr=True), f"{len(records)} records added to {output}")
+    next_step(f"neotta run --model {model}   what the methods gain for that")
 
 
 def _names(methods: str) -> list[str]:
-    """The methods asked for, without repetitions."""
     from neotta.adapters.registry import find
     from neotta.adapters.registry import methods as known
     from neotta.errors import OptionError
@@ -111,11 +102,10 @@ def _title(model: str, cost: Cost, machine: dict[str, Any]) -> str:
 
 
 def _table(costs: dict[str, Cost]) -> Table:
-    from rich.table import Table
+    from neotta.cli.methods import columns
 
     plain = statistics.median(cost.plain_seconds_per_image for cost in costs.values())
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("method")
+    table = columns("method")
     for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("plain", *_speed(plain, 1.0), "0", "1", "0", "")
@@ -132,5 +122,4 @@ def _table(costs: dict[str, Cost]) -> Table:
 
 
 def _speed(seconds: float, slowdown: float) -> tuple[str, str, str]:
-    """Milliseconds for an image, how many times the plain model's that is, and images in a second."""
     return f"{seconds * 1e3:.3g}", f"{slowdown:.2f}", f"{1 / seconds:,.{0 if seconds < 0.1 else 2}f}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta.cli import shared_options as shared
-from neotta.cli.shared_options import HOW, WHAT
-from neotta.cli.values import model_options
+from neotta.cli import options as shared
+from neotta.cli.options import model_options, read_labels, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,109 +19,183 @@ if TYPE_CHECKING:
 
 
 def check(
-    model: Annotated[str, typer.Argument(help="As `neotta models` lists them.", show_default=True)] = "digits",
+    model: shared.Model = "digits",
     data: Annotated[
-        str,
-        typer.Option(help="Clean images: a folder, LAYOUT=PATH, or digits. Labels are optional.", rich_help_panel=WHAT),
+        str, typer.Option(help="Clean images, with or without labels: a folder, LAYOUT=PATH, or digits.")
     ] = "digits",
-    domain: Annotated[
-        str | None, typer.Option(help="Which domain of the data is clean. Default: the first.", rich_help_panel=WHAT)
+    corruptions: Annotated[
+        str | None, typer.Option(help="Also corrupt the images, as fog,snow/3 (severity 3, else 5).")
     ] = None,
-    checkpoint: shared.Checkpoint = None,
-    num_classes: shared.NumClasses = None,
-    model_option: shared.ModelOption = None,
-    samples: Annotated[int, typer.Option(min=32, help="Number of images, at most.", rich_help_panel=WHAT)] = 1000,
+    samples: Annotated[int, typer.Option(help="Number of images, at most.", min=32)] = 1000,
     reference: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write where the clean data lies to this .safetensors file, for adapt(model, reference=...).",
-            rich_help_panel=HOW,
-        ),
+        typer.Option(help="Also write a .safetensors file for neotta.adapt(model, reference=FILE)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=HOW)] = False,
-    seed: Annotated[int, typer.Option(min=0, help="For the choice and order of the images.", rich_help_panel=HOW)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    labels: shared.Labels = None,
+    model_option: shared.ModelOption = None,
     device: shared.Device = None,
     allow_code: shared.AllowCode = False,
 ) -> None:
-    """Check on clean images what adapting would cost, and recommend one line to use, or none."""
+    """Check on clean images what adapting would cost, and recommend one line to use, or none.
+
+    Examples:
+      neotta check timm:resnet18 --data path/to/clean
+      neotta check digits --corruptions fog,gaussian_noise
+    """
     import json
 
-    from neotta.cli.console import Console
+    from neotta.cli.console import Console, next_step, progress_bar
 
-    options = model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
+    options = model_options(model_option, allow_code=allow_code)
+    names, folders = read_labels(labels)
+    options |= {"labels": names} if names else {}
     if reference is not None and reference.suffix != ".safetensors":
         raise OptionError(f"--reference is {str(reference)!r}: name a .safetensors file")
-    with _progress(Console(stderr=True)) as report_progress:
+    with progress_bar(Console(stderr=True)) as progress:
         from neotta.evaluate.check import check as measure
-        from neotta.evaluate.workbench import Workbench
+        from neotta.evaluate.domains import CLEAN, clean_domain
+        from neotta.evaluate.session import Session
 
-        bench = Workbench(model, data, model_options=options, device=device)
-        domains = bench.data.names()
-        if domain is not None and domain not in domains:
-            raise OptionError(f"--domain is {domain!r}: the data has {', '.join(domains)}")
-        found = measure(bench, domain or domains[0], samples, report_progress, seed)
+        shifts = [name if "/" in name else f"{name}/5" for name in words(corruptions) or []]
+        how: dict[str, Any] = {"class_names": folders, "device": device, "corrupted": bool(shifts)}
+        bench = Session(model, data, model_options=options, **how)
+        clean = CLEAN if shifts else clean_domain(bench.data.source) or bench.data.source.domains[0]
+        report = measure(bench, [clean, *shifts], samples, progress)
     if reference is not None:
-        found.reference.save(reference)
-    console = Console(highlight=False)
+        report.reference.save(reference)
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=2))
+        typer.echo(json.dumps(report.as_dict(), indent=2))
         return
-    _show(console, found)
+    console = Console(highlight=False)
+    _show(console, report)
     if reference is not None:
         console.print(f"The reference was written to {reference}.", markup=False)
+    next_step(
+        f"neotta predict {model} FOLDER -o answers.csv"
+        if report.shifted
+        else f"neotta check {model} --data {data} --corruptions fog,gaussian_noise   the same under a shift"
+    )
 
 
 def _show(console: Console, report: CheckReport) -> None:
     from rich.text import Text
 
-    from neotta.evaluate.check_words import sentences
+    from neotta.evaluate.check import BATCH_SIZES, DRAWS
 
     what = "accuracy" if report.labelled else "agreement with the plain model"
     console.print(Text(f"{report.model} on {report.images} clean images of {report.data}\n"))
     shown = f"{report.images_shown} of them" if report.labelled else f"{report.images_shown} clean images"
-    console.print(Text(f"Change of {what} on {shown}, in points, by rule, order and batch size"))
-    console.print(_table(report))
-    console.print()
+    sizes = ", ".join(map(str, BATCH_SIZES))
+    console.print(Text(f"Change of {what} on {shown}, in points: mean and worst of {DRAWS} draws, batches of {sizes}"))
+    for domain in (report.data, *report.shifted):
+        console.print(_table(report, domain))
+        console.print()
     for line in sentences(report):
         console.print(Text(line))
 
 
-def _table(report: CheckReport) -> Table:
+def _table(report: CheckReport, domain: str) -> Table:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from neotta.evaluate.check import BATCH_SIZES, ORDERS
+    from neotta.evaluate.check import ORDERS
 
-    table = Table(
-        "rule",
-        "order",
-        *(Column(f"batch {size}", justify="right") for size in BATCH_SIZES),
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
+    columns = (Column(Text(name), justify="right", no_wrap=True) for name in ORDERS.values())
+    heading = Column(Text(domain), no_wrap=True)
+    table = Table(heading, *columns, box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for rule in report.rules:
-        for place, (kind, name) in enumerate(ORDERS.items()):
-            title = f"{rule.rule}{', reference' if rule.reference else ''}" if place == 0 else ""
-            values = [rule.changes[kind][size] for size in BATCH_SIZES]
-            table.add_row(title, name, *(Text(f"{value:+.1f}", style=_colour(value)) for value in values))
+        cells = []
+        for mean, worst in (rule.of_order(domain, kind) for kind in ORDERS):
+            style = "red" if mean < -1.0 else "green" if mean > 1.0 else ""
+            cells.append(Text(f"{mean:+.1f} {worst:+.1f}", style=style))
+        table.add_row(rule.title, *cells)
     return table
 
 
-def _colour(value: float) -> str:
-    return "red" if value < -1.0 else "green" if value > 1.0 else ""
+def sentences(report: CheckReport) -> list[str]:
+    """What was found, and which line to use, in plain words."""
+    lines = [
+        f"The head is the layer {report.head!r}: what it returns is what the model returns (tried on real images)."
+    ]
+    if report.labelled:
+        lines.append(
+            f"Without adapting, {report.accuracy:.1f} % of the {report.images} clean images are classified right."
+        )
+    without = "" if report.labelled else " They have no labels, so the table counts answers that change."
+    half = report.images // 2
+    lines.append(
+        f"{half} of the {report.images} images are the reference, the other {report.images_shown} are shown.{without}"
+    )
+    return [*lines, _balance(report), _source_mean(report), "", *_advice(report)]
 
 
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A moving bar on a terminal; nothing elsewhere, as a check takes about a minute."""
-    if not console.is_terminal:
-        yield lambda name, done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def _balance(report: CheckReport) -> str:
+    shares, unseen = report.shares, report.shares.count(0)
+    most = shares.index(max(shares))
+    if shares[most] > max(3 / report.classes, 0.3) or (report.classes == 2 and shares[most] > 0.65):
+        return (
+            f"The classes are unbalanced: {shares[most]:.0%} of the answers are class {most}. NEO assumes balanced "
+            "classes and would take the frequent one for a shift; a reference knows how frequent it is."
+        )
+    if unseen:
+        return f"{unseen} of {report.classes} classes are never predicted here: more images make a better reference."
+    return "The classes are predicted about equally often."
 
-    columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("loading the model", total=None)
-        yield lambda name, done, total: progress.update(task, description=name, completed=done, total=total)
+
+def _source_mean(report: CheckReport) -> str:
+    far = report.mean_to_spread
+    if far <= 0.5:
+        return f"The mean of the clean embeddings is near the origin ({far:.2f} times their spread)."
+    return (
+        f"The mean of the clean embeddings is {far:.2f} times their spread away from the origin: re-centering to "
+        "the origin moves clean data, re-centering to a reference does not."
+    )
+
+
+def _change(name: str, report: CheckReport) -> str:
+    """What a rule does to clean images, as the end of a sentence."""
+    rule = next(rule for rule in report.rules if rule.rule == name and not rule.reference)
+    what = "accuracy" if report.labelled else "agreement with the plain model"
+    mean, worst = rule.mean(report.data), rule.worst(report.data)
+    changes = f"changes {what} by {mean:+.1f} points on average" if abs(mean) >= 0.05 else f"keeps {what}"
+    return f"{changes} and {f'by {worst:+.1f} in its worst draw' if worst <= -0.05 else 'loses nothing in any draw'}"
+
+
+def _advice(report: CheckReport) -> list[str]:
+    if report.guesses:
+        return [
+            f"The model is no better than always giving the most frequent label ({report.guessing:.1f} %), so the "
+            "table says nothing. The order of the classes, the preprocessing or the weights may be wrong: correct that "
+            "first.",
+            "Use none.",
+        ]
+    neo, stream = _change("neo", report), _change("neo-stream", report)
+    lines = [f"On clean images, NEO as in the paper {neo}; NEO-Stream {stream}."]
+    if report.classes == 2:
+        lines.append("With two classes a shift and a label are one number: NEO-Stream gives the plain answers.")
+    chosen = report.advice
+    if chosen is None:
+        return [*lines, f"Use none: {_why_none(report)}"]
+    if report.shifted:
+        lines.append(
+            f"{chosen.title} changes accuracy under {', '.join(report.shifted)} by {report.gain(chosen):+.1f} points "
+            "on average, the most of the rules that cost little in every order."
+        )
+    else:
+        lines.append("What it gains under a shift was not measured: --corruptions fog,gaussian_noise does that.")
+    lines.append(f"Use: model = {chosen.line}")
+    if chosen.reference:
+        lines.append("Write the reference with --reference reference.safetensors, once, from clean images.")
+    return lines
+
+
+def _why_none(report: CheckReport) -> str:
+    from neotta.evaluate.check import BEARABLE, BEARABLE_DRAW
+
+    if report.shifted and any(rule.bearable for rule in report.rules):
+        return "the rules that cost little in every order gain nothing under the corruptions."
+    two = report.classes == 2
+    who = "NEO with a reference" if two else "each rule" if report.shifted else "NEO-Stream"
+    costs = f"costs more than {BEARABLE:g} point in some order, or {BEARABLE_DRAW:g} in some draw"
+    return f"{who} {costs}{'' if two else ', with a reference too'}."

@@ -4,114 +4,190 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from neotta._words import one_line, printable
+from neotta.cli import options as shared
+from neotta.cli.options import words
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Group, RenderableType
     from rich.table import Table
-    from rich.text import Text
 
     from neotta.evaluate.comparison import Comparison
     from neotta.evaluate.records import Record
-    from neotta.report.comparison_files import Writers
+    from neotta.report.formats import Writers
     from neotta.report.grids import Grid
 
 _STYLES = {"best": "bold", "second": "underline", "failed": "red", "helps": "green", "hurts": "red", "": ""}
 _WIDE = 10_000
+HARM = (
+    "Gain over the plain model in points. A cell is a domain in a kind of stream; it is hurt if it loses over a point."
+)
 
 
 def compare(
-    results: Annotated[list[Path], typer.Argument(help="One or more files that 'neotta run' wrote.")],
+    results: Annotated[list[Path], typer.Argument(help="One or more files that `neotta run` wrote.")],
     metric: Annotated[str, typer.Option(help="top1, top5, ece, nll, entropy or confidence.")] = "top1",
     baseline: Annotated[str, typer.Option(help="The method that differences refer to.")] = "none",
     format: Annotated[
         str,
         typer.Option(
-            help="table, md, latex, csv or parquet; or several, such as md,latex,csv: each goes to a file of the name "
-            "given with --output, with a suffix of its own."
+            help="table, md, latex, csv or parquet; several, as md,latex, go to files with the name of --output."
         ),
     ] = "table",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
-    over_time: Annotated[bool, typer.Option("--over-time", help="Show accuracy batch by batch.")] = False,
-    figure: Annotated[Path | None, typer.Option(help="With --over-time: also draw it, to a .png or .svg file.")] = None,
+    html: shared.Page = None,
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="Show accuracy batch by batch; --output may be a .png or .svg file.")
+    ] = False,
     harm: Annotated[
         str | None,
         typer.Option(
             metavar="METHOD",
-            help="Show where this method does harm, by kind of stream: mean gain over the plain model, worst domain, "
-            "number of domains hurt. For records of the order 'real'.",
+            help="Show where this method gains and does harm, by kind of stream (needs runs with the order real).",
         ),
     ] = None,
     kinds: Annotated[
         str | None, typer.Option(help="With --harm: only these kinds of streams, such as 2-classes,2-in-turn.")
     ] = None,
 ) -> None:
-    """Put the methods in RESULTS side by side: means over seeds, and differences on the same samples."""
-    from neotta.cli.console import Console
-    from neotta.cli.harm import show_harm
+    """Put the methods of results side by side: means over seeds, and differences on the same samples.
+
+    Examples:
+      neotta compare results.jsonl --html page.html
+      neotta compare results.jsonl --metric ece --format md,latex -o table
+    """
+    from neotta._files import atomic
+    from neotta.cli.console import Console, next_step
     from neotta.errors import OptionError
-    from neotta.evaluate.calibration import calibration_lines
     from neotta.evaluate.comparison import compare as compare_records
-    from neotta.evaluate.left_out import left_out_lines
     from neotta.evaluate.provenance import about_older, current, older
+    from neotta.evaluate.sweep import left_out_lines
     from neotta.evaluate.tuning import tuning_lines
-    from neotta.report.comparison_files import chosen_formats, targets, write_files
+    from neotta.report.comparison_page import comparison_page
+    from neotta.report.formats import chosen_formats, comma_separated, parquet_bytes, targets, write_files
 
     chosen = chosen_formats(format)
-    files = targets(chosen, output)
-    if harm is not None and (over_time or figure is not None or (metric, baseline) != ("top1", "none")):
+    figure = output if output is not None and output.suffix in (".png", ".svg") else None
+    files = {} if figure is not None else targets(chosen, output)
+    if figure is not None and not over_time:
+        raise OptionError(f"{figure.name} is a figure, and only --over-time draws one; --html has figures too")
+    if over_time and metric != "top1":
+        raise OptionError("--over-time shows top-1 accuracy: omit --metric")
+    if harm is not None and (over_time or html is not None or (metric, baseline) != ("top1", "none")):
         raise OptionError("--harm is about top-1 accuracy against none: it goes with --kinds, --format, --output only")
     if harm is None and kinds is not None:
         raise OptionError("--kinds goes with --harm METHOD")
     records = current(read_records(results))
     if harm is not None:
-        show_harm(records, harm, kinds, chosen, files)
-        return
-    found = compare_records(records, metric, baseline=baseline)
-    if line := about_older(older(records), sum("metrics" in record for record in records)):
-        typer.echo(f"neotta: {printable(line)}", err=True)
-        found.remarks = (f"{line[0].upper()}{line[1:]}.",)
-    found.remarks += (*left_out_lines(records), *calibration_lines(records), *tuning_lines(records))
-    _check_over_time(found, over_time, figure)
-    if figure is not None:
-        _draw(found, figure)
-    if files:
-        write_files(files, _writers(found, over_time))
-    elif chosen == ["table"]:
-        Console(highlight=False).print(OverTimeView(found) if over_time else render(found))
+        view = _harm(records, harm, words(kinds) or [])
     else:
-        typer.echo(_writers(found, over_time)[chosen[0]](), nl=False)
-
-
-def _writers(found: Comparison, over_time: bool) -> Writers:
-    """Makes the comparison, or its accuracies over time, in every format."""
-    from neotta.report import formats
-    from neotta.report import over_time as batches
-    from neotta.report.comparison_files import parquet_bytes
-
-    columns: tuple[str, ...]
-    if over_time:
-        rows, columns = batches.comparison_rows(found), batches.COLUMNS
-        texts = {name: partial(batches.text, found, name) for name in ("markdown", "latex")}
-    else:
-        rows, columns = formats.comparison_rows(found), formats.COLUMNS
-        texts = {"markdown": partial(formats.markdown, found), "latex": partial(formats.latex, found)}
-    return {
-        "table": lambda: _wide(OverTimeView(found) if over_time else render(found)),
-        "csv": lambda: formats.comma_separated(rows, columns),
-        "parquet": lambda: parquet_bytes(rows),
-        **texts,
+        comparison = compare_records(records, metric, baseline=baseline)
+        if line := about_older(older(records), sum(record.measured for record in records)):
+            typer.echo(f"neotta: {printable(line)}", err=True)
+            comparison.remarks = (f"{line[0].upper()}{line[1:]}.",)
+        comparison.remarks += (*left_out_lines(records), *tuning_lines(records))
+        view = _over_time(comparison, figure) if over_time else _side_by_side(comparison)
+        if html is not None:
+            with atomic(html) as temporary:
+                temporary.write_text(comparison_page(comparison), encoding="utf-8")
+    writers: Writers = {
+        "table": lambda: _text(view.shown(_WIDE)),
+        "csv": lambda: comma_separated(view.rows),
+        "parquet": lambda: parquet_bytes(view.rows),
+        "markdown": view.markdown,
+        "latex": view.latex,
     }
+    if files:
+        write_files(files, writers)
+    elif figure is None and chosen == ["table"]:
+        console = Console(highlight=False)
+        console.print(view.shown(console.width))
+    elif figure is None:
+        typer.echo(writers[chosen[0]](), nl=False)
+    next_step(f"open {html}" if html is not None else f"neotta compare {results[0]} --html page.html")
 
 
-def _wide(shown: ComparisonView | OverTimeView) -> str:
+class _View(NamedTuple):
+    """What is shown: at a width, as rows of plain numbers, and as texts."""
+
+    shown: Callable[[int], Group]
+    rows: list[dict[str, Any]]
+    markdown: Callable[[], str]
+    latex: Callable[[], str]
+
+
+def _side_by_side(comparison: Comparison) -> _View:
+    from neotta.evaluate.results import comparison_rows
+    from neotta.report import formats
+
+    texts = (partial(formats.markdown, comparison), partial(formats.latex, comparison))
+    return _View(partial(render, comparison), comparison_rows(comparison), *texts)
+
+
+def _over_time(comparison: Comparison, figure: Path | None) -> _View:
+    """Accuracy batch by batch; the figure is of the block with the most methods."""
+    from neotta._files import atomic
+    from neotta.errors import DataError
+    from neotta.evaluate.blocks import over_time
+    from neotta.report import over_time as batches
+
+    if not any(over_time(block) for block in comparison.blocks):
+        raise DataError("no record says which samples were right: measure again with 'neotta run' to another file")
+    if figure is not None:
+        block = max(comparison.blocks, key=lambda block: len(over_time(block)))
+        drawn = batches.batches_figure(over_time(block), title=f"Accuracy over time {block.title}".strip())
+        with atomic(figure) as temporary:
+            temporary.write_bytes(drawn.png() if figure.suffix == ".png" else drawn.svg().encode())
+    texts = (partial(batches.text, comparison, format) for format in ("markdown", "latex"))
+    return _View(partial(_batches, comparison), batches.comparison_rows(comparison), *texts)
+
+
+def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> _View:
+    """What a method gains and costs, by kind of stream."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from neotta.evaluate.stream_harm import Summary, harm_of
+    from neotta.report.formats import latex_table, markdown_table
+    from neotta.report.grids import grid
+
+    harms = harm_of(records, method, kinds)
+    tables = {}
+    for harm in harms:
+        lines = {}
+        for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
+            total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
+            mean, low = (f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.worst))  # no -0.0
+            lines[kind] = [str(total.cells), mean, low, worst, str(total.hurt_cells)]
+        tables[f"{method}: {harm.title}"] = grid("stream", ("cells", "mean", "worst", "on", "hurt"), lines)
+
+    def shown(width: int) -> Group:
+        parts: list[RenderableType] = []
+        for title, each in tables.items():
+            parts += [Text(title), *_fitting(each, width), Text()]
+        return Group(*parts, HARM)
+
+    return _View(
+        shown,
+        [
+            {"conditions": harm.title, "method": method, "kind": kind, "domain": domain, "gain": gain}
+            for harm in harms
+            for kind, gains in harm.kinds.items()
+            for domain, gain in gains.items()
+        ],
+        lambda: "\n\n".join([*(f"**{title}**\n\n{markdown_table(g)}" for title, g in tables.items()), HARM]) + "\n",
+        lambda: "\n".join(latex_table(grid, f"{title}. {HARM}") for title, grid in tables.items()) + "\n",
+    )
+
+
+def _text(shown: Group) -> str:
     """What is printed, as wide as it takes."""
     from neotta.cli.console import Console
 
@@ -120,34 +196,9 @@ def _wide(shown: ComparisonView | OverTimeView) -> str:
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
 
 
-def _check_over_time(found: Comparison, over_time: bool, figure: Path | None) -> None:
-    from neotta.errors import DataError, OptionError
-    from neotta.evaluate.over_time import over_time as by_batch
-
-    if figure is not None and (not over_time or figure.suffix not in (".png", ".svg")):
-        raise OptionError("--figure goes with --over-time and takes the name of a .png or .svg file")
-    if over_time and found.metric.name != "top1":
-        raise OptionError("--over-time shows top-1 accuracy: omit --metric")
-    if over_time and not any(by_batch(block) for block in found.blocks):
-        raise DataError("no record says which samples were right: measure again with 'neotta run --force'")
-
-
-def _draw(comparison: Comparison, path: Path) -> None:
-    """Write the figure of the block with the most methods."""
-    from neotta._files import atomic
-    from neotta.evaluate.over_time import over_time
-    from neotta.report.over_time import batches_figure
-
-    block = max(comparison.blocks, key=lambda block: len(over_time(block)))
-    drawn = batches_figure(over_time(block), title=f"Accuracy over time {block.title}".strip())
-    with atomic(path) as temporary:
-        temporary.write_bytes(drawn.png() if path.suffix == ".png" else drawn.svg().encode())
-
-
 def read_records(paths: list[Path]) -> list[Record]:
     """All records of files, with names that can be printed; what is damaged is left out with a warning."""
     from neotta.errors import DataError
-    from neotta.evaluate.record_checks import check_records
     from neotta.evaluate.records import Records
 
     records: list[Record] = []
@@ -156,122 +207,91 @@ def read_records(paths: list[Path]) -> list[Record]:
         for path in paths:
             if not path.exists():
                 raise DataError(f"there is no file of records {str(path)!r}")
-            records += Records(path).read(repair=False)
+            records += Records(path).read()
     for warning in caught:
         typer.echo(f"neotta: {printable(warning.message)}", err=True)
-    check_records(records)
     return [shown(record) for record in records]
 
 
-def shown(value: Any) -> Any:
+def shown(record: Record) -> Record:
     """A record whose names, which come from files, can be printed."""
+    entries = record.entries()
+    printed = _shown(entries)
+    return record if printed == entries else type(record).make(printed)
+
+
+def _shown(value: Any) -> Any:
     if isinstance(value, dict):
-        return {one_line(name): shown(entry) for name, entry in value.items()}
+        return {one_line(name): _shown(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [shown(entry) for entry in value]
+        return [_shown(entry) for entry in value]
     return one_line(value) if isinstance(value, str) else value
 
 
-def render(comparison: Comparison) -> ComparisonView:
-    """Make what rich prints of a comparison."""
-    return ComparisonView(comparison)
-
-
-class ComparisonView:
-    """A comparison as rich prints it; its tables suit the width there is.
-
-    Domains are rows and methods columns where that fits, else the other way round; if neither does, the columns
-    are spread over several tables.
-    """
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the tables and the notes below them."""
-        from rich.text import Text
-
-        from neotta.report.grids import differences, failures, summary, values
-
-        comparison = self.comparison
-        yield Text.assemble((comparison.metric.title, "bold"), f" ({comparison.shared})")
-        for block in comparison.blocks:
-            yield Text()
-            if block.title:
-                yield Text(block.title, style="bold")
-            yield from _fitting(values(block, comparison.metric), console, options)
-            gaps = differences(block, comparison.metric)
-            if gaps is not None:
-                yield Text(f"\nDifference to {block.baseline} on the same samples")
-                yield from _fitting(gaps, console, options)
-            sentences = summary(block, comparison.metric)
-            if sentences:
-                yield Text()
-            for line in sentences:
-                yield Text(line)
-            for line in failures(block):
-                yield Text(line, style="red")
-        yield Text()
-        for note in comparison.notes():
-            yield Text(note, style="dim")
-
-
-class OverTimeView:
-    """Accuracy batch by batch, as rich prints it."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield one table per block."""
-        from rich.text import Text
-
-        from neotta.evaluate.over_time import over_time
-        from neotta.report.over_time import CAPTION, TITLE, batches_table
-
-        yield Text.assemble((TITLE, "bold"), f" ({self.comparison.shared})")
-        for block in self.comparison.blocks:
-            yield Text()
-            if block.title:
-                yield Text(block.title, style="bold")
-            found = over_time(block)
-            if found:
-                yield from _fitting(batches_table(found), console, options)
-            if left := [label for label in block.methods if label not in found]:
-                yield Text(f"Left out, since their records do not say which samples were right: {', '.join(left)}.")
-        yield Text()
-        yield Text(CAPTION.replace("Band", "±"), style="dim")
-
-
-def _fitting(grid: Grid, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
-    """The tables that show a grid within the width."""
-    from rich.measure import Measurement
+def render(comparison: Comparison, width: int) -> Group:
+    """What rich prints of a comparison: tables that suit the width, and the notes below them."""
+    from rich.console import Group
     from rich.text import Text
 
-    def fits(made: Table) -> bool:
-        return Measurement.get(console, options.update(width=_WIDE), made).maximum <= options.max_width
+    from neotta.report.grids import differences, failures, summary, values
 
-    for whole in (grid, grid.transposed()):
-        if fits(table(whole)):
-            yield table(whole)
-            return
+    parts: list[RenderableType] = [Text.assemble((comparison.metric.title, "bold"), f" ({comparison.shared})")]
+    for block in comparison.blocks:
+        parts += [Text(), *([Text(block.title, style="bold")] if block.title else [])]
+        parts += _fitting(values(block, comparison.metric), width)
+        gaps = differences(block, comparison.metric)
+        if gaps is not None:
+            parts += [Text(f"\nDifference to {block.baseline} on the same samples"), *_fitting(gaps, width)]
+        lines = summary(block, comparison.metric)
+        parts += [Text("\n".join(["", *lines]))] if lines else []
+        parts += [Text(line, style="red") for line in failures(block)]
+    return Group(*parts, Text(), *(Text(note, style="dim") for note in comparison.notes()))
+
+
+def _batches(comparison: Comparison, width: int) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    from neotta.evaluate.blocks import over_time
+    from neotta.report.over_time import CAPTION, TITLE, batches_table
+
+    parts: list[RenderableType] = [Text.assemble((TITLE, "bold"), f" ({comparison.shared})")]
+    for block in comparison.blocks:
+        steps = over_time(block)
+        parts += [Text(), *([Text(block.title, style="bold")] if block.title else [])]
+        parts += _fitting(batches_table(steps), width) if steps else []
+        if left := [label for label in block.methods if label not in steps]:
+            parts.append(Text(f"Left out, since their records do not say which samples were right: {', '.join(left)}."))
+    return Group(*parts, Text(), Text(CAPTION.replace("Band", "±"), style="dim"))
+
+
+def _fitting(grid: Grid, width: int) -> Iterator[Table]:
+    """The tables that show a grid within a width: domains are rows where that fits, else columns, else in parts."""
+    from rich.console import Console
+
+    wide = Console(width=_WIDE)
+
+    def fits(grid: Grid) -> bool:
+        return wide.measure(_table(grid)).maximum <= width
+
+    whole = next((each for each in (grid, grid.transposed()) if fits(each)), None)
+    if whole is not None:
+        yield _table(whole)
+        return
     start = 0
     while start < len(grid.columns):
         stop = start + 1
-        while stop < len(grid.columns) and fits(table(grid.part(start, stop + 1))):
+        while stop < len(grid.columns) and fits(grid.part(start, stop + 1)):
             stop += 1
-        if start:
-            yield Text()
-        yield table(grid.part(start, stop))
+        yield _table(grid.part(start, stop), space=start > 0)
         start = stop
 
 
-def table(grid: Grid) -> Table:
-    """A grid as rich prints it."""
+def _table(grid: Grid, *, space: bool = False) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0), title=" " if space else None)
     made.add_column(Text(grid.corner), no_wrap=True)
     for name in grid.columns:
         made.add_column(Text(name), justify="right")

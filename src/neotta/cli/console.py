@@ -1,8 +1,11 @@
-"""What commands print with: names from strangers cannot control the terminal."""
+"""What commands print with: names from strangers cannot control the terminal. Progress, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -10,6 +13,9 @@ from rich.console import ConsoleOptions
 from rich.segment import Segment
 
 from neotta._words import printable
+
+Show = Callable[[str, int, int], None]
+"""Shows the name of a step, how much of it is done, and the total."""
 
 
 class Console(RichConsole):
@@ -22,3 +28,37 @@ class Console(RichConsole):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+
+def say(console: RichConsole, text: str) -> None:
+    """Print a line without markup."""
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def next_step(command: str) -> None:
+    """End a command with the next useful one, on standard error: what is printed stays what was asked for."""
+    print(f"Next: {printable(command)}", file=sys.stderr)
+
+
+@contextmanager
+def progress_bar(console: RichConsole, *, every: float | None = None) -> Iterator[Show]:
+    """A moving bar on a terminal; elsewhere a line after so many seconds and at the end of a step, or nothing."""
+    if not console.is_terminal:
+        last = 0.0
+
+        def line(name: str, done: int, total: int) -> None:
+            nonlocal last
+            if every is not None and (time.monotonic() - last >= every or done == total):
+                last = time.monotonic()
+                say(console, f"{done} of {total}: {name}")
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text = TextColumn("{task.description:28}", markup=False)
+    with Progress(
+        text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task("opening the model and the data", total=None)
+        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neotta._words import printable
-from neotta.cli import export_options as options
-from neotta.cli import shared_options as shared
-from neotta.cli.values import model_options, pairs
+from neotta.cli import options as shared
+from neotta.cli.console import next_step
+from neotta.cli.options import class_names, model_options
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,80 +20,63 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: options.Model,
-    out: options.Out = None,
-    form: options.Form = "folded",
-    state: options.State = None,
-    stream: options.Stream = None,
-    method: options.Method = None,
-    option: options.Option = None,
-    checkpoint: options.Checkpoint = None,
-    num_classes: options.NumClasses = None,
-    model_option: options.ModelOption = None,
-    triton: options.Triton = None,
-    labels: options.Labels = None,
-    opset: options.Opset = 18,
-    verify: options.Verify = True,
+    model: shared.Model,
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    form: Annotated[
+        str, typer.Option(help="folded: what was learnt is fixed in the file; adaptive: it goes on adapting.")
+    ] = "folded",
+    state: Annotated[Path | None, typer.Option(help="What the model has learnt, as neotta.save writes it.")] = None,
+    stream: Annotated[str | None, typer.Option(help="Which stream, if --state holds many.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="For --form adaptive without --state: neo-stream (default), neo, neo-continual:alpha=0.2."),
+    ] = None,
+    labels: shared.Labels = None,
+    model_option: shared.ModelOption = None,
     allow_code: shared.AllowCode = False,
 ) -> None:
-    """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs."""
-    _check(form, triton, state, stream, method, option)
-    form, target = _target(form, out, triton)
-    names = None if labels is None else _lines(labels)
+    """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs.
 
-    from neotta.deploy.exporters import export as write
-    from neotta.models.load import load_model
-    from neotta.neo.adapt import adapt
-    from neotta.neo.state import load
+    The file is compared with torch before it is written.
 
-    loaded = load_model(
-        model, labels=names, **model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
-    )
-    if state is not None:
-        load(loaded.model, state)
-    elif form in ("adaptive", "triton"):
-        adapt(loaded.model, method or "neo-stream", **(pairs("option", option) or {}))
-    chosen = None if stream is None else _stream(loaded.model, stream)
-    write(loaded, target, form=form, stream=chosen, opset=opset, verify=verify)
-    _tell(form, target, state, verify)
-
-
-def _check(
-    form: str, triton: Path | None, state: Path | None, stream: str | None, method: str | None, option: list[str] | None
-) -> None:
-    """Refuse options that contradict each other."""
-    if state is not None and (method is not None or option):
-        raise OptionError("--state says how the model is adapted: leave out --method and --option")
-    if form == "folded" and triton is None and (method is not None or option):
-        raise OptionError(
-            "--method and --option are for --form adaptive and --triton: a folded file has what --state says"
-        )
+    Examples:
+      neotta export digits digits.onnx --form adaptive
+      neotta export timm:vit_base_patch16_224 vit.onnx --state fog.safetensors
+    """
+    if state is not None and method is not None:
+        raise OptionError("--state says how the model is adapted: omit --method")
+    if form == "folded" and method is not None:
+        raise OptionError("--method is for --form adaptive: a folded file has what --state says")
     if stream is not None and state is None:
         raise OptionError("--stream names one of the streams that --state holds: give both")
+    if out.is_dir():
+        raise OptionError(f"{out} is a folder: name the file to write, such as {out / 'model.onnx'}")
+    if form in ("folded", "adaptive") and out.suffix != ".onnx":
+        raise OptionError(
+            f"{str(out)!r}: the form {form!r} is an ONNX file, so name one such as {str(out.with_suffix('.onnx'))!r}; "
+            "convert that to other formats (TensorFlow Lite, Core ML, TensorRT) with their own tools"
+        )
+    names = class_names(labels)
 
+    from neotta.deploy.onnx.export import export as write
+    from neotta.evaluate.plan import MethodPlan
+    from neotta.models.load import load_model
+    from neotta.neo.adapt import adapt
+    from neotta.neo.files import load
 
-def _target(form: str, out: Path | None, triton: Path | None) -> tuple[str, Path]:
-    """What to write, and where."""
-    target = out or triton
-    if target is None or (out is not None and triton is not None):
-        raise OptionError("name the file to write, or a folder with --triton, one of the two")
-    if triton is not None:
-        if form != "folded":
-            raise OptionError("--triton has a form of its own: omit --form")
-        form = "triton"
-    if target.is_dir() and form != "triton":
-        raise OptionError(f"{target} is a folder: name the file to write, such as {target / 'model.onnx'}")
-    return form, target
-
-
-def _tell(form: str, target: Path, state: Path | None, verify: bool) -> None:
-    if form == "triton":
-        shown = printable(target)
-        typer.echo(f"{shown}: a model repository; start Triton with --model-repository={shown}")
-        return
-    checked = "checked against torch" if verify and form in ("folded", "adaptive") else "not checked"
+    loaded = load_model(model, labels=names, **model_options(model_option, allow_code=allow_code))
+    if state is not None:
+        load(loaded.model, state)
+    elif form == "adaptive":
+        plan = MethodPlan.parse(method or "neo-stream")
+        adapt(loaded.model, plan.method, **plan.options)
+    chosen = None if stream is None else _stream(loaded.model, stream)
+    write(loaded, out, form=form, stream=chosen)
+    checked = "checked against torch" if form in ("folded", "adaptive") else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
-    typer.echo(f"{printable(target)}: {kind}, {target.stat().st_size / 2**20:.1f} MiB, {checked}")
+    typer.echo(f"{printable(out)}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
+    if form in ("folded", "adaptive"):
+        next_step(f"neotta serve {out} --check   open the file and answer one image")
 
 
 def _stream(model: nn.Module, text: str) -> StreamId:
@@ -103,10 +86,3 @@ def _stream(model: nn.Module, text: str) -> StreamId:
     known = next(iter(heads(model).values())).streams.counts()
     number = int(text) if text.removeprefix("-").isdecimal() else text
     return number if number in known and text not in known else text
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"the labels {path} cannot be read: {error}") from error

@@ -12,12 +12,17 @@ def models(
         str | None, typer.Argument(help="Also list timm's models whose name matches, such as 'vit_tiny*'.")
     ] = None,
 ) -> None:
-    """List the models that can be loaded by name."""
+    """List the models that can be loaded by name.
+
+    Examples:
+      neotta models
+      neotta models 'vit_tiny*'
+    """
     from rich.table import Table
 
-    from neotta.cli.console import Console
-    from neotta.models.available import available_models
+    from neotta.cli.console import Console, next_step
     from neotta.models.load import FORMS
+    from neotta.models.packaged import available_models
 
     console = Console(highlight=False)
     entries = available_models(pattern)
@@ -45,3 +50,4 @@ def models(
         forms.add_row(form, meaning)
     console.print("\nA model is named in one of these ways:")
     console.print(forms)
+    next_step("neotta check MODEL --data CLEAN_IMAGES   what adapting would cost it")

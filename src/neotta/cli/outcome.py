@@ -1,70 +1,52 @@
-"""What `neotta run` prints at the end."""
+"""What `neotta run` prints at the end, and what a report on unlabelled data means in plain sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from neotta._words import printable
 from neotta.cli.compare import render, shown
-from neotta.errors import NeottaError
-from neotta.evaluate.calibration import calibration_lines
-from neotta.evaluate.comparison import compare
-from neotta.evaluate.plan import Plan, Run
-from neotta.evaluate.records import Records
+from neotta.cli.console import say
+from neotta.evaluate.measure import Measurement
+from neotta.evaluate.results import Results
 from neotta.evaluate.sweep import Summary
-from neotta.evaluate.tuning import tuning_lines
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.unlabelled import PredictionChange, Shift, UnlabelledReport
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
 
 SHOWN = 10
 """Number of failures that are listed."""
+ENOUGH = 2.0
+"""The norm of a mean, in multiples of its sampling noise, from which it counts as shifted."""
+SMALL = 0.2
+"""The share of the spread below which a mean is too short to change much."""
+LOPSIDED = 0.5
+"""The share of one class from which there is a warning."""
 
 
-def reported(bench: Workbench, plan: Plan, *, always: bool) -> dict[str, Run]:
-    """The runs, by key, whose predictions are reported: always, with every seed, or if the data has no labels."""
-    runs = bench.runs(plan)
-    try:
-        if always or bench.data.dataset(bench.orders(runs[0])[-1].domains[0]).labels is None:
-            from neotta.evaluate.unlabelled import reported_runs
-
-            return {bench.key(run): run for run in reported_runs(runs, every_seed=always)}
-    except NeottaError:  # raised again, or recorded, when the runs are carried out
-        pass
-    return {}
-
-
-def show(
-    console: Console,
-    bench: Workbench,
-    output: Path,
-    summary: Summary,
-    runs: Collection[Run],
-    predictions: Path | None,
-    remarks: Sequence[str] = (),
-) -> None:
+def show(console: Console, measured: Measurement, predictions: Path | None) -> None:
     """Print the comparison, or what can be known without labels, and write predictions if they are asked for."""
-    keys = set(summary.keys)
-    records = [record for record in Records(output).read() if record["key"] in keys and record["status"] == "ok"]
-    labelled = any("top1" in record["metrics"] for record in records)
-    if labelled:
-        found = compare([shown(record) for record in records])
-        found.remarks = (*remarks, *calibration_lines(records), *tuning_lines(records))
-        console.print(render(found))
-    if records and runs and (predictions or not labelled):
-        from neotta.cli.unlabelled import render_unlabelled
-        from neotta.evaluate.prediction_files import write_predictions
-        from neotta.evaluate.unlabelled import predictions_by_seed, unlabelled_report
+    results = measured.results
+    if any("top1" in record.metrics for record in results.records):
+        comparison = Results([shown(record) for record in results.records]).comparison()
+        console.print(render(comparison, console.width))
+    elif results.unlabelled is not None:
+        console.print(render_unlabelled(results.unlabelled))
+    if predictions is not None and measured.runs:
+        from neotta.evaluate.predictions import write_predictions
+        from neotta.evaluate.unlabelled import class_names, predictions_by_seed
 
-        first = next(iter(runs)).seed
-        report = unlabelled_report(bench, [run for run in runs if run.seed == first], summary.results, summary.failed)
-        if not labelled:
-            console.print(render_unlabelled(report))
-        if predictions:
-            every = predictions_by_seed(bench, list(runs), summary.results, summary.failed)
-            write_predictions(predictions, every, report.names)
-            say(console, f"predictions: {predictions}")
+        summary = measured.summary
+        every = predictions_by_seed(measured.bench, measured.runs, summary.results, summary.failed)
+        write_predictions(predictions, every, class_names(measured.bench, measured.runs[0]))
+        say(console, f"predictions: {predictions}")
 
 
 def summarise(console: Console, output: Path, summary: Summary) -> None:
@@ -73,7 +55,7 @@ def summarise(console: Console, output: Path, summary: Summary) -> None:
     say(console, f"{done} runs done, {summary.skipped} already recorded, {failed} failed: {output}")
     reasons: dict[str, list[str]] = {}
     for record in summary.failed:
-        reasons.setdefault(f"{record['method']}: {record['error']}", []).append(record["domain"])
+        reasons.setdefault(f"{record.method}: {record.error}", []).append(record.domain)
     for reason, domains in list(reasons.items())[:SHOWN]:
         where = ", ".join(dict.fromkeys(domains))
         say(console, f"failed: {reason} (runs: {len(domains)}; on {where})")
@@ -81,6 +63,123 @@ def summarise(console: Console, output: Path, summary: Summary) -> None:
         say(console, f"... and {len(reasons) - SHOWN} other reasons: they are in the results")
 
 
-def say(console: Console, text: str) -> None:
-    """Print a line without markup."""
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+def render_unlabelled(report: UnlabelledReport) -> Group:
+    """Make what rich prints: the data, what each method changes, images to look at, and what it means."""
+    from rich.console import Group
+    from rich.text import Text
+
+    def name(index: int) -> str:
+        return str(index) if report.names is None else report.names[index]
+
+    shifts, changes, classes, examples = [], [], [], []
+    for domain, unreadable in report.unreadable.items():
+        shift = report.shifts.get(domain)
+        values = (math.nan,) * 3 if shift is None else (shift.norm, shift.relative, shift.beyond_chance)
+        images = str(0 if shift is None else shift.samples)
+        shifts.append((domain, images, str(len(unreadable)), *map(_number, values)))
+    for change in report.changes:
+        where, before, after = (change.method, change.domain), change.before, change.after
+        share = f"{change.changed} of {change.samples} ({change.changed / change.samples:.1%})"
+        measured = (f"{_number(before[each])} → {_number(after[each])}" for each in ("confidence", "entropy"))
+        changes.append((*where, share, *measured))
+        if moved := [f"{name(index)}: {first} → {then}" for index, first, then in change.classes()]:
+            classes.append((*where, ", ".join(moved)))
+        for each in change.examples[:5]:
+            first = f"{name(each.before)} ({each.confidence_before:.0%})"
+            examples.append((*where, each.id, first, f"{name(each.after)} ({each.confidence_after:.0%})"))
+    parts: list[RenderableType] = [Text(report.setting), Text()]
+    parts += [_table(("domain", "images", "unreadable", "mean's norm", "/ spread", "/ noise"), shifts, left=1)]
+    if changes:
+        parts += [Text("\nWhat changes against no adaptation")]
+        parts += [_table(("method", "domain", "changed", "confidence", "entropy"), changes)]
+    if any(change.changed for change in report.changes):
+        parts += [Text("\nClasses predicted more or less often")]
+        parts += [_table(("method", "domain", "class: before → after"), classes, left=3)]
+        parts += [Text("\nChanged predictions to look at first: the surest disagreements")]
+        parts += [_table(("method", "domain", "image", "before", "after"), examples)]
+    return Group(*parts, Text(), *(Text(line) for line in explain(report)))
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> Table:
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    made = [Column(name, justify="left" if place < left else "right") for place, name in enumerate(columns)]
+    table = Table(*made, box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))  # names may hold what rich takes for markup
+    return table
+
+
+def explain(report: UnlabelledReport) -> list[str]:
+    """Explain in a few sentences what was found, what it means, and what cannot be known from it."""
+    lines = []
+    for domain, names in report.unreadable.items():
+        if names:
+            images = f"1 image ({names[0]})" if len(names) == 1 else f"{len(names)} images (the first: {names[0]})"
+            lines.append(f"{domain}: {images} could not be read.")
+    lines += [f"{domain}: {_explain_shift(shift)}" for domain, shift in report.shifts.items()]
+    if len(report.shifts) == 1:
+        lines.append(
+            "Zero is where NEO takes the mean of the training data to be; this model's may lie elsewhere. To know, "
+            "look at images that the model is known to do well on in the same way."
+        )
+    for change in report.changes:
+        lines += _explain_change(change, report.names)
+    lines += [f"{method} could not be run: {error}" for method, error in report.failed.items()]
+    changed = max((change.changed for change in report.changes), default=0)
+    if changed:
+        lines.append(
+            "Without labels nobody can tell whether the changed predictions are better. Confidence and entropy do not "
+            "say it: a model can be sure and wrong, and a method that makes it less sure can make it more often right."
+        )
+        lines.append(
+            "To know, label the images whose prediction changed, and count which of the two answers is right."
+            if changed <= 100
+            else "To know, label a hundred of the images whose prediction changed, drawn at random, and count which of "
+            "the two answers is right: where exactly one is, 61 of 100 on one side are more than chance."
+        )
+    return lines
+
+
+def _explain_shift(shift: Shift) -> str:
+    if shift.samples < 2:
+        return "fewer than two images can be used: nothing can be said of their mean."
+    far = f"the mean of {shift.samples} embeddings lies {shift.norm:.3g} from zero"
+    if math.isnan(shift.beyond_chance):
+        return f"{far}, and all of them are the same."
+    if shift.beyond_chance < ENOUGH:
+        return (
+            f"{far}, and {shift.noise:.3g} is to be expected by chance: so few images show no shift, and what NEO "
+            "subtracts is mostly noise. Take more images, or shrinkage='james-stein'."
+        )
+    said = "real, but small: expect little of NEO" if shift.relative < SMALL else "NEO has something to remove"
+    return (
+        f"{far}. That is {shift.relative:.2g} times the spread of the embeddings, and {shift.beyond_chance:.1f} times "
+        f"what chance gives: {said}."
+    )
+
+
+def _explain_change(change: PredictionChange, names: tuple[str, ...] | None) -> Iterator[str]:
+    where = f"{change.method} on {change.domain}"
+    if change.changed == 0:
+        yield f"{where}: no prediction changes, so nothing is gained or lost."
+    else:
+        before, after = change.before["confidence"], change.after["confidence"]
+        yield (
+            f"{where}: {change.changed} of {change.samples} predictions change "
+            f"({change.changed / change.samples:.1%}), so accuracy moves by at most that much, up or down. Mean "
+            f"confidence goes from {before:.2f} to {after:.2f}."
+        )
+    often = int(change.histogram_before.argmax())
+    share = change.histogram_before[often] / max(1, change.samples)
+    if share > LOPSIDED and len(change.histogram_before) > 2 and change.method.startswith("neo"):
+        name = often if names is None else repr(names[often])
+        yield (
+            f"{where}: {share:.0%} of the plain predictions are class {name}. If the images really are that "
+            "one-sided, their mean holds the class itself, and subtracting it does harm."
+        )

@@ -4,159 +4,128 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neotta._processes import interrupt_code
-from neotta.cli import paper_options as options
-from neotta.cli import shared_options as shared
-from neotta.cli.values import model_options, numbers, user_cache, words
+from neotta.cli import options as shared
+from neotta.cli.options import numbers, user_cache, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from neotta.evaluate.sweep import Watcher
-    from neotta.paper.evidence import Watching
     from neotta.paper.study import Study
+
+FOLDER = Path("neotta-paper")
 
 
 def paper(
-    names: options.Names = None,
-    list_items: options.ListItems = False,
-    config: options.Config = None,
-    model: shared.Model = None,
-    checkpoint: shared.Checkpoint = None,
-    num_classes: shared.NumClasses = None,
-    model_option: shared.ModelOption = None,
-    data: shared.Data = None,
-    domains: options.Domains = None,
-    corruptions: options.Corruptions = None,
-    severity: options.Severity = None,
-    corruption_preset: shared.Preset = None,
-    source_data: shared.SourceData = None,
-    methods: options.Methods = None,
-    samples: options.Samples = None,
-    seeds: options.Seeds = None,
-    slow_samples: options.SlowSamples = None,
-    slow_seeds: options.SlowSeeds = None,
-    evaluate: options.Evaluate = None,
-    output: options.Output = Path("neotta-paper"),
-    records: options.Records = None,
-    merge: options.Merge = None,
-    formats: options.Formats = "html",
-    cache: shared.Cache = None,
-    force: shared.Force = False,
-    only_recorded: options.OnlyRecorded = False,
-    jobs: options.Jobs = None,
-    device: shared.Device = None,
-    open_page: options.OpenPage = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="ITEM", help="Items, or all. Without any, they are listed.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A study in a TOML or YAML file; the options here override its entries.")
+    ] = None,
+    model: shared.ModelName = None,
+    data: shared.DataName = None,
+    corruptions: Annotated[
+        str | None, typer.Option(help="Corrupt the images, as fog,snow or all. Default: all, if they are clean.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="As none,neo,tent. Default: those of the paper that suit the model.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Number of samples of each domain. Default: 512, or all if fewer.", min=1)
+    ] = None,
+    seeds: shared.Seeds = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the report and results go.")
+    ] = FOLDER,
+    formats: Annotated[str, typer.Option("--format", help="Any of html,md,latex,png,csv.")] = "html",
+    recorded: Annotated[
+        Path | None, typer.Option(help="Run nothing: report what this file of results holds (.jsonl or .parquet).")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     allow_code: shared.AllowCode = False,
 ) -> None:
     """Reproduce the paper's tables and figures on your model and data, beside the published values.
 
-    By default, on the bundled digits. Results are appended to a file as they come: run the same command again to
-    continue after an interruption. Items share their runs.
+    Results are appended to a file as they come: run the same command again to continue it.
+    A study file holds what has no option here, such as several models with their options.
+
+    Examples:
+      neotta paper corruptions --samples 64 --open
+      neotta paper all --config study.toml -o report --format html,latex
     """
-    from neotta._processes import usable_cores
-    from neotta.cli.console import Console
-    from neotta.evaluate.records import Records
+    from neotta.cli.console import Console, next_step
+    from neotta.paper.page import FORMATS
 
     console = Console(highlight=False)
-    if list_items:
-        _list(console)
-        return
     if not names:
-        raise OptionError("name an item, such as corruptions, or all: neotta paper --list shows them")
-    subject = {
-        "model": model,
-        "data": data,
-        "domains": words(domains),
-        "corruptions": words(corruptions),
-        "severity": severity,
-        "corruption_preset": corruption_preset,
-        "source": source_data,
-    }
-    of_model = model_options(checkpoint, num_classes, model_option, allow_code=allow_code)
-    budget = {
-        "methods": words(methods),
-        "samples": samples,
-        "seeds": _seeds("seeds", seeds),
-        "slow_samples": slow_samples,
-        "slow_seeds": _seeds("slow-seeds", slow_seeds),
-        "evaluate": evaluate,
-    }
-    study = _study(config, subject, of_model, budget, allow_code)
-    if records is not None and not only_recorded:
-        Records(records).check_appendable()
-    settings: dict[str, Any] = {"cache": cache or user_cache(), "merge": merge or (), "device": device, "force": force}
-    settings |= {"jobs": jobs or usable_cores(), "only_recorded": only_recorded}
-    page, whole = _make(
-        console, list(names), study, output, records or output / "records.jsonl", _formats(formats), settings
-    )
+        _list(console)
+        next_step("neotta paper corruptions --samples 64 --open; or all of them: neotta paper all --open")
+        return
+    chosen_formats = words(formats) or []
+    for each in chosen_formats:
+        if each not in FORMATS:
+            raise OptionError(f"--format takes some of {','.join(FORMATS)}, got {each!r}")
+    subject = {"model": model, "data": data, "corruptions": words(corruptions)}
+    budget = {"methods": words(methods), "samples": samples, "seeds": _seeds(seeds)}
+    study = _study(config, subject, budget, allow_code)
+    if recorded is not None and not recorded.is_file():
+        raise OptionError(f"there is no file of results {str(recorded)!r}")
+    options: dict[str, Any] = {"--config": config, "--model": model, "--data": data, "--corruptions": corruptions}
+    options |= {"--methods": methods, "--samples": samples, "--seeds": seeds, "--recorded": recorded}
+    options |= {} if output == FOLDER else {"-o": output}
+    typed = [str(word) for flag, value in options.items() if value is not None for word in (flag, value)]
+    typed += ["--allow-code"] if allow_code else []
+    page, whole = _make(console, list(names), study, output, chosen_formats, recorded, typed)
     if open_page and page is not None:
         typer.launch(str(page.resolve()))
-    if not whole and not only_recorded:
+    if not whole and recorded is None:
         raise typer.Exit(1)
+    next_step(f"neotta compare {shlex.quote(str(recorded or output / 'records.jsonl'))}")
 
 
 def _list(console: Console) -> None:
-    from rich.table import Table
+    from neotta.cli.methods import columns
+    from neotta.paper.item import items
 
-    from neotta.paper.catalog import items
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("item", no_wrap=True)
-    table.add_column("in the paper")
-    table.add_column("question")
+    table = columns("item", "in the paper", "question")
     for name, item in items().items():
         table.add_row(name, item.place or "beyond the paper", item.question)
     console.print(table)
-    console.print("\nOne item: neotta paper ITEM. Everything: neotta paper all.")
 
 
-def _seeds(name: str, text: str | None) -> list[int] | None:
+def _seeds(text: str | None) -> list[int] | None:
     from neotta.evaluate.plan import seed_list
 
-    found = numbers(name, text)
-    return seed_list(found) if isinstance(found, int) else found
+    seeds = numbers("seeds", text)
+    return seed_list(seeds) if isinstance(seeds, int) else seeds
 
 
-def _formats(text: str) -> list[str]:
-    from neotta.paper.page import FORMATS
-
-    asked = words(text) or []
-    for each in asked:
-        if each not in FORMATS:
-            raise OptionError(f"--format takes some of {','.join(FORMATS)}, got {each!r}")
-    return asked
-
-
-def _study(
-    config: Path | None, subject: dict[str, Any], of_model: dict[str, Any], budget: dict[str, Any], allow_code: bool
-) -> Study:
+def _study(config: Path | None, subject: dict[str, Any], budget: dict[str, Any], allow_code: bool) -> Study:
     """The study of a file, overridden by what was given on the command line."""
     from neotta.cli.config import read_config
-    from neotta.evaluate.plan_code import check_code
+    from neotta.evaluate.plan import check_code
     from neotta.paper.study import Study
 
-    found = {} if config is None else read_config(config, tuple(Study.model_fields))
-    check_code(found, repr(str(config)), allowed=allow_code)
-    given = {name: value for name, value in subject.items() if value is not None}
-    if given or of_model:
-        if len(found.get("subjects", [])) > 1:
+    entries = {} if config is None else read_config(config, tuple(Study.model_fields))
+    check_code(entries, repr(str(config)), allowed=allow_code)
+    own = {name: value for name, value in subject.items() if value is not None}
+    if own:
+        if len(entries.get("subjects", [])) > 1:
             raise OptionError(f"{str(config)!r} has several subjects: set the model and data of each in the file")
-        one = dict((found.get("subjects") or [{}])[0]) | given
-        one["model_options"] = {**one.get("model_options", {}), **of_model}
-        found["subjects"] = [one]
-    found |= {name: value for name, value in budget.items() if value is not None}
-    study = Study.make(found)
-    if "slow_seeds" not in found and all(subject.data == "digits" for subject in study.subjects):
+        entries["subjects"] = [dict((entries.get("subjects") or [{}])[0]) | own]
+    entries |= {name: value for name, value in budget.items() if value is not None}
+    study = Study.make(entries)
+    if "slow_seeds" not in entries and all(subject.data == "digits" for subject in study.subjects):
         return study.model_copy(update={"slow_seeds": study.seeds[:1]})  # to be seen in minutes
     return study
 
@@ -166,78 +135,55 @@ def _make(
     names: list[str],
     study: Study,
     folder: Path,
-    records: Path,
     formats: list[str],
-    settings: dict[str, Any],
+    recorded: Path | None,
+    typed: list[str],
 ) -> tuple[Path | None, bool]:
     """Write the report; returns its page, and whether everything was carried out."""
     from neotta._files import atomic
-    from neotta.cli.outcome import say
-    from neotta.paper.catalog import chosen
+    from neotta._processes import usable_cores
+    from neotta.cli.console import say
+    from neotta.cli.watch import watching
     from neotta.paper.evidence import Evidence
-    from neotta.paper.page import Section, facts, paper_page, write_files
+    from neotta.paper.item import chosen
+    from neotta.paper.page import facts, paper_page, write_files
+    from neotta.paper.study import shown_name
 
-    began, items = time.monotonic(), chosen(names)
+    @contextlib.contextmanager
+    def show(title: str) -> Iterator[Watcher]:
+        say(console, title)
+        with watching(console) as watcher:
+            yield watcher
+
+    began, items, records = time.monotonic(), chosen(names), recorded or folder / "records.jsonl"
     try:
         say(console, "opening the model and the data")
-        evidence = Evidence(study, records, watching=_watching(console, settings["jobs"]), **settings)
+        jobs, cache = study.jobs or usable_cores(), study.cache or user_cache()
+        settings: dict[str, Any] = {"cache": cache, "jobs": jobs, "only_recorded": recorded is not None}
+        evidence = Evidence(study, records, watching=show, **settings)
         for setting in evidence.settings:
             for method, reason in setting.left_out.items():
-                say(console, f"{method} is left out on {setting.title}: {reason}")
+                say(console, f"{shown_name(method)} is left out on {setting.title}: {reason}")
         evidence.gather(items)
-        sections = [Section(item, item.find(evidence), _command(item.name)) for item in items]
+        reports = [item.find(evidence) for item in items]
     except KeyboardInterrupt as interrupt:
         say(console, f"interrupted: results so far are in {records}; run the same command again to continue")
         raise typer.Exit(interrupt_code(interrupt)) from None
-    files = write_files(folder, sections, formats) if set(formats) - {"html"} else []
+    for report in reports:
+        report.command = shlex.join(["neotta", "paper", report.item.name, *typed])
+    files = write_files(folder, reports, formats) if set(formats) - {"html"} else []
     page = None
     if "html" in formats:
         page = folder / "report.html"
-        text = paper_page(sections, facts(evidence, time.monotonic() - began), evidence.problems)
+        text = paper_page(reports, facts(evidence, time.monotonic() - began), evidence.problems)
         with atomic(page) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    for section in sections:
-        verdict = f" [{section.verdict}]" if section.verdict else ""
-        say(console, f"\n{section.item.title}{verdict}\n  {section.finding.answer}")
+    for report in reports:
+        verdict = f" [{report.verdict}]" if report.verdict else ""
+        say(console, f"\n{report.item.title}{verdict}\n  {report.answer}")
     for name, reason in evidence.problems.items():
         say(console, f"not carried out: {name}: {reason}")
     say(console, f"\n{len(files)} files in {folder}" if files else "")
     if page is not None:
         say(console, f"The report: {page}")
     return page, not evidence.problems
-
-
-def _watching(console: Console, jobs: int) -> Watching:
-    from neotta.cli.outcome import say
-    from neotta.cli.watch import watching
-
-    @contextlib.contextmanager
-    def show(title: str) -> Iterator[Watcher]:
-        say(console, title)
-        with watching(console, jobs) as watcher:
-            yield watcher
-
-    return show
-
-
-FLAGS = ("--allow-code", "--force", "--only-recorded", "--open")
-"""Options that take no value."""
-
-
-def _command(name: str) -> str:
-    """The command line as it was given, for one item."""
-    words = sys.argv[1:]
-    given = words[words.index("paper") + 1 :] if "paper" in words else []
-    return shlex.join(["neotta", "paper", name, *_options(given)])
-
-
-def _options(words: list[str]) -> list[str]:
-    """The options among the words of a command line, with their values; a value may look like the name of an item."""
-    found, awaited = [], False
-    for word in words:
-        option = not awaited and word.startswith("-")
-        if option or awaited:
-            found.append(word)
-        complete = word in FLAGS or "=" in word or (len(word) > 2 and not word.startswith("--"))
-        awaited = option and not complete
-    return found

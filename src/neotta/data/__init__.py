@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neotta._lazy import lazy
+from neotta._extras import lazy
 
 if TYPE_CHECKING:
     from neotta.data import orders
-    from neotta.data.aligned import align
-    from neotta.data.base import ImageDataset
-    from neotta.data.corrupted import CorruptedDataset
-    from neotta.data.corrupted_copy import corrupt_folder
+    from neotta.data.base import DataSource, ImageDataset, align
+    from neotta.data.corrupted import CorruptedDataset, corrupt_folder
     from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, corrupt, register_corruption
     from neotta.data.downloads import download
     from neotta.data.handwritten import digits
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from neotta.data.layouts.files import FileDataset
     from neotta.data.loading import Batch, Loader
     from neotta.data.opening import open_data
-    from neotta.data.source import DataSource
 
 __all__ = [
     "CORRUPTIONS",
@@ -52,14 +49,14 @@ __getattr__, __dir__ = lazy(
         "Batch": "neotta.data.loading",
         "CORRUPTIONS": "neotta.data.corruptions",
         "CorruptedDataset": "neotta.data.corrupted",
-        "DataSource": "neotta.data.source",
+        "DataSource": "neotta.data.base",
         "EXTRA_CORRUPTIONS": "neotta.data.corruptions",
         "FileDataset": "neotta.data.layouts.files",
         "ImageDataset": "neotta.data.base",
         "Loader": "neotta.data.loading",
-        "align": "neotta.data.aligned",
+        "align": "neotta.data.base",
         "corrupt": "neotta.data.corruptions",
-        "corrupt_folder": "neotta.data.corrupted_copy",
+        "corrupt_folder": "neotta.data.corrupted",
         "describe": "neotta.data.info",
         "digits": "neotta.data.handwritten",
         "download": "neotta.data.downloads",

@@ -33,7 +33,7 @@ from neotta.data.base import Image
 from neotta.errors import DataError
 
 MAX_PIXELS = 89_478_485
-"""Larger images are refused: a quarter of a gigabyte in RGB, where Pillow too begins to suspect a bomb."""
+"""Larger images are rejected: a quarter of a gigabyte in RGB, where Pillow too begins to suspect a bomb."""
 
 # Photographs' formats only. Pillow knows more; one of them (EPS) would start another program on the file.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -64,7 +64,7 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
 
     Args:
         source: The file's bytes, or its path.
-        max_pixels: Images with more pixels than this are refused.
+        max_pixels: Images with more pixels than this are rejected.
 
     Returns:
         The image, (H, W, 3) uint8 RGB, upright, writable.
@@ -118,7 +118,7 @@ def _file(source: Encoded) -> BinaryIO:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Those of `FORMATS` that the installed Pillow can read."""
+    """The formats of `FORMATS` that the installed Pillow can read."""
     pil.init()
     return tuple(name for name in FORMATS if name in pil.OPEN)
 
@@ -142,7 +142,7 @@ def _transparent(image: pil.Image) -> bool:
 
 
 def _eight_bit(grey: NDArray[np.generic], mode: str) -> Image:
-    """Scale deep grey values, (H, W), to 0..255; values whose white is unknown are refused."""
+    """Scale deep grey values, (H, W), to 0..255; values whose white is unknown raise an error."""
     values = grey.astype(np.float64)
     white = 1.0 if mode == "F" else 65535.0
     low, high = values.min(), values.max()

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from neotta.data import drawing
 from neotta.data._numbers import whole
-from neotta.data.base import ImageDataset
+from neotta.data.base import DataSource, ImageDataset
 from neotta.data.drawing import Indices, Skew
-from neotta.data.source import DataSource
 from neotta.errors import DataError
+
+SEED = 2020  # the default of the published experiments
+EVEN = Skew()
 
 Source: TypeAlias = "ImageDataset | NDArray[Any] | Sequence[int] | int"
 """What is known of a domain: the dataset itself, the labels of its samples, or only how many there are."""
@@ -61,9 +63,16 @@ class DomainSamples:
     def draw(self, skew: Skew, samples: int, seed: int, visit: int = 0) -> Indices:
         """Draw samples in order, (samples,); a later visit to the domain draws again."""
         name = self.name if visit == 0 else f"{self.name}, visit {visit}"
-        if skew == Skew():
+        if skew == EVEN:
             return drawing.shuffled(self.size, seed, name)[: drawing.take(self.size, samples)]
         return skew.order(self.known_labels(), seed, name, samples)
+
+
+def sequence(all_domains: list[DomainSamples], shuffle: bool, seed: int) -> list[DomainSamples]:
+    """Domains as given, or by the hash of seed and name: one more leaves the others in their order."""
+    if not shuffle:
+        return all_domains
+    return sorted(all_domains, key=lambda domain: drawing.digest(seed, domain.name, "sequence"))
 
 
 def named(data: Data) -> dict[str, Source]:
@@ -95,18 +104,18 @@ def _datasets(data: ImageDataset | Iterable[ImageDataset] | DataSource) -> list[
 
 def domains(data: Data) -> list[DomainSamples]:
     """Read the domains off whatever was given."""
-    found = [DomainSamples.of(name, source) for name, source in named(data).items()]
-    if not found:
+    all_domains = [DomainSamples.of(name, source) for name, source in named(data).items()]
+    if not all_domains:
         raise DataError("an order needs at least one domain, got none")
-    return found
+    return all_domains
 
 
 def only(data: Data) -> DomainSamples:
     """Read the one domain of an order that takes no more."""
     if isinstance(data, DataSource):
         data = data.dataset()  # opens no others, and names them if there are any
-    found = domains(data)
-    if len(found) > 1:
-        names = [domain.name for domain in found]
+    all_domains = domains(data)
+    if len(all_domains) > 1:
+        names = [domain.name for domain in all_domains]
         raise DataError(f"this order takes one domain, got {names}: choose one, or use continual or mixed")
-    return found[0]
+    return all_domains[0]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from neotta.data.base import ImageDataset
+from neotta.data.base import DataSource, ImageDataset
 from neotta.data.layouts.files import EncodedDataset
-from neotta.data.source import DataSource
 from neotta.errors import DataError
 
 KEPT = 10
@@ -25,14 +24,14 @@ class DomainInfo:
     """One domain as it was found.
 
     Attributes:
-        count: Samples in it.
+        count: Number of samples.
         per_class: The smallest and the largest number of samples of the classes that occur, or None.
-        classes: How many classes occur, or None without labels.
-        checked: How many samples were looked at.
-        sizes: How often each `width x height` occurred among them, the commonest first.
-        modes: How often each format and mode occurred among them, such as `JPEG RGB`, likewise.
-        bad: How many of them cannot be read.
-        problems: The first of these, as (id, reason); or why the whole domain cannot be opened.
+        classes: Number of classes that occur, or None without labels.
+        checked: Number of samples that were checked.
+        sizes: Number of checked samples of each `width x height`, the most frequent first.
+        modes: Number of checked samples of each format and mode, such as `JPEG RGB`, the most frequent first.
+        bad: Number of checked samples that cannot be read.
+        problems: The first samples that cannot be read, as (id, reason); or why the whole domain cannot be opened.
     """
 
     name: str

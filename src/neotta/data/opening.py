@@ -7,12 +7,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from neotta.data.downloads.fetch import Progress
-from neotta.data.downloads.shards import is_address
+from neotta.data.base import DataSource
 from neotta.data.handwritten import digits
 from neotta.data.layouts import LAYOUTS, Opener, recognise
-from neotta.data.layouts.ccc import open_ccc_address
-from neotta.data.source import DataSource
+from neotta.data.layouts.ccc import is_address, open_ccc_address
 from neotta.errors import CodeError, DataError
 
 BUNDLED = {"digits": "test", "digits-all": "all"}
@@ -24,7 +22,7 @@ def open_data(
     *,
     domains: Sequence[str] | None = None,
     layout: str | None = None,
-    progress: Progress | None = None,
+    progress: bool = False,
 ) -> DataSource:
     """Open a dataset.
 
@@ -35,7 +33,7 @@ def open_data(
             http address, see `neotta.data.layouts.ccc.open_ccc_address`.
         domains: Keep only these: names (`"fog/5"`), corruptions (`"fog"`), or patterns (`"*/5"`).
         layout: The layout, instead of its name before the `=`.
-        progress: Called with the step, the bytes done and their total as data arrives from an address.
+        progress: Show a bar on standard error while data is fetched from an address.
 
     Raises:
         DataError: Nothing is there, it is not in this layout, or a domain does not exist.
@@ -62,7 +60,7 @@ def layout_of(spec: str | os.PathLike[str]) -> str | None:
     return recognise(root) if root.exists() else None
 
 
-def _open(spec: str | os.PathLike[str], layout: str | None, progress: Progress | None) -> DataSource:
+def _open(spec: str | os.PathLike[str], layout: str | None, progress: bool) -> DataSource:
     if layout in (None, spec) and isinstance(spec, str) and spec in BUNDLED:
         return DataSource(spec, None, (BUNDLED[spec],), digits, tuple("0123456789"))  # type: ignore[arg-type]
     name, path = _parse(os.fspath(spec)) if layout is None else (layout, os.fspath(spec))
@@ -77,14 +75,14 @@ def _open(spec: str | os.PathLike[str], layout: str | None, progress: Progress |
         if not isinstance(source, DataSource):
             raise CodeError(f"the layout {name!r} returned a {type(source).__name__}, not a DataSource")
         return source
-    found = recognise(root)
-    if found is None:
+    recognised = recognise(root)
+    if recognised is None:
         what = "is empty or holds no images" if root.is_dir() else "is a file, and none with a dataset in it"
         raise DataError(f"{str(root)!r} {what}; layouts known: {', '.join(LAYOUTS)}")
-    return _with_notes(LAYOUTS.find(found)(root))
+    return _with_notes(LAYOUTS.find(recognised)(root))
 
 
-def _from_address(name: str | None, address: str, progress: Progress | None) -> DataSource:
+def _from_address(name: str | None, address: str, progress: bool) -> DataSource:
     if name is not None and _key(name) != "ccc":
         raise DataError(f"{name} cannot be read from an address, only ccc can: download it, and give its folder")
     return open_ccc_address(address, progress)

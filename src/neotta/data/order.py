@@ -150,7 +150,7 @@ def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: D
 
     Args:
         recorded: The order, its manifest, or the file it was saved to.
-        data: Its domains.
+        data: The datasets of its domains.
 
     Raises:
         DataError: The manifest is damaged, or a domain or sample is missing; the first one is named.
@@ -158,11 +158,11 @@ def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: D
     if isinstance(recorded, (str, os.PathLike)):
         recorded = Order.load(recorded)
     order = recorded if isinstance(recorded, Order) else from_manifest(recorded)
-    found = {domain.name: domain for domain in domains(data)}
-    absent = [name for name in order.domains if name not in found]
+    by_name = {domain.name: domain for domain in domains(data)}
+    absent = [name for name in order.domains if name not in by_name]
     if absent:
-        raise DataError(f"the order needs the domain {absent[0]!r}, but there are only {list(found)}")
-    places = [{found[name].id(i): i for i in range(found[name].size)} for name in order.domains]
+        raise DataError(f"the order needs the domain {absent[0]!r}, but there are only {list(by_name)}")
+    places = [{by_name[name].id(i): i for i in range(by_name[name].size)} for name in order.domains]
     index = [places[d].get(id, -1) for d, id in zip(order.domain.tolist(), order.ids, strict=True)]
     if -1 in index:
         entry = index.index(-1)
@@ -173,15 +173,15 @@ def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: D
 
 def assemble(
     kind: str,
-    found: Sequence[DomainSamples],
+    visited: Sequence[DomainSamples],
     parts: Sequence[Indices],
     seed: int,
     batch_size: int,
     parameters: dict[str, Any],
 ) -> Order:
     """Make an order of parts of domains one after the other; a domain may come more than once."""
-    names = tuple(dict.fromkeys(domain.name for domain in found))
-    pairs = list(zip(found, parts, strict=True))
+    names = tuple(dict.fromkeys(domain.name for domain in visited))
+    pairs = list(zip(visited, parts, strict=True))
     return Order(
         kind=kind,
         seed=checked_seed(seed),

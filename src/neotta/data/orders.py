@@ -1,8 +1,5 @@
 """Kinds of orders: one domain, domains in sequence or mixed, few samples or classes, skewed labels, cameras.
 
-Orders that visit domains again are in `neotta.data.visits`, that of a corruption which never stops changing in
-`neotta.data.changing`.
-
 Only indices are handled, no images: an order can be made from lengths and labels as well as from datasets.
 Orders come from (seed, domain) alone, see `neotta.data.drawing`. Everywhere `samples=-1` means all of them, `seed` is
 the seed of all that is drawn, `batch_size` the number of samples in a batch, and `skew` how the labels are distributed
@@ -11,31 +8,27 @@ within each domain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from neotta.data import drawing
-from neotta.data.blended import Blend
-from neotta.data.changing import changing
-from neotta.data.domain_samples import Data, DomainSamples, Source, domains, only
+from neotta.data._numbers import whole
+from neotta.data.domain_samples import EVEN, SEED, Data, DomainSamples, Source, domains, only, sequence
 from neotta.data.drawing import Indices, Skew, split
 from neotta.data.order import Order, assemble, reorder, replay
-from neotta.data.real_orders import real
-from neotta.data.visits import EVEN, SEED, gradual, recurring, sequence, visited
+from neotta.data.real_streams import real
 from neotta.errors import DataError
 
 __all__ = [
-    "Blend",
     "Data",
     "Holdout",
     "Order",
     "Skew",
     "Source",
     "cameras",
-    "changing",
     "continual",
     "correlated",
     "few_classes",
@@ -113,7 +106,74 @@ def continual(
         batch_size: Samples in a batch.
     """
     visits = [(domain, 0) for domain in sequence(domains(data), shuffle, seed)]
-    return visited("continual", visits, {"samples": samples, "shuffle": shuffle}, skew, seed, batch_size, straddle)
+    return _visited("continual", visits, {"samples": samples, "shuffle": shuffle}, skew, seed, batch_size, straddle)
+
+
+def recurring(
+    data: Data,
+    *,
+    rounds: int = 3,
+    redraw: bool = False,
+    samples: int = 512,
+    shuffle: bool = True,
+    straddle: bool = False,
+    skew: Skew = EVEN,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Order:
+    """Let the sequence of `continual` come several times over.
+
+    Args:
+        data: The domains.
+        rounds: How often the sequence comes.
+        redraw: Draw new samples of a domain in every round; otherwise the same ones come again.
+        samples: How many of each domain in a round.
+        shuffle: Order the domains at random, the same way in every round. If not: as given.
+        straddle: Whether a batch may hold the end of one domain and the beginning of the next.
+        skew: How labels are distributed within each visit to a domain.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
+    """
+    rounds = whole("rounds", rounds, 1)
+    all_domains = sequence(domains(data), shuffle, seed)
+    visits = [(domain, number if redraw else 0) for number in range(rounds) for domain in all_domains]
+    parameters = {"rounds": rounds, "redraw": redraw, "samples": samples, "shuffle": shuffle}
+    return _visited("recurring", visits, parameters, skew, seed, batch_size, straddle)
+
+
+def gradual(
+    data: Data,
+    *,
+    samples: int = 512,
+    shuffle: bool = True,
+    straddle: bool = False,
+    skew: Skew = EVEN,
+    seed: int = SEED,
+    batch_size: int = 64,
+) -> Order:
+    """Let the severity of each corruption rise from its lowest to its highest and fall again, then take the next.
+
+    On the way down, the samples of a severity are drawn again.
+
+    Args:
+        data: Domains whose names end in a severity, such as `"fog/1"` to `"fog/5"`.
+        samples: How many of each severity, on the way up and on the way down.
+        shuffle: Order the corruptions at random. If not: as given.
+        straddle: Whether a batch may hold the end of one severity and the beginning of the next.
+        skew: How labels are distributed within each visit to a severity.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
+
+    Raises:
+        DataError: A name has no severity, or a corruption has only one.
+    """
+    ladders = _ladders(domains(data))
+    kinds = list(ladders)
+    if shuffle:
+        kinds.sort(key=lambda kind: drawing.digest(seed, kind, "sequence"))
+    visits = [visit for kind in kinds for visit in _up_and_down(ladders[kind])]
+    parameters = {"samples": samples, "shuffle": shuffle}
+    return _visited("gradual", visits, parameters, skew, seed, batch_size, straddle)
 
 
 def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED, batch_size: int = 64) -> Order:
@@ -122,17 +182,17 @@ def mixed(data: Data, *, samples: int = -1, skew: Skew = EVEN, seed: int = SEED,
     The long tail of `skew` is within each domain; its bursts are of the whole mixture, so that a burst of one class
     holds samples of several domains.
     """
-    found = domains(data)
-    parts = [domain.draw(replace(skew, delta=None, slots=None), samples, seed) for domain in found]
-    times = [drawing.arrivals(len(part), seed, domain.name) for domain, part in zip(found, parts, strict=True)]
-    order = assemble("mixed", found, parts, seed, batch_size, {"samples": samples, "skew": asdict(skew)})
+    all_domains = domains(data)
+    parts = [domain.draw(replace(skew, delta=None, slots=None), samples, seed) for domain in all_domains]
+    times = [drawing.arrivals(len(part), seed, domain.name) for domain, part in zip(all_domains, parts, strict=True)]
+    order = assemble("mixed", all_domains, parts, seed, batch_size, {"samples": samples, "skew": asdict(skew)})
     order = reorder(order, np.lexsort((order.domain, np.concatenate(times))))
     if skew.delta is None:
         return order
     labels = np.zeros(len(order), dtype=np.int64)
     for number, name in enumerate(order.domains):
         here = order.domain == number
-        labels[here] = next(each for each in found if each.name == name).known_labels()[order.index[here]]
+        labels[here] = next(each for each in all_domains if each.name == name).known_labels()[order.index[here]]
     return reorder(order, skew.burst(labels, seed, "mixed"))
 
 
@@ -158,16 +218,16 @@ def cameras(
         seed: Seed of all drawing.
         batch_size: Samples in a batch.
     """
-    found = {domain.name: domain for domain in domains(data)}
-    watch = dict(watch) if watch is not None else {name: name for name in found}
-    missing = [name for name in watch.values() if name not in found]
+    by_name = {domain.name: domain for domain in domains(data)}
+    watch = dict(watch) if watch is not None else {name: name for name in by_name}
+    missing = [name for name in watch.values() if name not in by_name]
     if missing or not watch:
-        raise DataError(f"cameras watch the domains {list(watch.values())}, but there are {list(found)}")
-    used = [found[name] for name in watch.values()]
+        raise DataError(f"cameras watch the domains {list(watch.values())}, but there are {list(by_name)}")
+    used = [by_name[name] for name in watch.values()]
     parts, times = [], []
     for camera, name in watch.items():
         together = [other for other in watch if watch[other] == name]
-        mine = found[name].draw(skew, -1, seed)[together.index(camera) :: len(together)]
+        mine = by_name[name].draw(skew, -1, seed)[together.index(camera) :: len(together)]
         mine = mine[: drawing.take(len(mine), samples, f"samples of camera {camera!r}")]
         parts.append(mine)
         times.append(np.arange(len(mine)) if in_turn else drawing.arrivals(len(mine), seed, camera))
@@ -230,3 +290,38 @@ def _holdout(
     parts = {"adapt": adapt, "validate": validate}
     made = [assemble(kind, [domain], [parts[name]], seed, batch, {**about, "part": name}) for name in parts]
     return Holdout(*made)
+
+
+def _visited(
+    kind: str,
+    visits: Sequence[tuple[DomainSamples, int]],
+    parameters: dict[str, Any],
+    skew: Skew,
+    seed: int,
+    batch_size: int,
+    straddle: bool,
+) -> Order:
+    """Go through domains one after the other: `visits` has each domain, and the number of the draw from it."""
+    parts = [domain.draw(skew, parameters["samples"], seed, number) for domain, number in visits]
+    visited = [domain for domain, _ in visits]
+    order = assemble(kind, visited, parts, seed, batch_size, {**parameters, "skew": asdict(skew)})
+    return replace(order, straddle=straddle)
+
+
+def _ladders(all_domains: Sequence[DomainSamples]) -> dict[str, list[DomainSamples]]:
+    """The severities of each corruption, rising."""
+    ladders: dict[str, list[DomainSamples]] = {}
+    for domain in all_domains:
+        kind, _, level = domain.name.rpartition("/")
+        if not (kind and level.isdecimal()):
+            raise DataError(f"domain {domain.name!r} has no severity: a gradual order needs names such as fog/1, fog/2")
+        ladders.setdefault(kind, []).append(domain)
+    for kind, ladder in ladders.items():
+        if len(ladder) < 2:
+            raise DataError(f"a gradual order needs several severities, but {kind!r} has only {ladder[0].name!r}")
+        ladder.sort(key=lambda domain: int(domain.name.rpartition("/")[2]))
+    return ladders
+
+
+def _up_and_down(ladder: list[DomainSamples]) -> list[tuple[DomainSamples, int]]:
+    return [*((domain, 0) for domain in ladder), *((domain, 1) for domain in reversed(ladder[:-1]))]

@@ -8,19 +8,25 @@ come back. All randomness comes from (seed, domain), see `neotta.data.drawing`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neotta.data.base import Image, ImageDataset
+from neotta.data.domain_samples import SEED, Data, DomainSamples, domains, only, sequence
 from neotta.data.drawing import Indices, Skew, generator, take
-from neotta.errors import UnknownNameError
+from neotta.data.order import Order, assemble, reorder
+from neotta.errors import DataError, UnknownNameError
 
 Labels = NDArray[np.int64]
 Draw = Callable[[Labels, np.random.RandomState, int], Indices]
 
 MIXED = 256  # mixed samples before a stream becomes one-sided
 BAD_FRAMES = 0.02  # the share of black, white and noisy frames among others
+BAD_FRAMES_DOMAIN = "bad frames"
+BAD_FRAMES_COUNT = 48
 FROZEN = 100  # times a frozen frame is shown
 TAIL = 100.0  # how much more frequent the first class of a long tail is than the last
 
@@ -175,7 +181,7 @@ CHANGES = {
 EVERY_KIND = (*KINDS, OUTLIERS, *STARTS, *CHANGES)
 
 
-def visits(change: Change, sizes: Sequence[int]) -> list[tuple[int, slice]]:
+def _turns(change: Change, sizes: Sequence[int]) -> list[tuple[int, slice]]:
     """Which part of which domain comes when, for domains with so many samples each: taking turns."""
     turns = [
         [slice(start, min(start + change.every, size)) for start in range(0, size, change.every)] for size in sizes
@@ -189,7 +195,83 @@ def visits(change: Change, sizes: Sequence[int]) -> list[tuple[int, slice]]:
     return once * change.rounds
 
 
-def bad_frames(total: int, seed: int, domain: str) -> Indices:
-    """Positions among `total` frames before which a bad frame comes, increasing."""
-    random = generator(seed, domain, "bad frames")
-    return np.flatnonzero(random.random_sample(total) < BAD_FRAMES).astype(np.int64)
+def real(
+    data: Data,
+    *,
+    kind: str,
+    samples: int = -1,
+    seed: int = SEED,
+    batch_size: int = 64,
+    bad_frames: ImageDataset | None = None,
+) -> Order:
+    """Order samples as a real camera may see them.
+
+    Args:
+        data: One domain; several for the kinds of `CHANGES`.
+        kind: One of `EVERY_KIND`. Those of `STARTS` come in batches of one, and each new camera stands in the order by
+            its name, so that a method can restart.
+        samples: Number of samples of each domain; -1 for all.
+        seed: Seed of all drawing.
+        batch_size: Samples in a batch.
+        bad_frames: The frames that are strewn in by the kind `outliers`.
+
+    Raises:
+        UnknownNameError: There is no such kind.
+    """
+    if kind not in EVERY_KIND:
+        raise UnknownNameError("kind of stream", kind, EVERY_KIND)
+    if kind in CHANGES:
+        return _changes(domains(data), kind, samples, seed, batch_size)
+    domain = only(data)
+    base = "iid" if kind in STARTS or kind == OUTLIERS else kind
+    part = order(base, domain.known_labels(), seed, domain.name, samples)
+    about = {"samples": samples, "kind": kind}
+    made = assemble("real", [domain], [part], seed, 1 if kind in STARTS else batch_size, about)
+    if kind in STARTS:
+        camera = np.arange(len(made), dtype=np.int64) // STARTS[kind]
+        return replace(made, cameras=tuple(f"camera {n + 1}" for n in range(int(camera[-1]) + 1)), camera=camera)
+    return made if kind != OUTLIERS else _with_bad_frames(made, domain, bad_frames)
+
+
+def _changes(all_domains: list[DomainSamples], kind: str, samples: int, seed: int, batch_size: int) -> Order:
+    """Domains take turns."""
+    change = CHANGES[kind]
+    all_domains = sequence(all_domains, True, seed)
+    drawn = [domain.draw(Skew(delta=change.delta), samples, seed) for domain in all_domains]
+    turns = _turns(change, [len(each) for each in drawn])
+    parts = [drawn[domain][part] for domain, part in turns]
+    about = {"samples": samples, "kind": kind}
+    return assemble("real", [all_domains[domain] for domain, _ in turns], parts, seed, batch_size, about)
+
+
+def _with_bad_frames(plain: Order, domain: DomainSamples, frames: ImageDataset | None) -> Order:
+    if frames is None:
+        raise DataError("the kind 'outliers' needs the bad frames that are strewn in")
+    random = generator(plain.seed, domain.name, "bad frames")
+    before = np.flatnonzero(random.random_sample(len(plain)) < BAD_FRAMES)
+    chosen = generator(plain.seed, domain.name, "which bad frames").randint(0, len(frames), len(before))
+    bad = DomainSamples.of(frames.domain, frames)
+    both = assemble("real", [domain, bad], [plain.index, chosen.astype(np.int64)], plain.seed, plain.batch_size, {})
+    times = np.concatenate([np.arange(len(plain)), before - 0.5])
+    return replace(reorder(both, np.argsort(times, kind="stable")), parameters=plain.parameters)
+
+
+class BadFrames(ImageDataset):
+    """Unlabelled frames of a camera that is covered, blinded or broken: a third each black, white and noise.
+
+    Args:
+        height: Height of the images.
+        width: Width of the images.
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.domain = f"{BAD_FRAMES_DOMAIN} {height}x{width}"
+        self.ids = [f"{number:02d}" for number in range(BAD_FRAMES_COUNT)]
+        self._shape = (height, width, 3)
+        self.in_memory = True
+
+    def read(self, index: int) -> Image:
+        """Make one frame, (H, W, 3) uint8; the same each time."""
+        if index % 3 < 2:
+            return np.full(self._shape, 255 * (index % 3), dtype=np.uint8)
+        return np.random.RandomState(index).randint(0, 256, self._shape).astype(np.uint8)

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neotta._lazy import lazy
+from neotta._extras import lazy
 
 if TYPE_CHECKING:
-    from neotta.deploy.exporters import ExportJob, export, register_exporter
     from neotta.deploy.logits import LogitRecenter
-    from neotta.deploy.onnx_runtime import OnnxClassifier
-    from neotta.deploy.serve.ray_app import serve_app
+    from neotta.deploy.onnx.export import ExportJob, export, register_exporter
+    from neotta.deploy.onnx.runtime import OnnxClassifier
 
-__all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_exporter", "serve_app"]
+__all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_exporter"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "LogitRecenter": "neotta.deploy.logits",
-        "OnnxClassifier": "neotta.deploy.onnx_runtime",
-        "ExportJob": "neotta.deploy.exporters",
-        "export": "neotta.deploy.exporters",
-        "register_exporter": "neotta.deploy.exporters",
-        "serve_app": "neotta.deploy.serve.ray_app",
+        "OnnxClassifier": "neotta.deploy.onnx.runtime",
+        "ExportJob": "neotta.deploy.onnx.export",
+        "export": "neotta.deploy.onnx.export",
+        "register_exporter": "neotta.deploy.onnx.export",
     },
 )

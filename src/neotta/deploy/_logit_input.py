@@ -42,21 +42,6 @@ def bias_of(bias: Any, classes: int) -> Array:
     return numbers
 
 
-def inverse_of(weight: Any, classes: int) -> Array:
-    """W⁺, (d, C), which maps bias-free logits to embeddings."""
-    other = "shrinkage='james-stein-logits' does not need it"
-    if weight is None:
-        raise OptionError(f"shrinkage='james-stein' needs weight=, the weight of the head (C, d); {other}")
-    numbers = weight_of(weight, classes)
-    rank = np.linalg.matrix_rank(numbers)
-    if rank < numbers.shape[1]:
-        raise OptionError(
-            f"shrinkage='james-stein' is not possible with these logits: the weight has rank {rank} for embeddings "
-            f"of {numbers.shape[1]} numbers, so it does not determine their lengths; {other}"
-        )
-    return np.linalg.pinv(numbers)
-
-
 def weight_of(weight: Any, classes: int) -> Array:
     """Convert the weight of the head to an array, (C, d)."""
     numbers = _numbers("weight", weight)
@@ -103,12 +88,12 @@ def matrix(values: Any, name: str, columns: int | None = None) -> tuple[Array, b
         raise InputError(f"0 feature(s) (shape={table.shape}) while a minimum of 1 is required by {name}.")
     if columns is not None and table.shape[1] != columns:
         raise InputError(f"X has {table.shape[1]} features, but {name} is expecting {columns} features as input")
-    _refuse_probabilities(table, name)
+    _check_logits(table, name)
     return table, flat
 
 
-def _refuse_probabilities(table: Array, name: str) -> None:
-    """Refuse rows, (B, C), that all are distributions."""
+def _check_logits(table: Array, name: str) -> None:
+    """Reject rows, (B, C), that all are distributions."""
     if table.shape[1] < 2 or len(table) == 0 or not np.isfinite(table).any():
         return
     rows = table[np.isfinite(table).all(1)].astype(np.float64)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import math
+import os
 import sys
 import time
 from collections import Counter
@@ -22,10 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from neotta.adapters.base import Adapter
 from neotta.adapters.declaration import DataFacts
-from neotta.adapters.gradient import entropy
+from neotta.adapters.losses import entropy
 from neotta.adapters.registry import create, data_options
-from neotta.errors import InputError
-from neotta.evaluate.fresh_process import serve
+from neotta.errors import InputError, NeottaError
 from neotta.models.load import load_model
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import split
@@ -95,7 +96,7 @@ def try_size(model: nn.Module, image: Tensor) -> None:
     try:
         with torch.no_grad():
             model(image)
-    except (AssertionError, RuntimeError, ValueError) as error:  # every model has its own way to refuse
+    except (AssertionError, RuntimeError, ValueError) as error:  # every model raises another one
         height, width = image.shape[2:]
         raise InputError(f"the model does not take images of {height} x {width} pixels: {error}") from error
 
@@ -198,6 +199,19 @@ class PeakMemory:
         # On Linux, this figure would be at least that of the parent process.
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def serve(work: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    """Read the task, do it, and write the answer."""
+    answer_here = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is not part of the answer
+    task = json.load(sys.stdin)
+    try:
+        answer = work(task)
+    except NeottaError as error:
+        answer = {"error": type(error).__name__, "message": str(error)}
+    with answer_here:
+        json.dump(answer, answer_here)
 
 
 if __name__ == "__main__":

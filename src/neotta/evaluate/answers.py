@@ -1,14 +1,13 @@
-"""Which samples a run answered rightly: a bit each, with what is needed to know the images behind them.
+"""Which samples a run answered rightly, and which image each was: what intervals and verdicts are made from.
 
-Positions of samples are not stored if they can be drawn again from the seed; all else is compressed. A run of 512
-samples takes about 250 characters of its record.
+In a record this is a string with one character per sample, and the position of each image, unless that is the order in
+which the seed draws the images of a domain: then it is drawn again. If groups of images were declared, such as clips of
+a video, `groups` has the number of each sample's group among those of its dataset.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import ImageDataset
-from neotta.data.blended import scored_as
-from neotta.data.drawing import Indices, shuffled, split
+from neotta.data.drawing import Indices, shuffled
 from neotta.data.order import Order
 from neotta.errors import DataError
 from neotta.evaluate.predictions import UNKNOWN, RunResult
+from neotta.evaluate.records import Record
 
 Bits = NDArray[np.bool_]
 LARGEST = 100_000_000
-"""Number of samples that a record can speak of: more of them would only fill the memory."""
+"""Largest domain that a record may name: drawing from a larger one would only fill the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +38,7 @@ class Answers:
         domains: Names of the domains.
         domain: Position of each sample's domain in `domains`, (N,).
         image: The image behind each sample: the same number for the same image, in other runs and domains too, (N,).
+        unit: Its group in the same way, or the image itself if no groups were declared, (N,).
         batch: The batch of each sample, counted from 0, (N,).
     """
 
@@ -47,152 +47,123 @@ class Answers:
     domains: tuple[str, ...]
     domain: Indices
     image: Indices
+    unit: Indices
     batch: Indices
 
     def of_domain(self, name: str) -> Answers | None:
-        """Those of one domain whose answer is known, or None; blends of the same two corruptions are one domain."""
-        numbers = [number for number, domain in enumerate(self.domains) if name in (domain, scored_as(domain))]
-        chosen = self.known & np.isin(self.domain, numbers)
-        return self._at(chosen) if chosen.any() else None
-
-    def _at(self, chosen: Bits) -> Answers:
-        right, known = self.right[chosen], self.known[chosen]
-        return Answers(right, known, self.domains, self.domain[chosen], self.image[chosen], self.batch[chosen])
+        """The known answers of one domain; None if there are none."""
+        chosen = self.known & (self.domain == (self.domains.index(name) if name in self.domains else -1))
+        if not chosen.any():
+            return None
+        columns = (self.domain[chosen], self.image[chosen], self.unit[chosen], self.batch[chosen])
+        return Answers(self.right[chosen], self.known[chosen], self.domains, *columns)
 
     @cached_property
-    def images(self) -> set[int]:
-        """The different images."""
-        return set(self.image.tolist())
+    def units(self) -> set[int]:
+        """The different units."""
+        return set(self.unit.tolist())
 
 
-def pack(result: RunResult, order: Order, adapted: int, dataset: Callable[[str], ImageDataset]) -> dict[str, Any]:
+def pack(
+    result: RunResult,
+    order: Order,
+    dataset: Callable[[str], ImageDataset],
+    groups: Callable[[str], Indices | None] = lambda name: None,
+) -> dict[str, Any]:
     """What a record keeps of the answers of a run; nothing if no sample has a label.
 
     Args:
         result: What was predicted.
         order: The order that was scored.
-        adapted: Number of samples that were adapted to before, if others were scored.
         dataset: Opens a domain.
+        groups: A number for what each sample of a domain belongs to, (N,); None if samples are independent.
     """
-    entries = _entries(result, order)
-    known = np.zeros(len(order), dtype=bool)
-    right = known.copy()
-    known[entries] = (result.stats.labels != UNKNOWN).numpy()
-    right[entries] = (result.stats.labels == result.stats.predicted).numpy()
-    if not known.any():
+    if not (result.stats.labels != UNKNOWN).any():
         return {}
+    marks = np.full(len(order), "?")
+    stats = result.stats
+    right = (stats.labels == stats.predicted).numpy()
+    marks[_entries(result, order)] = np.where((stats.labels == UNKNOWN).numpy(), "?", np.where(right, "1", "0"))
     datasets = [dataset(name) for name in order.domains]
     hashes = {key: _hash(ids) for key, ids in {id(each.ids): each.ids for each in datasets}.items()}
     pools = [[name, len(each), hashes[id(each.ids)]] for name, each in zip(order.domains, datasets, strict=True)]
-    kept: dict[str, Any] = {
-        "samples": len(order),
-        "right": _text(np.packbits(right & known)),
-        "pools": pools,
-        "index": _index(order, [len(found) for found in datasets], adapted),
-        "straddle": order.straddle,
-    }
-    if not known.all():
-        kept["known"] = _text(np.packbits(known))
+    packed: dict[str, Any] = {"right": "".join(marks), "pools": pools, "straddle": order.straddle}
     if len(order.domains) > 1:
-        kept["domain"] = _text(order.domain)
-    return {"answers": kept}
+        packed["domain"] = order.domain.tolist()
+    if not np.array_equal(order.index, _drawn(order.domain, pools, order.seed)):
+        packed["images"] = order.index.tolist()
+    numbers = [groups(name) for name in order.domains]
+    if any(number is not None for number in numbers):
+        full = [np.zeros(len(d), np.int64) if n is None else n for n, d in zip(numbers, datasets, strict=True)]
+        packed["groups"] = [int(full[domain][index]) for domain, index in zip(order.domain, order.index, strict=True)]
+    return {"answers": packed}
 
 
-def unpack(record: Mapping[str, Any]) -> Answers | None:
-    """The answers of a recorded run; None if the record does not have them, as those of older versions.
+def unpack(record: Record) -> Answers | None:
+    """The answers of a recorded run; None if the record does not have them.
 
     Raises:
-        DataError: They are damaged.
+        DataError: They cannot be read, such as those of version 0.2.
     """
-    kept = record.get("answers")
-    if not kept:
+    if not record.answers:
         return None
     try:
-        return _unpacked(kept, int(record["seed"]), int(record["batch_size"]))
-    except (LookupError, TypeError, ValueError, OverflowError, zlib.error) as error:
-        raise DataError(f"the answers in the record {record.get('key')!r} are damaged: {error!r}") from error
+        return _unpacked(record.answers, record.seed, record.batch_size)
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"the answers in the record {record.key!r} cannot be read ({error!r}): if an earlier version wrote "
+            "it, measure again with 'neotta run' to a new file"
+        ) from error
 
 
-def _unpacked(kept: Mapping[str, Any], seed: int, batch_size: int) -> Answers:
-    samples = int(kept["samples"])
-    right = _bits(kept["right"], samples)
-    known = _bits(kept["known"], samples) if "known" in kept else np.ones(samples, dtype=bool)
-    names, sizes, pools = zip(*kept["pools"], strict=True)
-    if not all(isinstance(name, str) and type(size) is int and 0 <= size <= LARGEST for name, size, _ in kept["pools"]):
+def _unpacked(packed: Mapping[str, Any], seed: int, batch_size: int) -> Answers:
+    marks = np.frombuffer(packed["right"].encode(), dtype=np.uint8) if isinstance(packed["right"], str) else np.empty(0)
+    if not len(marks) or not np.isin(marks, list(b"01?")).all():
+        raise ValueError("'right' has to be a string of 0, 1 and ?")
+    if not all(
+        isinstance(name, str) and type(size) is int and 0 <= size <= LARGEST for name, size, _ in packed["pools"]
+    ):
         raise ValueError("'pools' has to hold names and sizes of domains")
-    domain = _array(kept["domain"]) if "domain" in kept else np.zeros(samples, dtype=np.int64)
-    how, _, text = str(kept["index"]).partition(":")
-    if how == "positions":
-        index = _array(text)
-    elif how == "among":
-        index = shuffled(sizes[0], seed, names[0])[_bits(text, sizes[0])]
-    else:
-        index = _drawn(how, domain, names, sizes, seed)
-    bases = np.array([int(pool, 16) << 32 for pool in pools], dtype=np.int64)
-    order = Order("recorded", seed, names, domain, index, ("",) * samples, batch_size, straddle=bool(kept["straddle"]))
+    names, _, pools = zip(*packed["pools"], strict=True)
+    domain = _numbers(packed["domain"], len(marks)) if "domain" in packed else np.zeros(len(marks), dtype=np.int64)
+    bases = np.array([int(pool, 16) << 32 for pool in pools], dtype=np.int64)[domain]
+    index = _numbers(packed["images"], len(marks)) if "images" in packed else _drawn(domain, packed["pools"], seed)
+    order = Order("recorded", seed, names, domain, index, ("",) * len(marks), batch_size, straddle=packed["straddle"])
     batch = np.repeat(np.arange(len(order.batches())), [part.stop - part.start for part in order.batches()])
-    return Answers(right, known, names, domain, bases[domain] + index, batch)
+    unit = bases + (_numbers(packed["groups"], len(marks)) if "groups" in packed else index)
+    return Answers(marks == ord("1"), marks != ord("?"), names, domain, bases + index, unit, batch)
+
+
+def _numbers(values: Sequence[int], count: int) -> Indices:
+    indices: Indices = np.array(values, dtype=np.int64)
+    if indices.shape != (count,) or indices.min() < 0 or indices.max() > LARGEST:
+        raise ValueError(f"there have to be {count} positions")
+    return indices
 
 
 def _entries(result: RunResult, order: Order) -> Indices:
     """The entry of the order behind each prediction: all of them in turn, but for those that could not be read."""
     if len(result.ids) == len(order):
         return np.arange(len(order))
-    found, place = [], 0
+    entries, place = [], 0
     for name, domain in zip(result.ids, result.domains, strict=True):
         while (order.ids[place], order.domains[order.domain[place]]) != (name, domain):
             place += 1
-        found.append(place)
+        entries.append(place)
         place += 1
-    return np.array(found, dtype=np.int64)
+    return np.array(entries, dtype=np.int64)
 
 
-def _index(order: Order, sizes: Sequence[int], adapted: int) -> str:
-    """The positions of the samples: how to draw them again, or all of them."""
-    for how in ("shuffled", f"split {adapted}"):
-        if np.array_equal(order.index, _drawn(how, order.domain, order.domains, sizes, order.seed)):
-            return how
-    if len(sizes) == 1:  # some samples of the drawn order may have been left out
-        places = np.argsort(shuffled(sizes[0], order.seed, order.domains[0]))[order.index]
-        if (np.diff(places) > 0).all():
-            return f"among:{_text(np.packbits(np.isin(np.arange(sizes[0]), places)))}"
-    return f"positions:{_text(order.index)}"
-
-
-def _drawn(how: str, domain: Indices, names: tuple[str, ...], sizes: Sequence[int], seed: int) -> Indices:
+def _drawn(domain: Indices, pools: Sequence[Sequence[Any]], seed: int) -> Indices:
+    """The positions of samples that come in the order in which the seed draws them; -1 where there are too few."""
     index = np.full(len(domain), -1, dtype=np.int64)
-    for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
-        here = domain == number
-        if how == "shuffled":
-            drawn = shuffled(size, seed, name)
-        else:
-            drawn = split(size, min(size, max(-1, int(how.removeprefix("split ")))), seed)[1]
-        if here.sum() > len(drawn):
-            return np.full(len(domain), -1, dtype=np.int64)
-        index[here] = drawn[: here.sum()]
+    for number, (name, size, _) in enumerate(pools):
+        here = np.flatnonzero(domain == number)
+        drawn = shuffled(size, seed, name)
+        index[here[: len(drawn)]] = drawn[: len(here)]
     return index
 
 
 def _hash(ids: Sequence[str]) -> str:
     """Domains with the same ids show the same images."""
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:7]
-
-
-def _text(values: NDArray[Any]) -> str:
-    small = values.astype(np.min_scalar_type(int(values.max(initial=0))).newbyteorder("<"))
-    return f"{small.dtype.itemsize}{base64.b64encode(zlib.compress(small.tobytes(), 9)).decode()}"
-
-
-def _array(text: str) -> Indices:
-    unpacking = zlib.decompressobj()
-    content = unpacking.decompress(base64.b64decode(text[1:], validate=True), 8 * LARGEST)
-    if not unpacking.eof:
-        raise ValueError("a list is cut off, or too long")
-    return np.frombuffer(content, dtype=f"<u{text[0]}").astype(np.int64)
-
-
-def _bits(text: str, count: int) -> Bits:
-    packed = _array(text)
-    if len(packed) != -(-count // 8):
-        raise ValueError(f"there are {len(packed)} bytes for {count} samples")
-    return np.unpackbits(packed.astype(np.uint8), count=count).astype(bool)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
-from neotta.evaluate.answers import unpack
+from neotta.evaluate.answers import Answers, unpack
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, natural
+from neotta.evaluate.labels import Conditions, Variant, natural
 from neotta.evaluate.metrics import Interval
+from neotta.evaluate.plan import SCORES_OTHERS
 from neotta.evaluate.records import Record
-from neotta.evaluate.verdicts import Difference, Metric, Value, corrected, gap_of, mean_of
+from neotta.evaluate.statistics import accuracy
+from neotta.evaluate.verdicts import Difference, Metric, Value, differences, gap_of, mean_of, means_of
 
 NOTHING = Interval(math.nan, math.nan, 0)
 
@@ -56,8 +58,8 @@ class Block:
         averaged: The domains behind the average: all but the clean one.
         average: By label: the unweighted mean over domains, then over seeds. Only for methods that have all these
             domains.
-        differences: By domain and label, to the baseline's run on the same samples. Verdicts are corrected for the
-            number of domains, intervals are not.
+        differences: By domain and label, to the baseline's run on the same samples. Intervals and verdicts are
+            corrected for the number of domains.
         average_differences: By label: mean over domains, then over seeds.
         relative_error: By label: for each corruption the errors summed over severities, divided by the baseline's, then
             the mean over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline
@@ -111,62 +113,64 @@ def make_block(
     baseline: str | None,
 ) -> Block:
     """Put the records of one block side by side; `names` are the labels of the methods."""
-    found = _collect(records, names, metric, baseline)
-    domains = tuple(sorted({domain for domain, _ in found.cells}, key=_domain_order))
-    ran = {label for _, label in found.cells}
+    collected = _collect(records, names, metric, baseline)
+    domains = tuple(sorted({domain for domain, _ in collected.cells}, key=_domain_order))
+    ran = {label for _, label in collected.cells}
     block = Block(
         conditions=conditions,
         title=title,
         methods=tuple(label for label in names.values() if label in ran),
         baseline=baseline if baseline in ran else None,
         domains=domains,
-        cells=found.cells,
+        cells=collected.cells,
         averaged=tuple(domain for domain in domains if domain != CLEAN),
-        failures=tuple(found.failures),
-        replaced=found.replaced,
+        failures=tuple(collected.failures),
+        replaced=collected.replaced,
     )
     for label in block.methods:
-        _aggregate(block, label, metric, found.base)
+        _aggregate(block, label, metric, collected.base)
     return block
 
 
 def _collect(
     records: Sequence[Record], names: Mapping[Variant, str], metric: Metric, baseline: str | None
 ) -> _Collected:
-    found = _Collected()
+    collected = _Collected()
     failed = []
     for record in records:
-        label, seed = names[Variant.of(record)], int(record.get("seed", 0))
-        if record.get("status") == "failed":
-            missed = [found.cells.setdefault((domain, label), Cell()) for domain in _domains(record)]
-            failed.append((Failure(label, record.get("domain", UNKNOWN), seed, str(record.get("error"))), missed))
+        label, seed = names[Variant.of(record)], record.seed
+        if record.failed:
+            missed = [
+                collected.cells.setdefault((domain, label), Cell()) for domain in record.domains or [record.domain]
+            ]
+            failed.append((Failure(label, record.domain, seed, str(record.error)), missed))
             continue
-        samples = (*record.get("manifests", ()), record.get("count"))
-        answers = unpack(record)
-        for domain, measured in by_domain(record):
-            cell = found.cells.setdefault((domain, label), Cell())
+        samples = (*record.manifests, record.count)
+        answers, held_out = unpack(record), record.protocol in SCORES_OTHERS
+        for domain, measured in record.by_domain.items():
+            cell = collected.cells.setdefault((domain, label), Cell())
             number = measured.get(metric.name)
             if number is None or not math.isfinite(number):
                 continue
-            found.replaced += seed in cell.values and cell.values[seed].samples != samples
-            cell.values[seed] = Value(float(number), samples, answers and answers.of_domain(domain))
-            if label == baseline and record.get("manifests"):
-                found.base[domain, seed, samples] = cell.values[seed]
+            collected.replaced += seed in cell.values and cell.values[seed].samples != samples
+            cell.values[seed] = Value(float(number), samples, answers and answers.of_domain(domain), held_out)
+            if label == baseline and record.manifests:
+                collected.base[domain, seed, samples] = cell.values[seed]
     for failure, missed in failed:  # a run that failed early has another key than when it succeeds later
         still = [cell for cell in missed if failure.seed not in cell.values]
         for cell in still:
             cell.failed.add(failure.seed)
         if still:
-            found.failures.append(failure)
-    return found
+            collected.failures.append(failure)
+    return collected
 
 
 def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], Value]) -> None:
     """Fill in what a block says of one method: means, differences, averages and relative errors."""
     cells = {domain: block.cells.get((domain, label), Cell()).values for domain in block.domains}
-    for domain, values in cells.items():
-        if values:
-            block.cells[domain, label].interval = mean_of([[value] for value in values.values()], metric)
+    runs_by_domain = {domain: [[value] for value in values.values()] for domain, values in cells.items() if values}
+    for domain, mean in means_of(runs_by_domain, metric).items():
+        block.cells[domain, label].interval = mean
     pairs = {
         domain: {
             seed: (value, base[domain, seed, value.samples])
@@ -182,8 +186,8 @@ def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any
         block.average[label] = mean_of(runs, metric)
     if label == block.baseline:
         return
-    gaps = {domain: gap_of([[pair] for pair in found.values()], metric) for domain, found in pairs.items() if found}
-    block.differences |= {(domain, label): gap for domain, gap in corrected(gaps, metric).items()}
+    paired = {domain: [[pair] for pair in by_seed.values()] for domain, by_seed in pairs.items() if by_seed}
+    block.differences |= {(domain, label): gap for domain, gap in differences(paired, metric).items()}
     if seeds := _complete(pairs, several):
         both = [[pairs[domain][seed] for domain in several] for seed in seeds]
         block.average_differences[label] = gap_of(both, metric)
@@ -193,8 +197,8 @@ def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> I
     """Errors relative to the baseline's, from accuracies by domain and seed; a mean of ratios, without an interval."""
     kinds: dict[str, list[str]] = {}
     for domain in pairs:
-        if found := re.fullmatch(r"(.+)/[1-5]", domain):
-            kinds.setdefault(found[1], []).append(domain)
+        if match := re.fullmatch(r"(.+)/[1-5]", domain):
+            kinds.setdefault(match[1], []).append(domain)
     per_seed = []
     for seed in _complete(pairs, [domain for group in kinds.values() for domain in group]):
         ratios = []
@@ -207,20 +211,7 @@ def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> I
     return Interval(_mean(per_seed), math.nan, len(per_seed)) if per_seed else None
 
 
-def _domains(record: Record) -> list[str]:
-    return list(record.get("domains") or [record.get("domain", UNKNOWN)])
-
-
-def by_domain(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The metrics of each domain that a run went through."""
-    if record.get("per_domain"):
-        yield from record["per_domain"].items()
-    else:
-        yield record["domain"], record["metrics"]
-
-
 def _complete(values: Mapping[str, Mapping[int, Any]], domains: Sequence[str]) -> list[int]:
-    """The seeds that all of these domains have."""
     if not domains:
         return []
     return sorted(set.intersection(*(set(values[domain]) for domain in domains)))
@@ -235,3 +226,62 @@ def _domain_order(domain: str) -> tuple[Any, ...]:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+STEPS = 20
+"""Number of steps in which a run is shown, at most; each has one batch or several."""
+
+
+class Step(NamedTuple):
+    """Some batches in a row: the first and the last, counted from 1, and the accuracy in percent."""
+
+    first: int
+    last: int
+    accuracy: Interval
+
+
+def over_time(block: Block, steps: int = STEPS) -> dict[str, list[Step]]:
+    """The accuracy of each method over the batches of its runs: all shifted domains and seeds together.
+
+    Methods whose records do not say which samples were right are left out.
+
+    Args:
+        block: Runs under the same conditions.
+        steps: Number of steps, at most.
+    """
+    by_method = {label: runs for label in block.methods if (runs := _runs(block, label))}
+    batches = max((int(run.answers.batch.max()) + 1 for runs in by_method.values() for run in runs), default=0)
+    width = max(1, -(-batches // steps))
+    starts = range(0, batches, width)
+    return {
+        label: [step for start in starts if (step := _step(runs, start, min(start + width, batches)))]
+        for label, runs in by_method.items()
+    }
+
+
+class _Run(NamedTuple):
+    seed: int
+    domain: int
+    answers: Answers
+
+
+def _runs(block: Block, label: str) -> list[_Run]:
+    """The answers of a method in all shifted domains; none if some are not known."""
+    cells = [block.cells[domain, label] for domain in block.averaged or block.domains if (domain, label) in block.cells]
+    values = [(seed, place, value.answers) for place, cell in enumerate(cells) for seed, value in cell.values.items()]
+    runs = [_Run(seed, place, answers) for seed, place, answers in values if answers is not None]
+    return runs if len(runs) == len(values) else []
+
+
+def _step(runs: list[_Run], start: int, stop: int) -> Step | None:
+    right, units, domains = [], [], []
+    for _, domain, answers in runs:
+        here = (answers.batch >= start) & (answers.batch < stop)
+        right.append(answers.right[here])
+        units.append(answers.unit[here])
+        domains.append(domain)
+    if not sum(map(len, right)):
+        return None
+    mean, low, high = (100 * value for value in accuracy(right, units, domains=domains))
+    seeds = len({run.seed for run in runs})
+    return Step(start + 1, stop, Interval(mean, max(high - mean, mean - low), seeds, low, high).within(100))

@@ -2,68 +2,97 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
+import itertools
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neotta.adapters.registry import create
 from neotta.data.drawing import Indices
 from neotta.data.real_streams import order
 from neotta.errors import DataError, ModelError
+from neotta.evaluate.session import Session
 from neotta.evaluate.unlabelled import Shift
-from neotta.evaluate.workbench import Workbench
 from neotta.neo.adapt import adapt
+from neotta.neo.context import streams as stream_ids
 from neotta.neo.find_head import logits_of
 from neotta.neo.head import NEOHead
-from neotta.neo.outputs import check_outputs
+from neotta.neo.model_inputs import evaluating
+from neotta.neo.output_head import check_outputs
 from neotta.neo.reference import measured
 from neotta.neo.reference_file import HeadReference, Reference
-from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint
-from neotta.neo.variants import VARIANTS
+from neotta.neo.streams import Streams
+from neotta.neo.variants import VARIANTS, rule_of
 
-ORDERS = {"iid": "mixed", "sorted": "sorted by class", "1-class": "one class", "bursts-100": "bursts of 100"}
-"""The orders of the clean images, with what they are called."""
+ORDERS = {
+    "iid": "mixed",
+    "sorted": "by class",
+    "bursts-100": "bursts",
+    "mostly-one-class": "mostly one",
+    "2-classes": "two classes",
+    "1-class": "one class",
+}
+"""The orders of the images, with what they are called."""
 BATCH_SIZES = (1, 16, 64)
+DRAWS = 3
+"""Number of draws of each order."""
 RULES = ("neo-stream", "neo", "neo-continual")
-BEARABLE = 1.0
-"""Points of accuracy that a rule may cost in one of the orders and still be recommended."""
+BATCH_NORM_RULE, BATCH_NORM_IMAGES, BATCH_NORM_SIZE = "neo-bn", 128, 16
+"""The rule that needs images instead of their embeddings, and takes longer: so it is shown fewer, in one batch size."""
+BEARABLE, BEARABLE_DRAW = 1.0, 5.0
+"""Points of accuracy that a rule may cost in one of the orders and still be recommended: on average, in one draw."""
 LEAST_IMAGES = 32
+LEAST_FRAMES, MOST_FRAMES = 64, 200  # orders with fewer images show them again, as a camera does
 _DEFAULT: str = inspect.signature(adapt).parameters["method"].default
 _PROOF = 8  # images that prove the head
 
 Progress = Callable[[str, int, int], None]
+Draws = dict[str, dict[int, list[float]]]
+"""Changes of accuracy in points, by order and batch size, one for each draw."""
+Adapted = Callable[[Sequence[Tensor], int], list[Tensor]]
+"""From streams of rows and a batch size to the classes of each stream."""
 
 
 @dataclass(frozen=True)
 class RuleCost:
-    """What a rule costs on clean data.
-
-    Attributes:
-        rule: Its name.
-        reference: Whether it re-centers towards the other half of the images.
-        changes: Points of accuracy gained (or lost, if negative), by order and batch size.
-    """
+    """What a rule, with or without a reference, costs or gains: points of accuracy by domain."""
 
     rule: str
     reference: bool
-    changes: dict[str, dict[int, float]]
+    changes: dict[str, Draws]
+
+    def of_order(self, domain: str, kind: str) -> tuple[float, float]:
+        """The mean and the worst change in one order, over batch sizes and draws."""
+        values = [value for row in self.changes[domain][kind].values() for value in row]
+        return float(np.mean(values)), min(values)
+
+    def mean(self, domain: str) -> float:
+        """The mean change on a domain, over all orders."""
+        return float(np.mean([self.of_order(domain, kind)[0] for kind in self.changes[domain]]))
+
+    def worst(self, domain: str) -> float:
+        """The worst change on a domain."""
+        return min(self.of_order(domain, kind)[1] for kind in self.changes[domain])
 
     @property
-    def mean(self) -> float:
-        """The mean change over all orders and batch sizes."""
-        return float(np.mean([value for row in self.changes.values() for value in row.values()]))
+    def bearable(self) -> bool:
+        """Whether it costs little in every order of every domain."""
+        each = [self.of_order(domain, kind) for domain, kinds in self.changes.items() for kind in kinds]
+        return all(mean >= -BEARABLE and worst >= -BEARABLE_DRAW for mean, worst in each)
 
     @property
-    def worst(self) -> float:
-        """The worst change."""
-        return min(value for row in self.changes.values() for value in row.values())
+    def title(self) -> str:
+        """The rule in a table."""
+        return f"{self.rule}{', reference' if self.reference else ''}"
 
     @property
     def line(self) -> str:
@@ -78,17 +107,12 @@ class CheckReport:
     """What was found.
 
     Attributes:
-        model: Name of the model.
-        data: Name of the clean data.
-        head: Name of the linear head.
-        classes: Number of classes.
         images: Number of images; half are the reference, the others the streams.
         labelled: Whether they have labels; if not, accuracies are agreements with the plain model.
-        accuracy: Of the plain model, in percent; NaN without labels.
+        accuracy: Accuracy of the plain model in percent; NaN without labels.
         guessing: Accuracy of always giving the most frequent label, in percent; NaN without labels.
         shares: How often each class is predicted.
         mean_to_spread: Distance of the mean embedding from the origin, divided by the spread of the embeddings.
-        rules: What each rule costs.
         reference: Where the clean data lies, from all of the images.
     """
 
@@ -116,146 +140,209 @@ class CheckReport:
         return self.labelled and self.accuracy <= self.guessing
 
     @property
+    def shifted(self) -> list[str]:
+        """The corruptions that were measured."""
+        return [domain for domain in self.rules[0].changes if domain != self.data]
+
+    def gain(self, rule: RuleCost) -> float:
+        """The mean change of a rule over the corruptions."""
+        return float(np.mean([rule.mean(domain) for domain in self.shifted]))
+
+    @property
     def advice(self) -> RuleCost | None:
-        """The rule to use: without a reference if that does no harm, else with one; None to use none."""
-        if self.guesses:
-            return None
-        wanted = [rule for rule in self.rules if rule.rule == "neo-stream"]
-        if self.classes == 2:  # where neo-stream is the plain model
-            wanted = [rule for rule in self.rules if rule.rule == "neo" and rule.reference]
-        return next((rule for rule in wanted if rule.worst >= -BEARABLE), None)
+        """The rule to use, one of those that cost little in every order; None to use none.
+
+        It is the one that gains most under the corruptions, if there are any; else NEO-Stream, or NEO with a reference
+        where there are two classes, since NEO-Stream is the plain model there.
+        """
+        bearable = [] if self.guesses else [rule for rule in self.rules if rule.bearable]
+        if self.shifted:
+            gaining = [rule for rule in bearable if self.gain(rule) > 0]
+            return max(gaining, key=lambda rule: round(self.gain(rule), 1), default=None)
+        if self.classes == 2:
+            return next((rule for rule in bearable if rule.rule == "neo" and rule.reference), None)
+        return next((rule for rule in bearable if rule.rule == "neo-stream"), None)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON."""
-        found = {name: value for name, value in asdict(self).items() if name not in ("reference", "rules")}
+        entries = {name: value for name, value in asdict(self).items() if name not in ("reference", "rules")}
         for name in ("accuracy", "guessing"):
-            found[name] = None if math.isnan(found[name]) else found[name]
-        found["rules"] = [{**asdict(rule), "mean": rule.mean, "worst": rule.worst} for rule in self.rules]
-        found["advice"] = None if self.advice is None else self.advice.line
-        return found
+            entries[name] = entries[name] if self.labelled else None
+        entries["rules"] = [
+            {**asdict(rule), "mean": rule.mean(self.data), "worst": rule.worst(self.data)} for rule in self.rules
+        ]
+        entries["advice"] = None if self.advice is None else self.advice.line
+        return entries
 
 
-def check(bench: Workbench, domain: str, samples: int, progress: Progress, seed: int = 0) -> CheckReport:
-    """Check a model on clean data.
+def check(bench: Session, domains: Sequence[str], samples: int, progress: Progress) -> CheckReport:
+    """Check a model on clean data, and on corrupted copies of it.
 
     Args:
         bench: The model and the data.
-        domain: The domain of the data that is clean.
+        domains: The domain of the data that is clean, and after it corruptions of the same images.
         samples: Maximum number of images.
-        progress: Told what is done: a name, how much of it, and out of how many.
-        seed: Of the choice of the images and of their orders.
+        progress: Called with the name of a step, how much of it is done, and the total.
 
     Raises:
         ModelError: The head is not what the model's output comes from, or its outputs are no classes.
         DataError: There are too few readable images, or their labels are not those of the model.
     """
-    head = _name(bench.model, bench.head)
-    check_outputs(bench.model, [bench.head])
-    embeddings, labels = _embedded(bench, domain, samples, progress, seed)
-    _prove(bench, domain)
+    clean = domains[0]
+    head = next((name for name, module in bench.model.named_modules() if module is bench.head), "head")
+    check_outputs(bench.model, [bench.head.out_features])
+    which = _readable(bench, clean, samples, progress)
+    embeddings = {domain: _embedded(bench, domain, which, progress) for domain in domains}
+    _check_head(bench, clean, which)
     with torch.inference_mode():
-        plain = bench.head(embeddings)
-    predicted = plain.argmax(1).numpy()
-    labelled = bool((labels >= 0).all())
-    outputs = bench.head.out_features
-    if labelled and labels.max() >= outputs:
-        raise DataError(
-            f"the labels of {domain} go up to {labels.max()}, and the model has {outputs} outputs: they are not its "
-            "labels. Take images of its own classes, or images without labels (all in one folder)"
-        )
-    targets = labels if labelled else predicted
-    half = len(embeddings) // 2
-    known = measured(bench.head, embeddings[:half], head)
-    whole = Reference(
-        {head: measured(bench.head, embeddings, head)}, {head: fingerprint(dict(bench.head.named_parameters()))}
-    )
+        predicted = bench.head(embeddings[clean]).argmax(1).numpy()
+    labels = _labels(bench, clean, which)
+    targets = predicted if labels is None else labels
+    outputs, half = bench.head.out_features, len(which) // 2
+    known, every = (measured(bench.head, rows, head) for rows in (embeddings[clean][:half], embeddings[clean]))
     report = CheckReport(
-        model=bench.opened.name,
-        data=domain,
+        model=bench.name,
+        data=clean,
         head=head,
         classes=outputs,
-        images=len(embeddings),
-        labelled=labelled,
-        accuracy=100 * float((predicted == labels).mean()) if labelled else math.nan,
-        guessing=100 * float(np.bincount(labels).max() / len(labels)) if labelled else math.nan,
+        images=len(which),
+        labelled=labels is not None,
+        accuracy=math.nan if labels is None else 100 * float((predicted == labels).mean()),
+        guessing=math.nan if labels is None else 100 * float(np.bincount(labels).max() / len(labels)),
         shares=(np.bincount(predicted, minlength=outputs) / len(predicted)).tolist(),
-        mean_to_spread=Shift.of(embeddings).relative,
-        reference=whole,
+        mean_to_spread=Shift.of(embeddings[clean]).relative,
+        reference=Reference({head: every}, {head: fingerprint(dict(bench.head.named_parameters()))}),
     )
-    streams = _Streams(bench.head, embeddings[half:], targets[half:], seed)
-    wanted = [(rule, with_) for rule in RULES for with_ in (False, True)]
-    for place, (rule, with_) in enumerate(wanted):
-        progress(f"{rule}{' with a reference' if with_ else ''}", place, len(wanted))
-        report.rules.append(streams.cost(rule, known if with_ else None))
+    orders = Orders(targets[half:])
+    rules = [(rule, with_) for rule in RULES for with_ in (False, True)]
+    for place, (rule, with_) in enumerate(rules):
+        progress(f"{rule}{' with a reference' if with_ else ''}", place, len(rules))
+        answer = partial(recentered, bench.head, rule, known if with_ else None)
+        changes = {
+            domain: orders.changes(rows[half:], bench.head, answer, BATCH_SIZES) for domain, rows in embeddings.items()
+        }
+        report.rules.append(RuleCost(rule, with_, changes))
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in bench.model.modules()):
+        report.rules.append(_batch_norm(bench, domains, which[half:], targets[half:], progress))
     return report
 
 
-class _Streams:
-    """The clean images in several orders."""
+class Orders:
+    """Draws of the orders of some images, by their classes, (N,)."""
 
-    def __init__(self, head: nn.Linear, embeddings: Tensor, labels: Indices, seed: int) -> None:
-        self._head, self._embeddings, self._labels = head, embeddings, labels
-        self._orders = {kind: order(kind, labels, seed, "check") for kind in ORDERS}
+    def __init__(self, targets: Indices) -> None:
+        self._targets = torch.from_numpy(targets)
+        self._frames: dict[tuple[str, int], Tensor] = {}
+        for kind, seed in itertools.product(ORDERS, range(DRAWS)):
+            which = order(kind, targets, seed, "check")
+            count = min(max(len(which), LEAST_FRAMES), MOST_FRAMES)
+            self._frames[kind, seed] = torch.from_numpy(np.resize(which, count))
 
-    def cost(self, rule: str, known: HeadReference | None) -> RuleCost:
-        changes = {kind: {size: self._change(rule, known, kind, size) for size in BATCH_SIZES} for kind in ORDERS}
-        return RuleCost(rule, known is not None, changes)
+    def changes(self, rows: Tensor, plain: Callable[[Tensor], Tensor], adapted: Adapted, sizes: Sequence[int]) -> Draws:
+        """The changes of accuracy in points, for embeddings or images, one for each target.
 
-    def _change(self, rule: str, known: HeadReference | None, kind: str, size: int) -> float:
-        """The change of accuracy on one order, in points."""
-        which = self._orders[kind]
-        rows, labels = self._embeddings[torch.from_numpy(which)], torch.from_numpy(self._labels[which])
-        neo = NEOHead.variant(self._head, rule, VARIANTS[rule].make(rule, {}), None, known)
+        `plain` makes logits of rows, `adapted` the classes of streams in batches of a size.
+        """
+        changes: Draws = {kind: {size: [] for size in sizes} for kind in ORDERS}
         with torch.inference_mode():
-            adapted = torch.cat([neo(batch) for batch in rows.split(size)])  # type: ignore[no-untyped-call]
-            plain = self._head(rows)
-        hits = [(logits.argmax(1) == labels).double().mean() for logits in (adapted, plain)]
-        return 100 * float(hits[0] - hits[1])
+            right = torch.cat([plain(part) for part in torch.split(rows, 64)]).argmax(1).cpu() == self._targets
+            for size in sizes:
+                answers = adapted([rows[frames] for frames in self._frames.values()], size)
+                for (kind, _), frames, classes in zip(self._frames, self._frames.values(), answers, strict=True):
+                    now = classes == self._targets[frames]
+                    changes[kind][size].append(100 * float(now.double().mean() - right[frames].double().mean()))
+        return changes
 
 
-def _embedded(
-    bench: Workbench, domain: str, samples: int, progress: Progress, seed: int
-) -> tuple[Tensor, np.ndarray[Any, Any]]:
-    """Embeddings, (n, d), and labels, (n,), of some images in random order; -1 for images without a label."""
+def recentered(
+    head: nn.Linear, rule: str, known: HeadReference | None, streams: Sequence[Tensor], size: int
+) -> list[Tensor]:
+    """The classes of streams of embeddings, (n, d) each; all streams at once, each with a state of its own."""
+    how = rule_of(VARIANTS[rule].make(rule, {}), None if known is None else known.classes)
+    width = head.out_features if how.space == "logits" else head.in_features
+    neo = NEOHead(head, Streams(how, width, many=True, device=head.weight.device), reference=known)
+    classes: list[list[Tensor]] = [[] for _ in streams]
+    for start in range(0, max(map(len, streams)), size):
+        parts = {place: rows[start : start + size] for place, rows in enumerate(streams) if start < len(rows)}
+        with stream_ids([place for place, rows in parts.items() for _ in rows]):
+            logits = neo(torch.cat(list(parts.values())))
+        for place, part in zip(parts, logits.argmax(1).split([len(rows) for rows in parts.values()]), strict=True):
+            classes[place].append(part)
+    return [torch.cat(parts) for parts in classes]
+
+
+def _batch_norm(
+    bench: Session, domains: Sequence[str], which: Indices, targets: Indices, progress: Progress
+) -> RuleCost:
+    adapter = create(BATCH_NORM_RULE, bench.model, example=bench.example)
+    orders, which = Orders(targets[:BATCH_NORM_IMAGES]), which[:BATCH_NORM_IMAGES]
+
+    def classes(streams: Sequence[Tensor], size: int) -> list[Tensor]:
+        answers = []
+        for images in streams:
+            adapter.reset()
+            answers.append(torch.cat([adapter(batch).argmax(1).cpu() for batch in torch.split(images, size)]))
+        adapter.reset()
+        return answers
+
+    changes = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few classes: that is what is measured
+        for place, domain in enumerate(domains):
+            progress(f"{BATCH_NORM_RULE} on {domain}", place, len(domains))
+            images = _images(bench, domain, which)
+            changes[domain] = orders.changes(images, partial(_plain, bench), classes, [BATCH_NORM_SIZE])
+    adapter.detach()
+    return RuleCost(BATCH_NORM_RULE, False, changes)
+
+
+def _images(bench: Session, domain: str, which: Indices) -> Tensor:
+    read = bench.data.dataset(domain).read
+    return torch.stack([bench.data.preprocess(read(int(index))) for index in which]).to(bench.head.weight)
+
+
+def _plain(bench: Session, images: Tensor) -> Tensor:
+    with evaluating(list(bench.model.modules())):
+        return logits_of(bench.model(images))
+
+
+def _readable(bench: Session, domain: str, samples: int, progress: Progress) -> Indices:
     dataset = bench.data.dataset(domain)
-    which = np.random.RandomState(seed).permutation(len(dataset.ids))[:samples]
+    which = np.random.RandomState(0).permutation(len(dataset.ids))[:samples]
+    _embedded(bench, domain, which, progress)
+    which = which[bench.embeddings.get(dataset, which)[1]]
+    if len(which) < LEAST_IMAGES:
+        raise DataError(f"{domain} has {len(which)} readable images: a check needs at least {LEAST_IMAGES}")
+    return which
+
+
+def _labels(bench: Session, domain: str, which: Indices) -> Indices | None:
+    labels = bench.data.dataset(domain).labels
+    known = None if labels is None else np.asarray(labels)[which]
+    return None if known is None or (known < 0).any() else known
+
+
+def _embedded(bench: Session, domain: str, which: Indices, progress: Progress) -> Tensor:
     done = 0
 
     def step(count: int) -> None:
         nonlocal done
         done += count
-        progress("encoding images", done, len(which))
+        progress(f"encoding {domain}", done, len(which))
 
-    progress("encoding images", 0, len(which))
+    progress(f"encoding {domain}", 0, len(which))
+    dataset = bench.data.dataset(domain)
     bench.embeddings.fill(dataset, which, step)
-    embeddings, kept = bench.embeddings.get(dataset, which)
-    if len(kept) < LEAST_IMAGES:
-        raise DataError(f"{domain} has {len(kept)} readable images: a check needs at least {LEAST_IMAGES}")
-    labels = np.full(len(which), -1) if dataset.labels is None else np.asarray(dataset.labels)[which]
-    return embeddings.cpu(), labels[kept]
+    return bench.embeddings.get(dataset, which)[0].cpu()
 
 
-def _prove(bench: Workbench, domain: str) -> None:
-    """Check on real images that what the head returns is what the model returns.
-
-    Raises:
-        ModelError: It is not.
-    """
-    dataset, images = bench.data.dataset(domain), []
-    for index in range(min(len(dataset.ids), _PROOF)):
-        with contextlib.suppress(DataError):  # an unreadable image proves nothing
-            images.append(bench.data.preprocess(dataset.read(index)))
-    weight = bench.head.weight
-    batch = torch.stack(images).to(weight.device, weight.dtype)
-    with torch.inference_mode(), evaluating(list(bench.model.modules())):
-        returned = logits_of(bench.model(batch))
-        computed = bench.head(bench.opened.encoder(batch))
+def _check_head(bench: Session, domain: str, which: Indices) -> None:
+    batch = _images(bench, domain, which[:_PROOF])
+    with torch.inference_mode():
+        returned = _plain(bench, batch)
+        computed = bench.head(bench.encoder(batch))
     if returned.shape != computed.shape or not torch.allclose(returned, computed, rtol=1e-3, atol=1e-3):
         raise ModelError(
             f"what the head of {type(bench.model).__name__} returns, {tuple(computed.shape)}, is not what the model "
             f"returns, {tuple(returned.shape)}: re-centering would not change the answers as intended"
         )
-
-
-def _name(model: nn.Module, head: nn.Linear) -> str:
-    return next((name for name, module in model.named_modules() if module is head), "head")

@@ -10,9 +10,9 @@ from typing import Any
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.blocks import Block, Cell, make_block
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.labels import UNKNOWN, Conditions, Variant, differing, labels
-from neotta.evaluate.record_checks import check_records
-from neotta.evaluate.records import Record
+from neotta.evaluate.labels import Conditions, Variant, differing, labels
+from neotta.evaluate.plan import SCORES_OTHERS
+from neotta.evaluate.records import UNKNOWN, Record
 from neotta.evaluate.verdicts import METRICS, RELATIVE_ERROR, Difference, Metric, Value
 
 __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "compare"]
@@ -36,16 +36,16 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """What a reader has to know besides the numbers."""
-        found = [*self.remarks, *self._about_seeds(), *self._about_gaps()]
+        lines = [*self.remarks, *self._about_seeds(), *self._about_gaps()]
         if any(block.relative_error for block in self.blocks):
-            found.append(
+            lines.append(
                 f"{RELATIVE_ERROR.name}: errors of each corruption summed over severities, in % of the baseline's, "
                 "averaged over corruptions, without an interval; below 100 is better than the baseline. The mean "
                 "corruption error (mCE) of the literature is relative to AlexNet's, and does not compare with it."
             )
         if any(CLEAN in block.domains and block.average for block in self.blocks):
-            found.append("The average leaves the clean domain out.")
-        return found
+            lines.append("The average leaves the clean domain out.")
+        return lines
 
     def _about_seeds(self) -> Iterator[str]:
         means = [cell.interval for block in self.blocks for cell in block.cells.values()]
@@ -54,6 +54,11 @@ class Comparison:
         if counts:
             seeds = f" ({few} of them)" if few == many else f" ({few} to {many} of them)"
             yield f"± and [low, high]: 95 % interval over images{'' if many == 1 else f' and seeds{seeds}'}."
+        if any(gap.interval.runs == 1 and held_out for gap, held_out in self._gaps()):
+            yield (
+                "No interval and no verdict where one state, of one seed, was scored on images that it did not adapt "
+                "to: another seed has another state, and how much that changes is not known. Use several seeds."
+            )
         if few == 1:
             yield (
                 f"{'One seed' if many == 1 else 'Where there is one seed'}: the interval is about other images; how "
@@ -62,22 +67,27 @@ class Comparison:
         yield from self._about_verdicts()
 
     def _about_verdicts(self) -> Iterator[str]:
-        gaps = [gap for block in self.blocks for gap in block.differences.values()]
         if any(len(block.domains) > 1 and block.differences for block in self.blocks):
             yield (
-                "Verdicts on single domains are corrected for the number of domains of a method (Holm), intervals are "
-                "not."
+                "Verdicts on single domains and the intervals of these differences are corrected for the number of "
+                "domains of a method (Holm)."
             )
-        if uneven := sum(gap.uneven for gap in gaps):
-            yield f"{uneven} differences vary more from seed to seed than their images explain: more seeds would help."
         values = [value for block in self.blocks for cell in block.cells.values() for value in cell.values.values()]
         if old := sum(value.answers is None for value in values):
             yield (
                 f"{old} values come from records that do not say which samples were right, as those of older versions: "
-                "they have no interval and no verdict until they are measured again ('neotta run --force')."
+                "they have no interval and no verdict until they are measured again, to another file."
             )
-        elif self.metric.name != "top1" and any(math.isnan(gap.pvalue) for gap in gaps):
+        elif self.metric.name != "top1" and any(
+            math.isnan(gap.pvalue) and not held_out for gap, held_out in self._gaps()
+        ):
             yield "No verdict where there is one seed or all seeds see the same images: only accuracy has one then."
+
+    def _gaps(self) -> Iterator[tuple[Difference, bool]]:
+        """The differences in single domains, and whether they are of states scored on other samples."""
+        for block in self.blocks:
+            for gap in block.differences.values():
+                yield gap, block.conditions.protocol in SCORES_OTHERS
 
     def _about_gaps(self) -> Iterator[str]:
         failed = sum(len(block.failures) for block in self.blocks)
@@ -95,7 +105,10 @@ class Comparison:
         if unpaired:
             yield f"{unpaired} runs are left out of the differences: the baseline was not run on the same samples."
         if any(_differ([block.samples(label) for label in block.methods]) for block in self.blocks):
-            yield "Best and second best are marked only among methods that were run on the same seeds and samples."
+            yield (
+                "Some methods were run on fewer seeds or other samples. Best and second best are those of the printed "
+                "means; only the differences compare the same samples."
+            )
         partial = sum(
             label not in block.average for block in self.blocks if len(block.averaged) > 1 for label in block.methods
         )
@@ -110,7 +123,7 @@ def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = 
     """Put methods side by side.
 
     Args:
-        records: Of runs, as `Records.read` gives them; others are passed over.
+        records: Records of runs, as `Records.read` returns them; others are ignored.
         metric: Which number: `top1`, `top5`, `ece`, `nll`, `entropy` or `confidence`.
         baseline: The method, or its label, that differences refer to.
 
@@ -120,47 +133,46 @@ def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = 
     """
     if metric not in METRICS:
         raise OptionError(f"metric is {metric!r}: choose one of {', '.join(METRICS)}")
-    runs = [record for record in records if record.get("status") == "failed" or "metrics" in record]
+    runs = [record for record in records if record.failed or record.measured]
     if not runs:
         raise DataError("there is no record of a run: make some with 'neotta run'")
-    check_records(runs)
     names = labels(runs)
     base = _baseline(names, baseline)
     weights = _weights(runs)
     grouped: dict[Conditions, list[Record]] = {}
     for run in runs:
-        grouped.setdefault(Conditions.of(run, weights.get(run.get("model"), UNKNOWN)), []).append(run)
+        grouped.setdefault(Conditions.of(run, weights.get(run.model, UNKNOWN)), []).append(run)
     order = sorted(grouped, key=Conditions.order)
     varied = differing(order)
     blocks = tuple(make_block(key, key.words(varied), grouped[key], names, METRICS[metric], base) for key in order)
     measured = any(cell.values for block in blocks for cell in block.cells.values())
-    if not measured and any(run.get("status") != "failed" for run in runs):
+    if not measured and any(not run.failed for run in runs):
         raise DataError(f"no run has {metric!r}, which may need labels: try the metric 'entropy' or 'confidence'")
     unvaried = [name for name in Conditions._fields if name not in (*varied, "weights", "evaluate", "sequence")]
     return Comparison(METRICS[metric], blocks, order[0].words(unvaried))
 
 
-def _weights(runs: Sequence[Record]) -> dict[Any, str]:
+def _weights(runs: Sequence[Record]) -> dict[str, str]:
     """The weights of each model, where there is no doubt: a run that failed early does not know its own."""
-    found: dict[Any, set[str]] = {}
+    weightings: dict[str, set[str]] = {}
     for run in runs:
-        if run.get("weights"):
-            found.setdefault(run.get("model"), set()).add(str(run["weights"]))
-    return {model: known.pop() for model, known in found.items() if len(known) == 1}
+        if run.weights:
+            weightings.setdefault(run.model, set()).add(run.weights)
+    return {model: known.pop() for model, known in weightings.items() if len(known) == 1}
 
 
-def _baseline(names: Mapping[Variant, str], asked: str) -> str | None:
+def _baseline(names: Mapping[Variant, str], baseline: str) -> str | None:
     """The label of the baseline; None if it is the usual one and was not run."""
-    if asked in names.values():
-        return asked
-    found = [label for variant, label in names.items() if variant.method == asked]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise OptionError(f"there are several runs of {asked!r}: choose the baseline among {_list(found)}")
-    if asked == "none":
+    if baseline in names.values():
+        return baseline
+    labels = [label for variant, label in names.items() if variant.method == baseline]
+    if len(labels) == 1:
+        return labels[0]
+    if labels:
+        raise OptionError(f"there are several runs of {baseline!r}: choose the baseline among {_list(labels)}")
+    if baseline == "none":
         return None
-    raise OptionError(f"the baseline {asked!r} was not run: there are {_list(names.values())}")
+    raise OptionError(f"the baseline {baseline!r} was not run: there are {_list(names.values())}")
 
 
 def _differ(samples: Iterable[frozenset[Any]]) -> bool:

@@ -12,19 +12,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from neotta.errors import NeottaError, OptionError
-from neotta.evaluate.fresh_process import Answer, ask
-from neotta.evaluate.machine import surroundings
+from neotta import errors
+from neotta.errors import NeottaError, OptionError, WorkerError
+from neotta.evaluate.provenance import surroundings
 from neotta.evaluate.records import Record, content_key
 
+Answer = dict[str, Any]
 Options = Mapping[str, Any]
 Progress = Callable[[str, int, int], None]
 
 WORKER = "neotta.evaluate._cost_worker"
+LAST_LINES = 15
+"""Number of lines shown of what a process that died has written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +39,8 @@ class CostConditions:
 
     Attributes:
         model: What `neotta.load_model` takes.
-        model_options: Its options, such as `{"pretrained": False}`. The head of an untrained model is scaled so that
-            its answers are as sure as those of a trained one: some methods depend on it.
+        model_options: Options of the model, such as `{"pretrained": False}`. The head of an untrained model is
+            scaled so that its answers are as sure as those of a trained one: some methods depend on it.
         batch_size: Number of images in a batch. They are random.
         batches: Minimum number of timed batches; the median counts. At least half a second is timed.
         warmup: Number of untimed batches before them.
@@ -42,7 +48,7 @@ class CostConditions:
             all methods alike; medians over the rounds count.
         image_size: Height and width of the images; None for what the model was trained on.
         device: `"cpu"`, or `"cuda"` with or without a number.
-        dtype: Of model and images: the name of a torch dtype.
+        dtype: Name of the torch dtype of model and images.
         threads: Number of threads of torch on the CPU; None for its own choice.
         timeout: Seconds that the process of one method may take.
     """
@@ -81,13 +87,13 @@ class Cost:
 
     Attributes:
         method: The name of the method.
-        preset: Its preset.
-        options: The options it was given on top.
+        preset: The preset of the method.
+        options: Options that differ from the preset.
         conditions: What it was measured on, and how.
         threads: Number of threads.
         image_size: Height and width of the images.
         seconds_per_image: Median over the batches, after a warm-up.
-        plain_seconds_per_image: The same for the model without any method, in turns with it in the same process.
+        plain_seconds_per_image: Median for the model without a method, measured in turns in the same process.
         forward_passes: How often the model was run for a batch, on average.
         backward_passes: How often gradients flowed back through the model for a batch, on average.
         peak_memory: The most memory that the process (CUDA: its tensors on the device) took after the model was
@@ -130,8 +136,8 @@ def measure_costs(
     """Measure what several methods cost on a model, one after the other.
 
     Args:
-        methods: Their names (a stack is `"neo+lame"`), or their options by name. A method of your own is imported from
-            the module that defines it. Random images stand for the source images of a method that needs some.
+        methods: Names of methods (a stack is `"neo+lame"`), or options by name of method. A method of your own is
+            imported from the module that defines it. Random images serve as source images.
         model: What `neotta.load_model` takes.
         preset: The methods' preset.
         progress: Called with each method before it is measured, the measurements done, and their total.
@@ -174,12 +180,12 @@ def measure_costs(
     return costs
 
 
-def _conditions(model: str, given: Mapping[str, Any]) -> CostConditions:
+def _conditions(model: str, options: Mapping[str, Any]) -> CostConditions:
     known = {field.name for field in dataclasses.fields(CostConditions)}
-    for name in given:
+    for name in options:
         if name not in known:
             raise OptionError(f"a measurement of costs has no condition {name!r}: it takes {', '.join(sorted(known))}")
-    return CostConditions(model, **given)
+    return CostConditions(model, **options)
 
 
 def _task(method: str | None, options: Options, preset: str, conditions: CostConditions) -> str:
@@ -233,7 +239,6 @@ def _cost(
 
 
 def _seconds(answers: list[Answer], which: str) -> float:
-    """The median time of a batch."""
     median: float = statistics.median(seconds for answer in answers for seconds in answer[which])
     return median
 
@@ -252,4 +257,65 @@ def cost_record(cost: Cost) -> Record:
     fixed = {name: figures[name] for name in ("method", "preset", "options", "conditions", "threads", "image_size")}
     key = content_key({"cost": fixed, "machine": about["machine"]})
     named = {"key": key, "kind": "cost", "status": "ok", "model": cost.conditions.model}
-    return {**named, **figures, "slowdown": cost.slowdown, **about}
+    return Record.make({**named, **figures, "slowdown": cost.slowdown, **about})
+
+
+def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
+    """Have a task done by a fresh process.
+
+    The task and the answer travel as JSON, and nothing is pickled.
+
+    Args:
+        module: The module to run, which calls `_cost_worker.serve`.
+        task: The task as JSON.
+        what: A description for errors: "measuring 'tent'".
+        timeout: Seconds it may take.
+
+    Raises:
+        WorkerError: The process died or took too long.
+        NeottaError: The task failed.
+    """
+    # The process can import what this one can, even if sys.path was extended.
+    paths = os.pathsep.join(path for path in sys.path if path)
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", module],
+            input=task,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkerError(
+            f"{what} took longer than {timeout:g} s and was stopped: give it more time or less to do"
+        ) from None
+    if process.returncode != 0:
+        raise WorkerError(f"{what} failed: the process {_end(process.returncode)}{_last_words(process.stderr)}")
+    try:
+        answer: Answer = json.loads(process.stdout)
+    except ValueError:
+        raise WorkerError(f"{what} failed: the process gave no answer{_last_words(process.stderr)}") from None
+    if "error" not in answer:
+        return answer
+    kind, message = answer["error"], answer["message"]
+    raise _same_error(kind, f"{what}: {message}") or WorkerError(f"{what} failed: {kind}: {message}")
+
+
+def _same_error(kind: str, message: str) -> NeottaError | None:
+    """The error of the other process, if it is one of neotta's that is made from a message alone."""
+    try:
+        same = getattr(errors, kind)(message)
+    except (AttributeError, TypeError):
+        return None
+    return same if isinstance(same, NeottaError) else None
+
+
+def _end(code: int) -> str:
+    return f"ended with code {code}" if code > 0 else f"was killed by signal {-code} (9: often for lack of memory)"
+
+
+def _last_words(text: str) -> str:
+    lines = text.strip().splitlines()[-LAST_LINES:]
+    return ". Its last words:\n" + "\n".join(lines) if lines else " without a word"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,74 @@ from neotta.data.base import Image, ImageDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.order import Order
 from neotta.errors import OptionError
-from neotta.evaluate.demo_cameras import Cameras, measure
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.predictions import RunResult
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
+
+FRAMES = 8
+"""Number of frames that a camera's model sees at a time, and over which accuracy is averaged in the plot."""
+
+
+@dataclass(frozen=True)
+class Cameras:
+    """Cameras that each see one class only, all of them with a state of their own.
+
+    Attributes:
+        right: By method, whether each answer of each camera is right: (frames,) for every camera.
+    """
+
+    right: Mapping[str, tuple[NDArray[np.bool_], ...]]
+
+    @classmethod
+    def together(cls, parts: Iterable[Cameras]) -> Cameras:
+        """All cameras of several groups, measured with the same methods."""
+        groups = [part.right for part in parts]
+        return cls({method: tuple(camera for group in groups for camera in group[method]) for method in groups[0]})
+
+    @property
+    def count(self) -> int:
+        """Number of cameras."""
+        return len(next(iter(self.right.values())))
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that every camera has."""
+        return min(len(camera) for camera in next(iter(self.right.values())))
+
+    def accuracy(self, method: str) -> float:
+        """Share of right answers over all frames."""
+        return float(np.concatenate(self.right[method]).mean())
+
+    def curve(self, method: str) -> NDArray[np.float64]:
+        """Share of right answers among the last frames of all cameras, (frames,)."""
+        each = np.mean([camera[: self.frames] for camera in self.right[method]], axis=0)
+        sums = np.concatenate([[0.0], np.cumsum(each)])
+        last = np.arange(1, len(sums))
+        first = np.maximum(last - FRAMES, 0)
+        return np.asarray((sums[last] - sums[first]) / (last - first))
+
+
+def measure(
+    index: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    methods: Iterable[str],
+    predict: Callable[[str, NDArray[np.int64], int], RunResult],
+) -> Cameras:
+    """Let each method see the images of one class after the other, and restart for each class.
+
+    Args:
+        index: Which images are used, and in which order.
+        labels: The true class of each image.
+        methods: Names of the methods.
+        predict: Returns the predictions of a method for images in batches of a size.
+    """
+    streams = [index[labels == label] for label in np.unique(labels)]
+    return Cameras({method: tuple(_right(predict(method, stream, FRAMES)) for stream in streams) for method in methods})
+
+
+def _right(result: RunResult) -> NDArray[np.bool_]:
+    return np.asarray((result.stats.predicted == result.stats.labels).numpy())
+
 
 SEVERITY = 5
 """The default: the level at which methods are usually compared, and where this model is hurt but still works."""
@@ -54,8 +118,8 @@ class DemoDomain:
     @property
     def labels(self) -> NDArray[np.int64]:
         """The true classes, (N,)."""
-        found: NDArray[np.int64] = self.without.stats.labels.numpy()
-        return found
+        classes: NDArray[np.int64] = self.without.stats.labels.numpy()
+        return classes
 
     @property
     def accuracy_without(self) -> float:
@@ -88,8 +152,8 @@ class DemoDomain:
         return verdict(len(self.fixed), len(self.broken))
 
     def _correct(self, result: RunResult) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = result.stats.predicted.numpy() == self.labels
-        return found
+        correct: NDArray[np.bool_] = result.stats.predicted.numpy() == self.labels
+        return correct
 
 
 @dataclass(frozen=True)
@@ -98,8 +162,8 @@ class Demo:
 
     Attributes:
         domains: The clean images first, then the corruptions; all with the same images in the same order.
-        severity: Of the corruptions, 1 to 5.
-        seed: Of the order of the images and the random parts of the corruptions.
+        severity: Severity of the corruptions, 1 to 5.
+        seed: Seed of the order of the images and of the corruptions.
         batch_size: Number of images that the model saw at a time.
         parameters: The size of the model.
         state: The size of NEO's state: the count of numbers it keeps beside the model.
@@ -165,13 +229,13 @@ def run(
 
     Args:
         severity: 1 (slight) to 5 (strong).
-        seed: Of the order of the images and the random parts of the corruptions.
+        seed: Seed of the order of the images and of the corruptions.
         samples: How many of the 600 test images to use; all by default.
         on_domain: Called before each domain with its name, the number of domains done, and their total.
     """
     if seed < 0:
         raise OptionError(f"seed is {seed}: it is a whole number from 0 on")
-    bench = Workbench("digits", "digits", corrupted=True, corruption_seed=seed, workers=0)
+    bench = Session("digits", "digits", corrupted=True, corruption_seed=seed, workers=0)
     names = bench.data.names([CLEAN, *CORRUPTIONS], [severity])
     available = len(bench.data.dataset(CLEAN))
     if samples is not None and not 1 <= samples <= available:
@@ -193,7 +257,7 @@ def run(
     )
 
 
-def _measure(bench: Workbench, kind: str, name: str, index: NDArray[np.int64], seed: int) -> DemoDomain:
+def _measure(bench: Session, kind: str, name: str, index: NDArray[np.int64], seed: int) -> DemoDomain:
     dataset = bench.data.dataset(name)
 
     def predict(method: str, places: NDArray[np.int64], batch_size: int) -> RunResult:
@@ -206,7 +270,7 @@ def _measure(bench: Workbench, kind: str, name: str, index: NDArray[np.int64], s
             ids=tuple(dataset.ids[place] for place in places),
             batch_size=batch_size,
         )
-        return bench.runner.predict(method, (order,), functools.partial(create, method, bench.model), from_cache=True)
+        return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
 
     without, neo, stream = (predict(method, index, BATCH_SIZE) for method in METHODS)
     cameras = measure(index, without.stats.labels.numpy(), METHODS, predict)

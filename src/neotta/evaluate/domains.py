@@ -2,38 +2,140 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from neotta.data.aligned import align, class_outputs, shared_names
-from neotta.data.bad_frames import DOMAIN as BAD_FRAMES
-from neotta.data.bad_frames import BadFrames
-from neotta.data.base import ImageDataset
-from neotta.data.blended import Blend, BlendedDataset
+import numpy as np
+import torch
+from torch import Tensor
+
+from neotta.data.base import DatasetView, DataSource, Image, ImageDataset, align, class_outputs, shared_names
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.drawing import Indices
 from neotta.data.layouts.cifar import CLASSES as CIFAR10
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.data.order import Order
-from neotta.data.source import DataSource
-from neotta.errors import DataError
-from neotta.evaluate.clean_images import (
-    SHIFTED_LAYOUTS,
-    CleanImages,
-    clean_domain,
-    first_image,
-    fitted,
-    open_source,
-)
+from neotta.data.real_streams import BAD_FRAMES_DOMAIN, BadFrames
+from neotta.errors import DataError, OptionError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
+CLEAN_NAMES = ("clean", "none", "original")
+"""What domains without a shift are called."""
+CLEAN_LAYOUTS = ("digits", "cifar-10", "tiny-imagenet", "imagenet")
+"""Layouts of data such as models are trained on."""
+SHIFTED_LAYOUTS = (
+    "imagenet-r",
+    "imagenet-a",
+    "imagenet-sketch",
+    "imagenet-v2",
+    "imagenet-3dcc",
+    "imagenet-c-bar",
+    "ccc",
+)
+"""Layouts of data that differs from what models are trained on as it is."""
+TRIED = 100
+"""Number of images that are tried to find out their size."""
+
+
+@dataclass(frozen=True)
+class CleanImages:
+    """Clean images, drawn from a dataset in an order that is always the same.
+
+    Attributes:
+        dataset: Where they are.
+        preprocess: What makes them ready for the model.
+    """
+
+    dataset: ImageDataset
+    preprocess: Preprocess
+
+    def images(self, count: int) -> Tensor:
+        """So many images, preprocessed, (count, 3, H, W).
+
+        Raises:
+            DataError: There are not so many that can be read.
+        """
+        return torch.stack([self.preprocess(image) for image in self._drawn(count)])
+
+    def digest(self, count: int) -> str:
+        """A hash of these images and of their preprocessing."""
+        drawn = [self._digest(index) for index in self._order()[:count]]
+        return content_key({"images": drawn, "preprocess": self.preprocess.to_dict()})
+
+    def check(self, count: int, readable: int | None = None) -> None:
+        """Raise a `DataError` if there are not so many images, or so many that can be read."""
+        available = len(self.dataset) if readable is None else readable
+        if available < count:
+            raise DataError(f"{count} clean images are needed, and {self.dataset.domain!r} has {available}")
+
+    def _order(self) -> list[int]:
+        order: list[int] = np.random.default_rng(0).permutation(len(self.dataset)).tolist()
+        return order
+
+    def _digest(self, index: int) -> str:
+        try:
+            return self.dataset.digest(index)
+        except (DataError, OSError):  # it cannot be read, and will be passed over
+            return ""
+
+    def _drawn(self, count: int) -> list[Image]:
+        images: list[Image] = []
+        for index in self._order():
+            if len(images) == count:
+                break
+            with contextlib.suppress(DataError):
+                images.append(self.dataset.read(index))
+        self.check(count, len(images))
+        return images
+
+
+def open_source(spec: str) -> ImageDataset:
+    """Open what `source` of a plan names: `PATH` or `LAYOUT=PATH`, and after a colon a domain of it.
+
+    Raises:
+        DataError: Nothing is there, or it has several domains of which none is clean.
+    """
+    path, colon, domain = spec.rpartition(":")
+    if not colon or "=" in domain or domain.startswith("//") or Path(spec.rpartition("=")[2]).exists():
+        path, domain = spec, ""
+    source = open_data(path)
+    return source.dataset(domain or clean_domain(source))
+
+
+def clean_domain(source: DataSource) -> str | None:
+    """The domain of some data that is clean by its name or by the layout, if there is one."""
+    named = (name for name in source.domains if name.split("/")[0] in CLEAN_NAMES)
+    return next(named, source.domains[0] if source.layout in CLEAN_LAYOUTS else None)
+
+
+def fitted(preprocess: Preprocess, dataset: ImageDataset) -> Preprocess:
+    """The preprocessing, without resizing where images have the model's size already: the protocol of ImageNet-C."""
+    with contextlib.suppress(DataError):
+        if isinstance(preprocess, Preprocess) and first_image(dataset).shape[:2] == tuple(preprocess.size):
+            return replace(preprocess, resize=None)
+    return preprocess
+
+
+def first_image(dataset: ImageDataset) -> Image:
+    """The first image that can be read, of the first few: one that cannot is skipped here as everywhere."""
+    tried = min(len(dataset), TRIED)
+    for index in range(tried - 1):
+        with contextlib.suppress(DataError):
+            return dataset.read(index)
+    return dataset.read(max(0, tried - 1))
+
+
 CLEAN, ALL = "clean", "all"
-SOURCE_DATA = "--source-data (in a plan: source)"
+SOURCE_DATA = "source (in a plan, a study or Python)"
 
 
 class Domains:
@@ -43,16 +145,20 @@ class Domains:
         data: What `neotta.data.open_data` takes, or what it returned.
         labels: The model's class names.
         preprocess: The model's preprocessing.
+        outputs: Number of classes of the model, if it is known: labels beyond it raise an error.
         domains: Only these domains of the data; all if empty.
         corrupted: Whether domains are corruptions of the data's images (`"fog/5"`), or these themselves (`"clean"`).
-        preset: Of the corruptions; by default chosen by the size of the images.
-        seed: Of the corruptions.
+        preset: Preset of the corruptions; by default chosen by the size of the images.
+        seed: Seed of the corruptions.
         source_data: Clean images of the source domain, as `open_source` takes it; by default those of the data.
+        renamed: The model's class for each class of the data whose name the model does not have.
+        group_by: `"folder"` if the images of a folder belong together, or a regular expression for what in an image's
+            id says what it belongs to: its first group, or all of it. By default the groups of the data, if it has any.
 
     Attributes:
         source: The data.
         preprocess: The model's, without resizing if the images already have its input size.
-        kept: The model's classes that the data has, if it has only some (ImageNet-R); else None.
+        class_indices: The model's classes that the data has, if it has only some (ImageNet-R); else None.
     """
 
     def __init__(
@@ -61,43 +167,69 @@ class Domains:
         labels: Sequence[str] | None,
         preprocess: Preprocess,
         *,
+        outputs: int | None = None,
         domains: Sequence[str] = (),
         corrupted: bool = False,
         preset: str | None = None,
         seed: int = 0,
         source_data: str | None = None,
+        renamed: Mapping[str, str] | None = None,
+        group_by: str | None = None,
     ) -> None:
-        self._labels, self._preprocess = labels, preprocess
+        self._labels, self._preprocess, self._outputs = labels, preprocess, outputs
+        self._renamed, self._group_by = dict(renamed or {}), group_by
         self.corrupted, self._asked_preset, self._seed = corrupted, preset, seed
         self._whole = open_data(data) if isinstance(data, str) else data
         self.source = self._whole.only(list(domains)) if domains else self._whole
         self._source_data = None if source_data is None else open_source(source_data)
         self._open: dict[str, ImageDataset] = {}
         self._digests: dict[tuple[str, int], list[Any]] = {}
-        self.kept = _kept(self.source, labels)
-        self.preprocess = fitted(preprocess, self.dataset(CLEAN if corrupted else self.source.domains[0]))
+        self.class_indices = _class_indices(self.source, labels)
+        self._groups: dict[str, Indices | None] = {}
+        first = CLEAN if corrupted else self.source.domains[0]
+        self.preprocess = fitted(preprocess, self.dataset(first))
+        if group_by is not None:
+            self.groups(first)  # a pattern that does not fit is known at once
 
     def names(self, corruptions: Sequence[str] = (), severities: Sequence[int] = (5,)) -> tuple[str, ...]:
         """The names of the domains, in order: those of the data, or of these corruptions (`"all"` for the 15).
+
+        A corruption may have a severity of its own: `"fog/3"`, `"all/3"`.
 
         Raises:
             OptionError: There is no such corruption.
         """
         if not self.corrupted:
             return self.source.domains
-        kinds = [kind for each in corruptions for kind in (CORRUPTIONS if each == ALL else [each])]
-        names = [CLEAN if kind == CLEAN else f"{kind}/{level}" for kind in kinds for level in severities]
+        names = []
+        for each in corruptions:
+            kinds, level = corruption(each)
+            levels = severities if level is None else [level]
+            names += [CLEAN if kind == CLEAN else f"{kind}/{level}" for kind in kinds for level in levels]
         for name in names:
             self.dataset(name)
         return tuple(dict.fromkeys(names))
 
     def dataset(self, name: str) -> ImageDataset:
         """Open a domain."""
-        if name not in self._open and name.startswith(BAD_FRAMES):
+        if name not in self._open and name.startswith(BAD_FRAMES_DOMAIN):
             self._open[name] = self.bad_frames
         if name not in self._open:
             self._open[name] = self._aligned(self._corrupted(name) if self.corrupted else self.source.dataset(name))
         return self._open[name]
+
+    def groups(self, name: str) -> Indices | None:
+        """A number for what each sample of a domain belongs to, (N,), counted within its ids; None if undeclared.
+
+        Raises:
+            DataError: The id of a sample does not say what it belongs to.
+        """
+        if name not in self._groups:
+            dataset = self.dataset(name)
+            by_id = self._group_by is not None and not name.startswith(BAD_FRAMES_DOMAIN)
+            names = _grouped(dataset.ids, str(self._group_by)) if by_id else dataset.groups
+            self._groups[name] = None if names is None else np.unique(names, return_inverse=True)[1].astype(np.int64)
+        return self._groups[name]
 
     @functools.cached_property
     def bad_frames(self) -> ImageDataset:
@@ -162,9 +294,6 @@ class Domains:
     def _corrupted(self, name: str) -> ImageDataset:
         if name == CLEAN:
             return self._clean
-        blend = Blend.parse(name)
-        if blend is not None:
-            return BlendedDataset(self._clean, blend, self._preset, self._seed)
         kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
         return CorruptedDataset(self._clean, kind, int(level), self._preset, self._seed)
 
@@ -182,7 +311,29 @@ class Domains:
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:
         """Labels as positions in the logits; data whose classes have other names keeps its own numbers."""
-        if self.kept is not None or self._labels is None or dataset.labels is None or dataset.classes is None:
+        aligned = self._by_name(self._with_names(dataset))
+        largest = (
+            -1 if aligned.labels is None or self.class_indices is not None else int(aligned.labels.max(initial=-1))
+        )
+        if self._outputs is not None and largest >= self._outputs:
+            raise DataError(
+                f"{dataset.domain!r} has a class {largest}, and the model has {self._outputs} classes, "
+                "counted from 0: give the model of these classes, or leave the others out"
+            )
+        return aligned
+
+    def _with_names(self, dataset: ImageDataset) -> ImageDataset:
+        """The dataset with the model's names for its classes."""
+        if not self._renamed or dataset.classes is None:
+            return dataset
+        view = DatasetView(dataset, dataset.domain)
+        view.classes = tuple(self._renamed.get(name, name) for name in dataset.classes)
+        if self._labels is None and dataset.labels is not None:  # the names are numbers of the model's outputs
+            return align(view, [str(output) for output in range(self._outputs or 0)])
+        return view
+
+    def _by_name(self, dataset: ImageDataset) -> ImageDataset:
+        if self.class_indices is not None or self._labels is None or dataset.labels is None or dataset.classes is None:
             return dataset
         if shared_names(dataset.classes, self._labels) or len(dataset.classes) != len(self._labels):
             return align(dataset, self._labels)
@@ -200,12 +351,32 @@ class Domains:
         )
 
 
+def _grouped(ids: Sequence[str], group_by: str) -> list[str]:
+    """What each sample belongs to, by its id."""
+    try:
+        pattern = re.compile(r"(.+)[/\\]" if group_by == "folder" else group_by)
+    except re.error as error:
+        raise OptionError(f"group_by is {group_by!r}, which is neither 'folder' nor a pattern: {error}") from None
+    matches = {name: pattern.search(name) for name in ids}
+    if strange := [name for name, match in matches.items() if match is None]:
+        raise DataError(f"the image {strange[0]!r} belongs to nothing by group_by={group_by!r}")
+    return [match[1 if pattern.groups else 0] or "" for match in matches.values() if match is not None]
+
+
+def corruption(name: str) -> tuple[tuple[str, ...], int | None]:
+    """The corruptions that a name means, and its severity if it has one: `"fog"`, `"fog/3"`, `"all"`, `"all/3"`."""
+    kind, _, level = name.rpartition("/")
+    if not kind or level not in ("1", "2", "3", "4", "5"):  # a path of py: may have a slash, too
+        kind, level = name, ""
+    return tuple(CORRUPTIONS) if kind == ALL else (kind,), int(level) if level else None
+
+
 def _only_numbers(names: Sequence[str]) -> bool:
     """Names that say no more than a position: `7`, `LABEL_7`, `class 7`; and ImageNet's ids, whose order all share."""
     return tuple(names) == imagenet_wnids() or all(re.fullmatch(r"(label|class)?[ _-]?\d+", n, re.I) for n in names)
 
 
-def _kept(source: DataSource, labels: Sequence[str] | None) -> list[int] | None:
+def _class_indices(source: DataSource, labels: Sequence[str] | None) -> list[int] | None:
     """Which classes of the model the data has, where the dataset is defined on some of them only."""
     if source.class_indices is None:
         return None

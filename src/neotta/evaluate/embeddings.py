@@ -20,7 +20,8 @@ from neotta.data.order import Order
 from neotta.errors import StateFileError, StorageError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
-from neotta.neo.split import Encoder, evaluating
+from neotta.neo.model_inputs import evaluating
+from neotta.neo.split import Encoder
 from neotta.neo.statefile import read_state, write_state
 
 Progress = Callable[[int], None]
@@ -35,16 +36,16 @@ class EmbeddingCache:
     """Embeddings of samples, by domain and sample id, in memory and, if a folder is given, on disk.
 
     A file holds what one pass of the encoder added. It belongs to certain weights, preprocessing and domain, carries a
-    checksum, and notes for each sample what it looked like (`ImageDataset.stamp`): a damaged file is moved aside, a
+    checksum, and notes for each sample what it looked like (`ImageDataset.stamp`): a damaged file is deleted, a
     sample that changed is encoded again; both are warned of.
 
     Args:
         encoder: Makes the embeddings.
-        preprocess: What belongs in front of it.
+        preprocess: The preprocessing of the model.
         weights: A hash of the model's weights.
         folder: Where to keep files; None keeps everything in memory.
-        batch_size: Of the encoder.
-        workers: Of the loader; None chooses.
+        batch_size: Number of images encoded at a time.
+        workers: Loader processes; None chooses.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class EmbeddingCache:
         self._folder = None if folder is None else Path(folder)
         self._batch_size, self._workers = batch_size, workers
         self._domains: dict[int, _DomainEmbeddings] = {}
-        self._given: Contents = {}
+        self._contents: Contents = {}
         self.encoded = 0
 
     def missing(self, dataset: ImageDataset, indices: Sequence[int] | Indices) -> Indices:
@@ -106,8 +107,8 @@ class EmbeddingCache:
         self.fill(dataset, indices)
         domain = self._domain(dataset)
         rows = domain.rows[np.asarray(indices, dtype=np.int64)]
-        kept = np.flatnonzero(rows >= 0)
-        return domain.embeddings()[torch.from_numpy(rows[kept])], kept
+        readable = np.flatnonzero(rows >= 0)
+        return domain.embeddings()[torch.from_numpy(rows[readable])], readable
 
     def contents(self) -> Contents:
         """All embeddings in memory, to be sent elsewhere."""
@@ -120,7 +121,7 @@ class EmbeddingCache:
 
     def take(self, contents: Contents) -> None:
         """Take over what `contents` gave, before anything is asked for."""
-        self._given = contents
+        self._contents = contents
 
     def _stamped(self, dataset: ImageDataset, indices: list[int]) -> dict[int, str]:
         """What samples look like at this moment; only a file has to remember it."""
@@ -164,18 +165,18 @@ class EmbeddingCache:
         return folder / key
 
     def _domain(self, dataset: ImageDataset) -> _DomainEmbeddings:
-        found = self._domains.get(id(dataset))
-        if found is None:
-            found = self._domains[id(dataset)] = _DomainEmbeddings(dataset, self._encoder.head.in_features)
+        embeddings = self._domains.get(id(dataset))
+        if embeddings is None:
+            embeddings = self._domains[id(dataset)] = _DomainEmbeddings(dataset, self._encoder.head.in_features)
             positions = {name: index for index, name in enumerate(dataset.ids)}
-            if dataset.domain in self._given:
-                found.take(positions, *self._given[dataset.domain])
+            if dataset.domain in self._contents:
+                embeddings.take(positions, *self._contents[dataset.domain])
             if self._folder is not None:
                 changed: set[int] = set()
                 for path in sorted(self._place(self._folder, dataset).glob("*.safetensors")):
-                    changed |= self._read(path, positions, found)
-                _warn_of_changes(found, changed)
-        return found
+                    changed |= self._read(path, positions, embeddings)
+                _warn_of_changes(embeddings, changed)
+        return embeddings
 
     def _read(self, path: Path, positions: dict[str, int], domain: _DomainEmbeddings) -> set[int]:
         """Take over what a file holds of samples that are as they were; return those that changed."""
@@ -187,7 +188,7 @@ class EmbeddingCache:
             if not len(ids) == len(stamps) == len(embeddings):
                 raise StateFileError("its parts differ in length")
         except (StateFileError, KeyError) as error:
-            path.replace(path.with_suffix(".damaged"))
+            path.unlink(missing_ok=True)
             warnings.warn(f"cached embeddings are damaged and computed again ({error})", RuntimeWarning, stacklevel=5)
             return set()
         known = [(row, positions[name]) for row, name in enumerate(ids) if name in positions]
@@ -208,8 +209,6 @@ def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
 
 
 class _Fresh:
-    """Embeddings that are not kept yet."""
-
     def __init__(self) -> None:
         self.since = time.monotonic()
         self.parts: list[tuple[dict[int, str], Tensor]] = []

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neotta.errors import NeottaError
-from neotta.evaluate.plan import SCORES_OTHERS
-from neotta.evaluate.records import Record
-
-UNKNOWN = "unknown"
+from neotta.evaluate.plan import SCORES_OTHERS, Run
+from neotta.evaluate.records import UNKNOWN, Record
 
 
 class Variant(NamedTuple):
@@ -21,12 +19,11 @@ class Variant(NamedTuple):
     options: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, record: Record) -> Variant:
-        """Read it off a record."""
-        method = str(record["method"])
-        given = {name: str(value) for name, value in (record.get("options") or {}).items()}
-        full = {**(defaults_of(method, _preset(record)) or {}), **given}
-        return cls(method, tuple(sorted(full.items())))
+    def of(cls, run: Record | Run) -> Variant:
+        """The variant of a run."""
+        options = {name: str(value) for name, value in (run.options or {}).items()}
+        full = {**(defaults_of(run.method, run.preset or "paper") or {}), **options}
+        return cls(run.method, tuple(sorted(full.items())))
 
 
 class Conditions(NamedTuple):
@@ -47,19 +44,18 @@ class Conditions(NamedTuple):
     @classmethod
     def of(cls, record: Record, weights: str = UNKNOWN) -> Conditions:
         """Read them off a record; `weights` is for records of runs that failed before theirs were known."""
-        protocol = str(record.get("protocol", "online"))
         return cls(
-            model=str(record.get("model", UNKNOWN)),
-            weights=str(record.get("weights") or weights),
-            data=str(record.get("data", UNKNOWN)),
-            protocol=protocol,
-            source_domain=record.get("source_domain") or "",
-            sequence=tuple(record["domains"]) if protocol == "continual" else (),
-            stream=str(record.get("stream", "iid")),
-            stream_options=json.dumps(record.get("stream_options") or {}, sort_keys=True),
-            samples=int(record.get("samples", -1)),
-            evaluate=int(record.get("evaluate", -1)) if protocol in SCORES_OTHERS else None,
-            batch_size=int(record.get("batch_size", 0)),
+            model=record.model,
+            weights=record.weights or weights,
+            data=record.data,
+            protocol=record.protocol,
+            source_domain=record.source_domain or "",
+            sequence=tuple(record.domains or ()) if record.protocol == "continual" else (),
+            stream=record.stream,
+            stream_options=json.dumps(record.stream_options or {}, sort_keys=True),
+            samples=record.samples,
+            evaluate=record.evaluate if record.protocol in SCORES_OTHERS else None,
+            batch_size=record.batch_size,
         )
 
     def order(self) -> tuple[Any, ...]:
@@ -95,23 +91,26 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 
 def differing(several: Sequence[Conditions]) -> list[str]:
     """Which conditions are not the same in all blocks."""
-    found = [name for name in Conditions._fields if len({getattr(each, name) for each in several}) > 1]
-    if "weights" in found and len({each.model for each in several}) == len({each[:2] for each in several}):
-        found.remove("weights")  # the model says it already
-    return found
+    names = [name for name in Conditions._fields if len({getattr(each, name) for each in several}) > 1]
+    if "weights" in names and len({each.model for each in several}) == len({each[:2] for each in several}):
+        names.remove("weights")  # the model says it already
+    return names
 
 
-def labels(records: Iterable[Record]) -> dict[Variant, str]:
+def labels(runs: Iterable[Record] | Iterable[Run]) -> dict[Variant, str]:
     """Name every variant by its method and the options that differ from the default or that are varied.
 
     Returns:
         Names such as `"neo"`, `"neo-continual alpha=0.05"` or `"sar@original"`, in a fixed order: that of
-        `neotta.methods()`, then by the values of the options.
+        `neotta.methods()`, then by the values of the options. A method of one's own goes by its title.
     """
     presets: dict[Variant, str] = {}
-    for record in records:
-        presets.setdefault(Variant.of(record), _preset(record))
-    named = {variant: _label(variant, preset, presets) for variant, preset in presets.items()}
+    titles: dict[str, str] = {}
+    for run in runs:
+        presets.setdefault(Variant.of(run), run.preset or "paper")
+        titles[run.method] = run.title or run.method
+    names = {method: title if list(titles.values()).count(title) == 1 else method for method, title in titles.items()}
+    named = {variant: _label(variant, names[variant.method], preset, presets) for variant, preset in presets.items()}
     places = _places()
     return dict(sorted(named.items(), key=lambda entry: (_place(entry[0].method, places), natural(entry[1]))))
 
@@ -122,7 +121,7 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     return tuple((0, float(word), "") if _is_number(word) else (1, 0.0, word) for word in words)
 
 
-def _label(variant: Variant, preset: str, presets: Mapping[Variant, str]) -> str:
+def _label(variant: Variant, name: str, preset: str, presets: Mapping[Variant, str]) -> str:
     default = defaults_of(variant.method, preset)
     if preset != "paper" and defaults_of(variant.method, "paper") == dict(variant.options):
         preset, default = "paper", dict(variant.options)
@@ -130,18 +129,14 @@ def _label(variant: Variant, preset: str, presets: Mapping[Variant, str]) -> str
         dict(other.options) for other, its in presets.items() if (other.method, its) == (variant.method, preset)
     ]
     shown = [
-        f"{name}={value}"
-        for name, value in variant.options
-        if (default is not None and default.get(name) != value) or any(other.get(name) != value for other in siblings)
+        f"{option}={value}"
+        for option, value in variant.options
+        if (default is not None and default.get(option) != value)
+        or any(other.get(option) != value for other in siblings)
     ]
     others = {its for other, its in presets.items() if other.method == variant.method}
     papers = preset == "paper" or (preset.startswith("paper-") and others == {preset})  # chosen by the data
-    name = variant.method if papers else f"{variant.method}@{preset}"
-    return " ".join([name, *shown])
-
-
-def _preset(record: Record) -> str:
-    return str(record.get("preset") or "paper")
+    return " ".join([name if papers else f"{name}@{preset}", *shown])
 
 
 def defaults_of(method: str, preset: str) -> dict[str, str] | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from neotta.evaluate.predictions import PredictionStats, RunResult
 
 BINS = 15
+CANNOT_TELL = "can't tell"
 
 
 class Reliability(NamedTuple):
@@ -71,18 +72,18 @@ def score(result: RunResult) -> dict[str, Any]:
 
 def metrics(stats: PredictionStats) -> dict[str, float]:
     """Entropy and confidence, and from those with labels top1, top5 (both in percent), ece and nll."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     if len(stats.labels):
-        found["entropy"] = _mean(stats.entropy)
-        found["confidence"] = _mean(stats.confidence)
+        scores["entropy"] = _mean(stats.entropy)
+        scores["confidence"] = _mean(stats.confidence)
     known = stats.labelled()
     if len(known.labels):
         correct = known.predicted == known.labels
-        found["top1"] = 100.0 * _mean(correct)
-        found["top5"] = 100.0 * _mean(known.in_five)
-        found["ece"] = Reliability.of(known.confidence, correct).error()
-        found["nll"] = _mean(known.surprise)
-    return found
+        scores["top1"] = 100.0 * _mean(correct)
+        scores["top5"] = 100.0 * _mean(known.in_five)
+        scores["ece"] = Reliability.of(known.confidence, correct).error()
+        scores["nll"] = _mean(known.surprise)
+    return scores
 
 
 def _mean(values: Tensor) -> float:
@@ -108,11 +109,11 @@ def _per_class(known: PredictionStats) -> dict[str, list[int]]:
 
 
 class Interval(NamedTuple):
-    """A mean over runs and its 95 % interval.
+    """A mean over runs and its interval, of 95 % unless corrected for the number of intervals.
 
     Attributes:
         mean: The mean.
-        half_width: Of the interval, of its longer side if they differ; NaN if there is no interval.
+        half_width: Half the width of the interval, or its longer side if they differ; NaN if there is no interval.
         runs: Number of runs.
         low: Lower end, for an interval whose sides differ.
         high: Upper end.
@@ -131,25 +132,40 @@ class Interval(NamedTuple):
             return self.mean - self.half_width, self.mean + self.half_width
         return self.low, self.high
 
+    def within(self, highest: float) -> Interval:
+        """The same with equal sides, `mean ± half_width`, if that stays within 0 and this; else both ends, cut off."""
+        even = self._replace(low=math.nan, high=math.nan)
+        if math.isnan(self.half_width) or (even.ends[0] >= 0 and even.ends[1] <= highest):
+            return even
+        low, high = max(0.0, self.ends[0]), min(highest, self.ends[1])
+        return self._replace(half_width=max(high - self.mean, self.mean - low), low=low, high=high)
+
     def __str__(self) -> str:
         return self.text(1)
 
     def text(self, digits: int, sign: str = "") -> str:
-        """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` if its sides differ."""
+        """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` if its sides differ; an end of a difference near 0 has more digits."""
         mean = _rounded(self.mean, digits, sign)
         if math.isnan(self.half_width):
             return mean
         if math.isnan(self.low):
             return f"{mean} ± {self.half_width:.{digits}f}"
-        return f"{mean} [{_rounded(self.low, digits, sign)}, {_rounded(self.high, digits, sign)}]"
+        return f"{mean} [{_end(self.low, digits, sign)}, {_end(self.high, digits, sign)}]"
+
+
+def _end(value: float, digits: int, sign: str) -> str:
+    """As many digits as it takes to see on which side of 0 it is."""
+    while sign and round(value, digits) == 0 and abs(value) > 1e-9:
+        digits += 1
+    return _rounded(value, digits, sign)
 
 
 def _rounded(value: float, digits: int, sign: str) -> str:
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # + 0.0: no "-0.0"
 
 
-def interval(values: list[float], shared: float = math.nan) -> Interval:
-    """Mean over repeated runs and its 95 % interval (Student's t), for numbers that are not counted image by image.
+def interval(values: list[float], shared: float = math.nan, level: float = 0.05) -> Interval:
+    """Mean over repeated runs and its interval (Student's t), for numbers that are not counted image by image.
 
     Runs that see the same images agree by that alone: the variance is corrected for it, as Nadeau & Bengio (2003) do.
     There is no interval for a single run, for runs that see all the same images, or if this is not known.
@@ -157,6 +173,7 @@ def interval(values: list[float], shared: float = math.nan) -> Interval:
     Args:
         values: One per run.
         shared: Share of the images of one run that another one sees, too; NaN if it is not known.
+        level: One minus the coverage.
     """
     count = len(values)
     if count == 0:
@@ -168,10 +185,10 @@ def interval(values: list[float], shared: float = math.nan) -> Interval:
     from scipy.special import stdtrit
 
     variance *= (1 + (count - 1) * shared) / (1 - shared)
-    return Interval(mean, float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count), count)
+    return Interval(mean, -float(stdtrit(count - 1, level / 2)) * math.sqrt(variance / count), count)
 
 
 def verdict(difference: Interval, least: float = 0.0) -> str:
     """What a difference to the unadapted model says: `helps`, `hurts` or `can't tell`."""
     low, high = difference.ends
-    return "helps" if low > least else "hurts" if high < least else "can't tell"
+    return "helps" if low > least else "hurts" if high < least else CANNOT_TELL

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -18,10 +18,104 @@ from pydantic import (
     model_validator,
 )
 
+from neotta.adapters.registry import own_title
 from neotta.data.real_streams import CHANGES
-from neotta.errors import OptionError, suggestion
-from neotta.evaluate.method_plan import MethodPlan, method_entry, split_methods
-from neotta.evaluate.order_options import THROUGH_DOMAINS, Kind, Protocol, check_order
+from neotta.errors import CodeError, OptionError, suggestion
+from neotta.evaluate.orders import Kind, Protocol, named_order, order_options
+
+OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
+"""The name of a method that is defined in a file or module, alone or at the end of a stack."""
+
+
+class MethodPlan(BaseModel):
+    """A method with its options; an option with a list of values is varied over them.
+
+    Attributes:
+        method: Name of a method, or a stack such as `"neo+lame"`.
+        preset: `"paper"`, or what else the method offers.
+        options: Values or lists of values by name.
+        tuned: How the options were chosen, if they were (see `neotta.evaluate.tuning`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    preset: str = "paper"
+    options: dict[str, Any] = {}
+    tuned: dict[str, Any] | None = Field(default=None, exclude=True)
+
+    @field_validator("options")
+    @classmethod
+    def _values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, values in value.items():
+            if values == []:
+                raise OptionError(f"the option {name!r} of a method has no value: its list is empty")
+        return value
+
+    @classmethod
+    def parse(cls, text: str) -> MethodPlan:
+        """Read `"tent"`, `"neo-continual:alpha=0.05|0.1,debias=true"`, `"sar@original"` or `"py:my.py:Mine:lr=0.1"`."""
+        own = OWN_CODE.match(text.strip())
+        start = own.end() if own else 0
+        name, _, assignments = text.strip()[start:].partition(":")
+        name, _, preset = name.partition("@")
+        name = text.strip()[:start] + name
+        options: dict[str, Any] = {}
+        for part in filter(None, assignments.split(",")):
+            option, equals, value = part.partition("=")
+            if not equals:
+                raise OptionError(f"method {text!r}: options are written name=value, got {part!r}")
+            values = [parse_value(each) for each in value.split("|")]
+            options[option.strip()] = values if len(values) > 1 else values[0]
+        return cls(method=name, preset=preset or "paper", options=options)
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Every combination of the option values."""
+        varied = [value if isinstance(value, list) else [value] for value in self.options.values()]
+        for values in itertools.product(*varied):
+            yield dict(zip(self.options, values, strict=True))
+
+
+def split_methods(text: str) -> list[str]:
+    """Split `"none,neo-continual:alpha=0.1|0.5,debias=true,tent"` into its three methods.
+
+    Commas stand between methods and between the options of one: what reads `name=value` belongs to the method before.
+    """
+    methods: list[str] = []
+    for piece in text.split(","):
+        name, equals, _ = piece.partition("=")
+        if methods and equals and ":" not in name:
+            methods[-1] += f",{piece}"
+        else:
+            methods.append(piece)
+    return methods
+
+
+def method_entry(entry: Any) -> Any:
+    """An entry of a plan as `MethodPlan` takes it: a name, or options beside the name."""
+    if isinstance(entry, str):
+        return MethodPlan.parse(entry)
+    if isinstance(entry, Mapping) and "method" not in entry:
+        raise OptionError(f"a method of the plan needs the entry 'method', its name: got {dict(entry)!r}")
+    if isinstance(entry, Mapping) and "options" not in entry:
+        known = {name: value for name, value in entry.items() if name in ("method", "preset")}
+        return {**known, "options": {name: value for name, value in entry.items() if name not in known}}
+    return entry
+
+
+def parse_value(text: str) -> Any:
+    """A number, a truth value, nothing, or a word."""
+    words = {"true": True, "false": False, "none": None}
+    text = text.strip()
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
 
 SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
 """Protocols that score other samples than those adapted to: `held_out_samples` concerns only these."""
@@ -63,6 +157,11 @@ class Run(BaseModel):
         """The domain that is scored, or the number of domains."""
         return self.domains[0] if len(self.domains) == 1 else f"{len(self.domains)} domains"
 
+    @property
+    def title(self) -> str | None:
+        """The name of a method of one's own."""
+        return own_title(self.method)
+
     def entries(self, *, without: Collection[str] = ()) -> dict[str, Any]:
         """What a record says of the run, under the names that records have had from the start."""
         unset = {"tuned"} if self.tuned is None else set()
@@ -74,22 +173,27 @@ class Plan(BaseModel):
 
     Attributes:
         model: What `neotta.load_model` takes.
-        model_options: Its further arguments, such as `checkpoint` or `num_classes`.
+        model_options: Further arguments of `neotta.load_model`, such as `checkpoint` or `num_classes`.
         data: What `neotta.data.open_data` takes: `"digits"`, `"imagenet-c=PATH"`, a path.
         domains: Names or patterns of the data's domains; all of them if empty.
-        corruptions: Corrupt the data's images in these ways, each a domain of its own (`"all"` for the 15).
-        severities: How strongly, 1 to 5.
+        corruptions: Corrupt the data's images in these ways, each a domain of its own (`"all"` for the 15), with a
+            severity (`"fog/3"`) or without.
+        severities: Severities of corruptions without one, 1 to 5.
         corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
         source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
             if it has a clean domain.
+        class_names: The model's class, by name or number, for each class of the data that the model calls otherwise.
+        group_by: Images that belong together, such as the frames of a clip, count as one unit in intervals and
+            verdicts: `"folder"`, or a regular expression for the part of an image's id that says where it belongs.
         methods: What to compare.
         tune: Choose among several values of an option by accuracy on these domains, none of which is reported:
             `"extra"` for the four extra corruptions, or names.
         protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
             a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
             domain and scores another. Orders that go through domains imply `"continual"`.
-        order: The order of the samples.
-        order_options: Its parameters.
+        order: The order of the samples, with options or without: `"correlated:delta=0.1"`. `"hold-out"`, `"continual"`
+            and `"cross-domain"` are the order `iid` with that protocol.
+        order_options: Options of the order.
         samples: Number of samples to adapt to; -1 for all.
         held_out_samples: Number of other samples to score, at most, if the protocol scores others; -1 for all.
         seeds: The number of seeds, or the seeds.
@@ -106,35 +210,34 @@ class Plan(BaseModel):
     severities: list[Annotated[int, Field(ge=1, le=5)]] = Field(default=[5], min_length=1)
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     source: str | None = None
+    class_names: dict[str, str] = {}
+    group_by: str | None = None
     methods: list[MethodPlan] = Field(default=[MethodPlan(method=name) for name in METHODS], min_length=1)
     tune: list[str] = []
     protocol: Protocol = "online"
-    order: Kind = Field(default="iid", validation_alias=AliasChoices("order", "stream"))
-    order_options: dict[str, Any] = Field(
-        default={}, validate_default=True, validation_alias=AliasChoices("order_options", "stream_options")
-    )
+    order: Kind = "iid"
+    order_options: dict[str, Any] = Field(default={}, validate_default=True)
     samples: list[Annotated[int, AfterValidator(_some)]] = Field(default=[512], min_length=1)
-    held_out_samples: int = Field(default=-1, ge=-1, validation_alias=AliasChoices("held_out_samples", "evaluate"))
+    held_out_samples: int = Field(default=-1, ge=-1)
     seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=list(SEEDS), min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default=[64], min_length=1)
 
     @model_validator(mode="before")
     @classmethod
-    def _implied(cls, given: Any) -> Any:
-        """Some orders need a protocol or severities: what is not given follows."""
-        order = given.get("order", given.get("stream")) if isinstance(given, Mapping) else None
-        options = given.get("order_options", given.get("stream_options")) if order == "real" else None
-        kind = options.get("kind") if isinstance(options, Mapping) else None
-        through = order in tuple(THROUGH_DOMAINS) or kind in tuple(CHANGES)  # either may be any value, also a list
-        implied: dict[str, Any] = {"protocol": "continual"} if through else {}
-        if order == "changing" and given.get("severities") not in (None, 5, [5]):
-            raise OptionError(
-                "the order 'changing' chooses severities itself: leave them out, and say how hard it should be with "
-                "the option 'accuracy'"
-            )
-        if order == "gradual" and given.get("corruptions"):
+    def _implied(cls, entries: Any) -> Any:
+        """Read an order with its options; some orders imply a protocol or severities, unless these are given."""
+        if not isinstance(entries, Mapping) or not isinstance(entries.get("order"), str):
+            return entries
+        written = MethodPlan.parse(entries["order"])
+        order, options = written.method, written.options or entries.get("order_options", {})
+        implied: dict[str, Any] = {}
+        if place := named_order(order):
+            implied["protocol"], order = place
+        elif isinstance(options, Mapping) and options.get("kind") in tuple(CHANGES):
+            implied["protocol"] = "continual"
+        if order == "gradual" and entries.get("corruptions"):
             implied["severities"] = [1, 2, 3, 4, 5]
-        return {**implied, **given} if implied else given
+        return {**implied, **entries, "order": order, "order_options": options}
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -155,7 +258,7 @@ class Plan(BaseModel):
     @classmethod
     def _order(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "protocol" in info.data and "order" in info.data:
-            check_order(info.data["protocol"], info.data["order"], value)
+            order_options(info.data["protocol"], info.data["order"], value)
         return value
 
     @field_validator("domains", "corruptions", "tune", "severities", "samples", "batch_sizes", mode="before")
@@ -164,16 +267,16 @@ class Plan(BaseModel):
         return value if isinstance(value, (list, tuple)) else [value]
 
     @classmethod
-    def make(cls, given: Mapping[str, Any]) -> Plan:
+    def make(cls, entries: Mapping[str, Any]) -> Plan:
         """Check a plan.
 
         Raises:
             OptionError: A key is unknown or a value wrong; the message names it.
         """
-        if not isinstance(given, Mapping):
-            raise OptionError(f"a plan is a table of entries, got {type(given).__name__}")
+        if not isinstance(entries, Mapping):
+            raise OptionError(f"a plan is a table of entries, got {type(entries).__name__}")
         try:
-            return cls.model_validate(dict(given))
+            return cls.model_validate(dict(entries))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -213,8 +316,6 @@ class Plan(BaseModel):
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
         """The domain that is adapted to, if it is another, and the domains that are scored."""
-        if self.order == "changing":  # its severities follow from calibration
-            return [(None, tuple(dict.fromkeys(re.sub(r"/[1-5]$", "", domain) for domain in domains)))]
         if self.protocol == "continual":
             return [(None, tuple(domains))]
         if self.protocol == "cross-domain":
@@ -235,3 +336,44 @@ def seed_list(count: int) -> list[int]:
             f"the number of seeds is at most {MOST_SEEDS}; one seed is a list: [{count}] (--seeds {count},)"
         )
     return [*SEEDS, *range(1, count)][:count]
+
+
+_OWN = re.compile(r"(^|\+)\s*py:")
+CODE_OPTIONS = frozenset({"trust_remote_code", "code_revision", "use_kernels", "kernel_config", "custom_generate"})
+"""Options of transformers that run code of the model's folder or repository."""
+
+
+def check_code(entries: Mapping[str, Any], source: str, *, allowed: bool, typed: bool = False) -> None:
+    """Raise an error if entries run code, unless that is allowed.
+
+    Args:
+        entries: Entries of a plan or study, as they were read.
+        source: Where they come from.
+        allowed: Whether they may run code.
+        typed: Whether the user typed them: naming her own code (`py:`) is then what she wants.
+
+    Raises:
+        CodeError: The entries would run code.
+    """
+    texts = [] if allowed else [text for text in code_in(entries) if not (typed and _OWN.search(text))]
+    if texts:
+        raise CodeError(f"{source} runs code ({', '.join(texts)}): pass --allow-code if you trust it")
+
+
+def code_in(value: Any, name: str = "") -> Iterator[str]:
+    """What in the entries of a plan runs code: `py:` names, and options that load code with a model."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from code_in(entry, str(key))
+    elif isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from code_in(entry, name)
+    elif (name in CODE_OPTIONS and value) or _is_hub_kernel(name, value):
+        yield f"{name}={value}"
+    elif isinstance(value, str) and _OWN.search(value):
+        yield value
+
+
+def _is_hub_kernel(name: str, value: Any) -> bool:
+    """Transformers downloads and runs an implementation of attention that is named like a repository."""
+    return name.endswith("attn_implementation") and isinstance(value, str) and "/" in value

@@ -1,18 +1,22 @@
-"""What a run predicted: first batch by batch, then all of it."""
+"""What a run predicted: first batch by batch, then all of it, and as a CSV or Parquet file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from neotta._extras import need
+from neotta._files import atomic
 from neotta.data.drawing import Indices
 from neotta.data.order import Order
-from neotta.errors import InputError
+from neotta.errors import InputError, OptionError
 
 UNKNOWN = -1
 """The label of an unlabelled sample."""
@@ -26,7 +30,7 @@ class PredictionStats(NamedTuple):
     Attributes:
         labels: The true classes, UNKNOWN if unlabelled.
         predicted: The most probable classes.
-        confidence: Their probabilities.
+        confidence: Probabilities of the most probable classes.
         entropy: Entropy of the predicted distribution, in nats.
         surprise: -log of the label's probability; NaN if unlabelled.
         in_five: Whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes.
@@ -138,10 +142,6 @@ class RunResult:
         self.stats = PredictionStats.concatenate([self.stats, other.stats])
         self.classes = max(self.classes, other.classes)
 
-    def copy(self) -> RunResult:
-        """Copy it, so that what is added to one is not added to the other."""
-        return replace(self, ids=list(self.ids), domains=list(self.domains))
-
     def rows(self) -> dict[tuple[str, str], int]:
         """The row of each sample, by domain and id."""
         return {place: row for row, place in enumerate(zip(self.domains, self.ids, strict=True))}
@@ -153,3 +153,76 @@ def _check_labels(logits: Tensor, labels: Tensor) -> None:
         raise InputError(f"expected logits (N, C) and labels (N,), got {shapes}")
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < logits.shape[1]):
         raise InputError(f"labels range from {labels.min()} to {labels.max()}, there are {logits.shape[1]} classes")
+
+
+SUFFIXES = (".csv", ".parquet")
+
+
+def check_suffix(path: str | os.PathLike[str]) -> None:
+    """Check the suffix of a file for predictions.
+
+    Raises:
+        OptionError: It is neither `.csv` nor `.parquet`.
+    """
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise OptionError(f"predictions go to a .csv or .parquet file, got {os.fspath(path)!r}")
+
+
+def write_predictions(
+    path: str | os.PathLike[str],
+    predictions: Mapping[int, Mapping[str, RunResult]],
+    names: Sequence[str] | None = None,
+) -> None:
+    """Write one line per seed and sample: `id`, `domain`, `seed`, `label` if any is known, and what methods predict.
+
+    The columns of a method are `METHOD.prediction` and `METHOD.confidence`. They are empty for a sample that the
+    method did not predict.
+
+    Args:
+        path: Ends in `.csv` or `.parquet`; the file appears only when it is complete.
+        predictions: By seed and method; the first method gives the order of the samples.
+        names: Class names; without them, class numbers are written.
+
+    Raises:
+        OptionError: The path has another suffix.
+        MissingExtraError: Parquet was asked for, and pyarrow is not installed.
+    """
+    check_suffix(path)
+    import pandas
+
+    frame = pandas.DataFrame(_columns(predictions, names), dtype=object)
+    confidences = [name for name in frame if name.endswith(".confidence")]
+    frame = frame.astype(dict.fromkeys(confidences, "float64"))
+    with atomic(Path(path)) as temporary:
+        if Path(path).suffix.lower() == ".csv":
+            frame.to_csv(temporary, index=False, float_format="%.6f", lineterminator="\n")
+            return
+        need("pyarrow", "writing Parquet files")
+        frame.to_parquet(temporary, index=False)
+
+
+def _columns(predictions: Mapping[int, Mapping[str, RunResult]], names: Sequence[str] | None) -> dict[str, list[Any]]:
+    def named(index: int | None) -> str | int | None:
+        return index if index is None or names is None else names[index]
+
+    samples: dict[tuple[int, str, str], int | None] = {}
+    answers: dict[str, dict[tuple[int, str, str], tuple[int, float]]] = {}
+    for seed, methods in predictions.items():
+        for method, each in methods.items():
+            places = [(seed, domain, name) for domain, name in each.rows()]
+            for place, label in zip(places, each.labels, strict=True):
+                samples.setdefault(place, label)
+            pairs = zip(each.stats.predicted.tolist(), each.stats.confidence.tolist(), strict=True)
+            answers.setdefault(method, {}).update(zip(places, pairs, strict=True))
+    columns: dict[str, list[Any]] = {
+        "id": [name for _, _, name in samples],
+        "domain": [domain for _, domain, _ in samples],
+        "seed": [seed for seed, _, _ in samples],
+    }
+    if any(label is not None for label in samples.values()):
+        columns["label"] = [named(label) for label in samples.values()]
+    for method, by_place in answers.items():
+        both = [by_place.get(place, (None, None)) for place in samples]
+        columns[f"{method}.prediction"] = [named(predicted) for predicted, _ in both]
+        columns[f"{method}.confidence"] = [confidence for _, confidence in both]
+    return columns

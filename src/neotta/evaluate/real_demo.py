@@ -15,11 +15,12 @@ from neotta.data.base import Image
 from neotta.data.drawing import take
 from neotta.errors import OptionError
 from neotta.evaluate.comparison import compare
-from neotta.evaluate.left_out import suited
+from neotta.evaluate.metrics import CANNOT_TELL
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
-from neotta.evaluate.verdicts import CANNOT_TELL, Difference
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
+from neotta.evaluate.sweep import suited
+from neotta.evaluate.verdicts import Difference
 from neotta.models.packaged import BUNDLED, read_package
 
 MODEL, DATA, DOMAIN = "mnist", "digits-all", "all"
@@ -30,8 +31,8 @@ class MethodResult(NamedTuple):
     """What a method makes of the shift.
 
     Attributes:
-        name: Its name, as `neotta run` takes it.
-        title: Its name in publications.
+        name: Name of the method, as `neotta run` takes it.
+        title: Name of the method in publications.
         accuracy: In percent.
         difference: To the model as it is, image by image; None for that itself.
     """
@@ -54,9 +55,9 @@ class RealDemo:
     Attributes:
         results: The model as it is, then the methods, the best first.
         left_out: Why methods could not run, by name.
-        source_accuracy: Of the model on test images of the data it was trained on, in percent.
+        source_accuracy: Accuracy on test images of the data that the model was trained on, in percent.
         samples: Number of images.
-        seed: Of their order, and of methods that draw random numbers.
+        seed: Seed of their order, and of methods that draw random numbers.
         images: One image of each class as the model sees it.
     """
 
@@ -94,13 +95,13 @@ def run(
     """Let every method that applies go through the digits once.
 
     Args:
-        seed: Of the order of the images, and of methods that draw random numbers.
+        seed: Seed of the order of the images, and of methods that draw random numbers.
         samples: How many of the 1,797 images; all by default.
         on_method: Called before each method with its title, the number of methods done, and their total.
     """
     if seed < 0:
         raise OptionError(f"seed is {seed}: it is a whole number from 0 on")
-    bench = Workbench(MODEL, DATA, workers=0)
+    bench = Session(MODEL, DATA, workers=0)
     dataset = bench.data.dataset(DOMAIN)
     count = take(len(dataset), -1 if samples is None else samples, "images")
     names = _names(bench)
@@ -115,26 +116,26 @@ def run(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a method has to say of this model
             records.append(bench.execute(each)[0])
-    left_out |= {record["method"]: record["error"] for record in records if record["status"] == "failed"}
+    left_out |= {record.method: record.error or "" for record in records if record.failed}
     accuracy = read_package(BUNDLED[MODEL]).accuracy or float("nan")
     shown = tuple(dataset.read(int(index)) for index in _one_of_each(dataset.labels))
     return RealDemo(_ranked(records), left_out, 100 * accuracy, count, seed, shown)
 
 
-def _names(bench: Workbench) -> list[str]:
+def _names(bench: Session) -> list[str]:
     """All methods but `bn` where there is nothing for it to do."""
     normalised = any("BatchNorm" in type(module).__name__ for module in bench.model.modules())
     return [name for name in methods() if normalised or name != "bn"]
 
 
 def _one_of_each(labels: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = np.unique(np.zeros(1) if labels is None else labels, return_index=True)[1]
-    return found
+    first: NDArray[np.int64] = np.unique(np.zeros(1) if labels is None else labels, return_index=True)[1]
+    return first
 
 
 def _ranked(records: list[Record]) -> tuple[MethodResult, ...]:
-    (block,) = compare([record for record in records if record["status"] == "ok"]).blocks
-    found = [
+    (block,) = compare([record for record in records if not record.failed]).blocks
+    results = [
         MethodResult(
             label,
             find(label).title,
@@ -143,4 +144,4 @@ def _ranked(records: list[Record]) -> tuple[MethodResult, ...]:
         )
         for label in block.methods
     ]
-    return tuple(sorted(found, key=lambda result: (result.name != "none", -result.accuracy)))
+    return tuple(sorted(results, key=lambda result: (result.name != "none", -result.accuracy)))

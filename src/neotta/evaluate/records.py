@@ -1,143 +1,225 @@
 """Records of runs: one line of JSON each, appended, never changed.
 
 The key of a record is a hash of all that its result depends on. So nothing collides, the same run asked for again is
-found, and an interrupted sweep goes on where it stopped. Every line carries a checksum of its own.
+found, and an interrupted sweep goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import itertools
 import json
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from neotta._extras import need
 from neotta._files import atomic, sync_folder
-from neotta._locked_file import append_whole, locked
 from neotta.errors import DataError, StorageError
-from neotta.evaluate.records_parquet import is_parquet, read_parquet, write_parquet
 
-if TYPE_CHECKING:
-    import pandas
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
-Record = dict[str, Any]
+UNKNOWN = "unknown"
+_Real = Annotated[float, Field(ge=-1e12, le=1e12)]
+_Whole = Annotated[int, Field(ge=-1, lt=2**53)]
+_Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+_Scores = dict[str, _Real | None]
+_SCHEMA = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespaces=())
+
+
+class Tuned(BaseModel):
+    """How the options of a run were chosen.
+
+    Attributes:
+        among: The values of each option.
+        tried: Each combination of them, with its accuracy.
+        on: The domains that were tuned on.
+        accuracy: Mean accuracy there of what was chosen, in percent.
+    """
+
+    model_config = _SCHEMA
+
+    among: dict[str, list[Any]]
+    tried: list[Any]
+    on: list[str]
+    accuracy: _Real
+
+
+class Record(BaseModel):
+    """One run of one method on one order, or what else a file of results holds; it may have more entries than these.
+
+    Attributes:
+        key: A hash of all that the result depends on.
+        question: The same without the revision of the method.
+        status: `"ok"` or `"failed"`.
+        error: Why it failed.
+        left_out: Why the method was not run at all.
+        title: The name of a method of one's own.
+        metrics: What was measured: `top1` and `top5` in percent, `ece`, `nll`, `entropy` and `confidence`.
+        per_domain: The same for each domain that the run went through, if there are several.
+        answers: Which samples were right, see `neotta.evaluate.answers`.
+        values: The result of an analysis.
+
+    Example:
+        >>> record = Record(key="1", method="neo", domain="fog/5", metrics={"top1": 62.5})
+        >>> record.metrics["top1"], record.seed
+        (62.5, 0)
+    """
+
+    model_config = _SCHEMA
+
+    key: str
+    question: str | None = None
+    status: str | None = None
+    error: str | None = None
+    left_out: str | None = None
+
+    method: str = UNKNOWN
+    title: str | None = None
+    revision: str | None = None
+    preset: str | None = None
+    options: dict[str, Any] | None = None
+    tuned: Tuned | None = None
+    model: str = UNKNOWN
+    weights: str | None = None
+    data: str = UNKNOWN
+    protocol: str = "online"
+    domain: str = UNKNOWN
+    domains: Annotated[list[str], Field(min_length=1)] | None = None
+    source_domain: str | None = None
+    stream: str = "iid"
+    stream_options: dict[str, Any] | None = None
+    seed: _Seed = 0
+    samples: _Whole = -1
+    evaluate: _Whole = -1
+    batch_size: _Whole = 0
+    manifests: list[str] = []
+    packages: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+
+    count: _Whole | None = None
+    metrics: _Scores = {}
+    per_domain: dict[str, _Scores] | None = None
+    reliability: dict[str, Any] | None = None
+    answers: dict[str, Any] | None = None
+    values: Any = None
+    seconds: _Real | None = None
+    seconds_without_encoder: _Real | None = None
+
+    conditions: dict[str, Any] = {}
+    threads: _Whole | None = None
+    seconds_per_image: _Real | None = None
+    plain_seconds_per_image: _Real | None = None
+    forward_passes: _Real | None = None
+    backward_passes: _Real | None = None
+    peak_memory: _Whole | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is of a run that failed."""
+        return self.status == "failed"
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is of a run that was scored."""
+        return "metrics" in self.model_fields_set
+
+    @property
+    def by_domain(self) -> dict[str, _Scores]:
+        """The metrics of each domain that the run went through."""
+        return self.per_domain or {self.domain: self.metrics}
+
+    def entries(self) -> dict[str, Any]:
+        """The entries as a file has them: without those that were not given."""
+        return self.model_dump(exclude_unset=True)
+
+    @classmethod
+    def make(cls, entries: Mapping[str, Any]) -> Record:
+        """The record of these entries, as it would come back from a file.
+
+        Raises:
+            DataError: An entry does not fit; the message names it.
+        """
+        return _checked(_plain(entries))
 
 
 def content_key(content: Mapping[str, Any]) -> str:
     """A hash of what a result depends on."""
-    return hashlib.sha256(_canonical(content).encode()).hexdigest()[:32]
-
-
-_LAST_READ: list[tuple[Path, bytes, dict[str, Record]]] = []
-"""The file read last, as it was, and its records: a study reads the same long file for each of its plans."""
-
-
-def _known(path: Path, content: bytes) -> tuple[dict[str, Record], int]:
-    """The records of a file that were read before, if it only has grown since, and where the others begin."""
-    for known, before, good in _LAST_READ:
-        if known == path.absolute() and content.startswith(before):
-            return {key: dict(record) for key, record in good.items()}, len(before)
-    return {}, 0
-
-
-def _remember(path: Path, content: bytes, good: Mapping[str, Record]) -> None:
-    _LAST_READ[:] = [(path.absolute(), content, {key: dict(record) for key, record in good.items()})]
+    return hashlib.sha256(as_line(content).encode()).hexdigest()[:32]
 
 
 class Records:
-    """The records in a file.
-
-    A damaged line is never used: the file as it was is kept aside, with a warning, and its good lines stay; what is
-    missing then is computed again. Several processes may append to one file.
+    """The records in a file, or in memory. Several processes may append to one file.
 
     Args:
         path: A `.jsonl` file, which need not exist yet; or a `.parquet` file, which can be read but not appended to.
+            None keeps the records in memory.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if self.path.exists() and not self.path.is_file():
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._kept: dict[str, Record] = {}
+        self.path = None if path is None else Path(path)
+        if self.path is not None and self.path.exists() and not self.path.is_file():
             kind = "a folder" if self.path.is_dir() else "no file that keeps what is written to it"
             raise DataError(f"{str(self.path)!r} is {kind}: records are kept in a file, such as results.jsonl")
 
-    def read(self, *, repair: bool = True) -> list[Record]:
+    def read(self) -> list[Record]:
         """All records in the order they were written; of records with the same key, the last.
 
-        Fields may be added and taken away; what lies deeper in a record is shared with whoever else reads the file.
-
-        Args:
-            repair: Take damaged lines out of the file, and keep it as it was beside it; otherwise only leave them out.
+        Lines that are not records are skipped with a warning, and stay in the file.
 
         Raises:
-            DataError: The file holds something else than records; it is not touched.
+            DataError: The file holds something else than records, or an entry of a record does not fit.
         """
+        if self.path is None:
+            return list(self._kept.values())
         if not self.path.exists():
             return []
-        if is_parquet(self.path):
-            return self._read_parquet()
-        content = self.path.read_bytes()
-        good, bad = self._parsed(content)
-        if bad:  # perhaps only a line that is being written: look again while nobody writes
-            good, bad = self._repaired() if repair else self._parsed(self._read_locked())
-        if bad and not repair:
-            self._warn(f"{bad} of {bad + len(good)} records", "they are left out, and the next run computes them again")
-        return list(good.values())
-
-    def _read_parquet(self) -> list[Record]:
-        content = self.path.read_bytes()
-        good, _ = _known(self.path, content)
-        good = good or {record["key"]: _with_checksum(record) for record in read_parquet(self.path)}
-        _remember(self.path, content, good)
-        return list(good.values())
-
-    def _parsed(self, content: bytes) -> tuple[dict[str, Record], int]:
-        """The good records by key, and the number of damaged lines."""
-        good, start = _known(self.path, content)
-        bad = 0
-        lines = [line for line in content[start:].split(b"\n") if line.strip()]
-        if not start and lines and not any(line.startswith((b'{"', b"\0")) for line in lines):
-            # NULs are what a power failure leaves
-            raise DataError(f"{str(self.path)!r} holds no records of runs: it is another kind of file")
-        for line in lines:
-            record = _parse(line)
-            if record is None:
-                bad += 1
-            else:
-                good.pop(record["key"], None)
-                good[record["key"]] = record
-        if not bad and content.endswith(b"\n"):
-            _remember(self.path, content, good)
-        return good, bad
+        about = self.path.stat()
+        records, unreadable = _read(self.path.absolute(), about.st_mtime_ns, about.st_size)
+        if unreadable:
+            warnings.warn(
+                f"{unreadable} of {unreadable + len(records)} lines in {str(self.path)!r} cannot be read and are "
+                "skipped: what is missing is measured again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return list(records)
 
     def keys(self) -> set[str]:
         """The keys of the runs that succeeded; failed ones are tried again."""
-        return {record["key"] for record in self.read() if record.get("status") != "failed"}
+        return {record.key for record in self.read() if not record.failed}
 
-    def append(self, record: Mapping[str, Any], *, sync: bool = True) -> None:
-        """Add a record, which has a `key`. It is there whole or not at all.
-
-        Args:
-            record: What to write.
-            sync: Wait until it is on the disk, where it outlives a power failure; that takes some milliseconds.
+    def append(self, record: Record) -> None:
+        """Add a record. When this returns, it is on the disk; it is there whole or not at all.
 
         Raises:
             StorageError: It cannot be written, as when the disk is full; what was there stays as it was.
             DataError: The file is Parquet.
         """
+        if self.path is None:
+            self._kept.pop(record.key, None)
+            self._kept[record.key] = record
+            return
         self.check_appendable()
-        line = f"{as_line(record)}\n".encode()
+        line = f"{as_line(record.entries())}\n".encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(self.path, "a+b") as file:
-                append_whole(file, line)
-                if sync:
-                    os.fsync(file.fileno())
-                    if file.tell() == len(line):  # the first one: the file's name is new as well
-                        sync_folder(self.path.parent)
+            with self.path.open("a+b", buffering=0) as file:
+                _lock(file, shared=False)
+                _append(file, line)
+                os.fsync(file.fileno())
+                if file.tell() == len(line):  # the first one: the file's name is new as well
+                    sync_folder(self.path.parent)
         except OSError as error:
             raise StorageError(
                 f"the results cannot be written to {str(self.path)!r}: {error.strerror or error} "
@@ -146,90 +228,88 @@ class Records:
 
     def check_appendable(self) -> None:
         """Raise a `DataError` if records cannot be appended to a file of this kind."""
-        if is_parquet(self.path):
-            lines = self.path.with_suffix(".jsonl")
+        if self.path is not None and is_parquet(self.path):
             raise DataError(
-                f"cannot append records to the Parquet file {str(self.path)!r}: convert it with "
-                f"`neotta records convert {self.path} {lines}`, then use {str(lines)!r}"
+                f"cannot append records to the Parquet file {str(self.path)!r}: name a .jsonl file (write_records of "
+                "neotta.evaluate.records converts one to the other)"
             )
 
-    def _read_locked(self) -> bytes:
-        try:
-            with locked(self.path, "rb", shared=True) as file:
-                return file.read()
-        except OSError as error:
-            raise StorageError(f"cannot read the records in {str(self.path)!r}: {error.strerror or error}") from error
 
-    def _repaired(self) -> tuple[dict[str, Record], int]:
-        """Take damaged lines out of the file, and keep it as it was beside it.
-
-        Appends wait meanwhile, and then go to the new file.
-        """
-        good: dict[str, Record] = {}
-        bad = 1
-        try:
-            with locked(self.path, "r+b") as file:
-                content = file.read()
-                good, bad = self._parsed(content)
-                if not bad:
-                    return good, bad
-                names = (Path(f"{self.path}.damaged-{number}") for number in itertools.count(1))
-                aside = next(path for path in names if not path.exists())
-                with atomic(aside) as temporary:
-                    temporary.write_bytes(content)
-                write_records(list(good.values()), self.path)
-        except OSError as error:
-            raise StorageError(
-                f"{bad} of {bad + len(good)} records in {str(self.path)!r} are damaged, and the file cannot be "
-                f"repaired: {error.strerror or error}"
-            ) from error
-        what = f"the file is kept as {aside.name!r}, and what is missing is computed again"
-        self._warn(f"{bad} of {bad + len(good)} records", what)
-        return good, bad
-
-    def _warn(self, which: str, what: str) -> None:
-        warnings.warn(f"{which} in {str(self.path)!r} are damaged: {what}", RuntimeWarning, stacklevel=4)
-
-
-def as_line(record: Mapping[str, Any]) -> str:
-    """A record as a line of a file, with its checksum."""
-    return _canonical(_with_checksum(record))
-
-
-def write_records(records: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Write records to a new file: Parquet if its name ends in `.parquet`, otherwise lines of JSON."""
+@functools.lru_cache(maxsize=1)  # a study reads the same long file for each of its plans
+def _read(path: Path, modified: int, size: int) -> tuple[list[Record], int]:
+    """The records of a file as it was at some time, and the number of unreadable lines."""
     if is_parquet(path):
-        write_parquet(records, path)
-        return
+        return _read_parquet(path), 0
+    with path.open("rb", buffering=0) as file:
+        _lock(file, shared=True)  # a line may be half written
+        lines = [line for line in file.read().split(b"\n") if line.strip()]
+    if lines and not any(line.startswith(b"{") for line in lines):
+        raise DataError(f"{str(path)!r} holds no records of runs: it is another kind of file")
+    records: dict[str, Record] = {}
+    unreadable = 0
+    for line in lines:
+        try:
+            record = Record.model_validate_json(line)
+        except ValidationError as error:
+            if error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"] in ((), ("key",)):
+                unreadable += 1
+                continue
+            raise _misfit(error, json.loads(line)["key"]) from error
+        records.pop(record.key, None)
+        records[record.key] = record
+    return list(records.values()), unreadable
+
+
+def _checked(entries: Mapping[str, Any]) -> Record:
+    try:
+        return Record.model_validate(entries)
+    except ValidationError as error:
+        raise _misfit(error, entries.get("key")) from error
+
+
+def _misfit(error: ValidationError, key: object) -> DataError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return DataError(
+        f"the record {str(key)!r} cannot be read: its entry {place!r} does not fit ({first['msg']}): take the record "
+        "out of its file"
+    )
+
+
+def _lock(file: FileIO, *, shared: bool) -> None:
+    """Wait until no other process writes to a file; closing it ends the lock. Windows has no such locks."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+def _append(file: FileIO, line: bytes) -> None:
+    """Append a line to a locked file, on a line of its own; if that fails half-way, take the half back."""
+    size = file.seek(0, os.SEEK_END)
+    if size:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":  # a writer died in the middle of a line
+            line = b"\n" + line
+    try:
+        written = 0
+        while written < len(line):
+            written += file.write(line[written:])
+    except OSError:
+        file.truncate(size)
+        raise
+
+
+def write_records(records: Iterable[Record], path: str | os.PathLike[str]) -> None:
+    """Write records to a new file: Parquet if its name ends in `.parquet`, otherwise lines of JSON."""
+    entries = [record.entries() for record in records]
     with atomic(path) as temporary:
-        temporary.write_text("".join(f"{as_line(record)}\n" for record in records), encoding="utf-8")
+        if is_parquet(path):
+            _write_parquet(entries, temporary)
+        else:
+            temporary.write_text("".join(f"{as_line(each)}\n" for each in entries), encoding="utf-8")
 
 
-def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> pandas.DataFrame:
-    """The records of one or more files as a table: one row per run, one column per thing varied or measured.
-
-    Nested entries become columns with dots: `metrics.top1`, `options.alpha`. Damaged records are left out, with a
-    warning; the files stay as they are.
-    """
-    import pandas
-
-    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-    for each in paths:
-        if not Path(each).is_file():
-            raise DataError(f"there is no file of records {os.fspath(each)!r}")
-    records = [record for each in paths for record in Records(each).read(repair=False)]
-    return pandas.DataFrame([dict(_flat(record)) for record in records])
-
-
-def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        elif not isinstance(value, Mapping):
-            yield prefix + name, value
-
-
-def _canonical(content: Mapping[str, Any]) -> str:
+def as_line(content: Mapping[str, Any]) -> str:
+    """A record as a line of a file: JSON with sorted names."""
     try:
         return _CANONICAL.encode(content)
     except (ValueError, TypeError):  # NaN or Inf, or a mapping that is no dict: rare, and slow to look for
@@ -250,17 +330,51 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _with_checksum(record: Mapping[str, Any]) -> Record:
-    content = {name: value for name, value in record.items() if name != "sha256"}
-    return {**content, "sha256": hashlib.sha256(_canonical(content).encode()).hexdigest()}
+# ---- Parquet
+
+_TYPES = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+_JSON = ".json"
+"""Columns whose names end so hold JSON: entries that are nested, or of several types."""
 
 
-def _parse(line: bytes) -> Record | None:
-    """A record, or None if the line is damaged."""
+def is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of records is, or would be, Parquet: its name says so."""
+    return os.fspath(path).lower().endswith(".parquet")
+
+
+def _write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """One column for each entry; one that is None is not stored."""
+    import pandas
+
+    need("pyarrow", "a file of records in Parquet")
+    columns = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = [record.get(name) for record in records]
+        kinds = {type(value) for value in values if value is not None}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind in _TYPES:
+            columns[name] = pandas.array(values, dtype=_TYPES[kind])
+        else:
+            texts = [None if value is None else json.dumps(_plain(value), sort_keys=True) for value in values]
+            columns[f"{name}{_JSON}"] = pandas.array(texts, dtype="string")
+    frame = pandas.DataFrame(columns)
+    frame.to_parquet(path, index=False, compression="zstd", compression_level=15)
+
+
+def _read_parquet(path: Path) -> list[Record]:
+    import pandas
+
+    need("pyarrow", "a file of records in Parquet")
     try:
-        record = json.loads(line)
-        if not isinstance(record, dict) or not isinstance(record.get("key"), str):
-            return None
-        return record if _with_checksum(record)["sha256"] == record.get("sha256") else None
-    except (ValueError, RecursionError):  # also half a character, which no file can hold, and endless nesting
-        return None
+        frame = pandas.read_parquet(path, dtype_backend="numpy_nullable")
+        rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
+        for column in frame:
+            name = column.removesuffix(_JSON)
+            for row, value in zip(rows, frame[column].tolist(), strict=True):
+                if value is not pandas.NA:
+                    row[name] = value if name == column else json.loads(value)
+    except (ValueError, OSError, TypeError) as error:
+        raise DataError(f"cannot read records from {str(path)!r}: {error}") from error
+    if not all(isinstance(row.get("key"), str) for row in rows):
+        raise DataError(f"{str(path)!r} does not hold records of runs: it is another kind of Parquet file")
+    return [_checked(row) for row in rows]

@@ -1,8 +1,4 @@
-"""Letting an adapter go through the orders of a run, batch by batch.
-
-A run with more samples of an order begins exactly as the run with fewer did. So it continues from a checkpoint, and a
-sweep over the number of samples costs no more than its longest run.
-"""
+"""Letting an adapter go through the orders of a run, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,112 +14,54 @@ from torch import Tensor
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import AnyAdapter
 from neotta.data.drawing import Indices
+from neotta.data.loading import Loader
 from neotta.data.order import Order
-from neotta.evaluate.batches import TOGETHER, Batches
-from neotta.evaluate.camera_states import CameraStates
-from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.domains import Domains
+from neotta.evaluate.embeddings import EmbeddingCache
+from neotta.evaluate.predictions import UNKNOWN, RunResult
+from neotta.models.preprocess import Preprocess
 
-
-@dataclass
-class Checkpoint:
-    """A run's adapter and result after the last full batch, which a longer run contains, too.
-
-    Attributes:
-        key: What the run has in common with a longer one.
-        order: The order it adapted to.
-        stop: Number of entries of the order that were seen.
-        result: Their predictions.
-        adapter: The adapter.
-        state: Its state at that point; None if it is still there.
-        not_adapted: Number of samples that it had not adapted to.
-    """
-
-    key: str
-    order: Order
-    stop: int
-    result: RunResult
-    adapter: AnyAdapter
-    state: dict[str, Tensor] | None
-    not_adapted: int
-
-    @classmethod
-    def take(cls, key: str, order: Order, stop: int, result: RunResult, adapter: AnyAdapter) -> Checkpoint:
-        """Save the state of a run before its ragged last batch, or at its end."""
-        state = adapter.state_dict() if stop < len(order) else None
-        return cls(key, order, stop, result.copy(), adapter, state, adapter.skipped)
-
-    def is_prefix_of(self, key: str, order: Order) -> bool:
-        """Whether a run begins with the batches that were seen."""
-        stop = self.stop
-        return (
-            self.key == key
-            and stop <= len(order)
-            and self.order.domains == order.domains
-            and np.array_equal(self.order.index[:stop], order.index[:stop])
-            and np.array_equal(self.order.domain[:stop], order.domain[:stop])
-            and (stop == len(order) or any(batch.start == stop for batch in order.batches()))
-        )
-
-    def resume(self) -> tuple[AnyAdapter, RunResult]:
-        """The adapter as it was, and the predictions so far."""
-        if self.state is not None:
-            self.adapter.load_state_dict(self.state)
-        self.adapter.skipped = self.not_adapted
-        return self.adapter, self.result.copy()
-
-
-def full_batches(order: Order) -> int:
-    """Number of entries of an order before a ragged last batch."""
-    batches = order.batches()
-    if not batches or batches[-1].stop - batches[-1].start == order.batch_size:
-        return len(order)
-    return int(batches[-1].start)
+Batch = tuple[Tensor, Indices, int]
+"""Images or embeddings of a batch, their entries in the order, and the number of samples that could not be read."""
+TOGETHER = 4096
+"""Number of embeddings that are gathered, and of predictions that are scored, at once."""
 
 
 class Runner:
-    """Carries out one run after the other; a longer one continues where a shorter one stopped.
+    """Carries out runs.
 
     Args:
-        batches: Makes the batches of orders.
+        data: Where the samples are.
+        cache: Where their embeddings are.
+        preprocess: The preprocessing in front of the model.
+        weight: The weight of the head: batches have its device and dtype.
+        workers: Loader processes; None chooses.
     """
 
-    def __init__(self, batches: Batches) -> None:
-        self._batches = batches
-        self._checkpoint: Checkpoint | None = None
+    def __init__(
+        self, data: Domains, cache: EmbeddingCache, preprocess: Preprocess, weight: Tensor, workers: int | None
+    ) -> None:
+        self._data, self._cache, self._preprocess = data, cache, preprocess
+        self._weight, self._workers = weight, workers
 
     def predict(
-        self,
-        key: str,
-        orders: tuple[Order, ...],
-        start: Callable[[], AnyAdapter],
-        *,
-        from_cache: bool,
-        resumable: bool = False,
-        separate: bool = False,
+        self, orders: tuple[Order, ...], adapter: AnyAdapter, *, from_cache: bool, separate: bool = False
     ) -> RunResult:
         """Carry a run out.
 
         Args:
-            key: What the run has in common with a longer one.
             orders: A single order is adapted to and scored; of two, the second is scored with the state frozen.
-            start: Makes the adapter, at its start.
+            adapter: The adapter, at its start.
             from_cache: Whether the adapter gets embeddings instead of images.
-            resumable: Whether to keep a checkpoint for a longer run.
-            separate: Whether each camera of the order has a state of its own; such a run keeps no checkpoint.
+            separate: Whether each camera of the order has a state of its own.
         """
-        first, *rest = orders
-        before, self._checkpoint = self._checkpoint, None
-        if before is not None and not separate and before.is_prefix_of(key, first):
-            (adapter, result), done = before.resume(), before.stop
-        else:
-            adapter, result, done = start(), RunResult(), 0
-        batches = self._batches.embeddings if from_cache else self._batches.images
+        result, batches = RunResult(), self._embeddings if from_cache else self._images
         states = CameraStates(adapter) if separate else None
 
-        def advance(order: Order, start: int, stop: int, *, adapt: bool, scored: bool) -> None:
+        def advance(order: Order, *, adapt: bool, scored: bool) -> None:
             began = time.perf_counter()
-            waiting = _Waiting(self._batches, order, result)
-            for inputs, entries, unreadable in batches(order, start, stop):
+            waiting = _Waiting(result, order, functools.partial(self._labels, order))
+            for inputs, entries, unreadable in batches(order):
                 result.unreadable += unreadable
                 if len(entries):
                     step = functools.partial(_logits, adapter, adapt=adapt, from_cache=from_cache)
@@ -138,22 +75,69 @@ class Runner:
             waiting.flush()
 
         with one_thread() if from_cache else contextlib.nullcontext():
-            if resumable and not separate:
-                stop = full_batches(first)
-                advance(first, done, stop, adapt=True, scored=not rest)
-                self._checkpoint, done = Checkpoint.take(key, first, stop, result, adapter), stop
-            advance(first, done, len(first), adapt=True, scored=not rest)
-            for order in rest:
-                advance(order, 0, len(order), adapt=False, scored=True)
+            advance(orders[0], adapt=True, scored=len(orders) == 1)
+            for order in orders[1:]:
+                advance(order, adapt=False, scored=True)
         result.not_adapted = adapter.skipped
         return result
+
+    def _embeddings(self, order: Order) -> Iterator[Batch]:
+        """The embeddings of an order, batch by batch."""
+        batches = order.batches()
+        several = max(1, TOGETHER // order.batch_size)
+        for first in range(0, len(batches), several):
+            here = batches[first : first + several]
+            embeddings, entries = self._gather(order, here[0].start, here[-1].stop)
+            borders = np.searchsorted(entries, [here[0].start, *(batch.stop for batch in here)]).tolist()
+            for batch, low, high in zip(here, borders, borders[1:], strict=False):
+                yield embeddings[low:high], entries[low:high], batch.stop - batch.start - (high - low)
+
+    def _gather(self, order: Order, start: int, stop: int) -> tuple[Tensor, Indices]:
+        """Embeddings of the readable ones among some entries, (n, d), and these entries, (n,)."""
+        entries = np.arange(start, stop)
+        rows, places = [], []
+        for domain in np.unique(order.domain[start:stop]):
+            here = entries[order.domain[start:stop] == domain]
+            part, readable = self._cache.get(self._data.dataset(order.domains[domain]), order.index[here])
+            rows.append(part)
+            places.append(here[readable])
+        place = np.argsort(np.concatenate(places))
+        embeddings = torch.cat(rows)[torch.from_numpy(place)] if len(rows) > 1 else rows[0]
+        return embeddings.to(self._weight.device, self._weight.dtype), np.concatenate(places)[place]
+
+    def _images(self, order: Order) -> Iterator[Batch]:
+        """The images of an order, batch by batch."""
+        datasets = {name: self._data.dataset(name) for name in order.domains}
+        loader = Loader(datasets, order, self._preprocess, workers=self._workers, device=self._weight.device)
+        place = {
+            (order.domains[domain], name): entry
+            for entry, (domain, name) in enumerate(zip(order.domain, order.ids, strict=True))
+        }
+        seen = 0
+        for batch in loader:
+            entries = [place[domain, name] for domain, name in zip(batch.domains, batch.ids, strict=True)]
+            skipped = len(loader.skipped) - seen
+            seen = len(loader.skipped)
+            yield batch.images.to(self._weight.dtype), np.array(entries, dtype=np.int64), skipped
+        if len(loader.skipped) > seen:  # nothing of the last batches could be read
+            yield self._weight.new_empty(0), np.empty(0, dtype=np.int64), len(loader.skipped) - seen
+
+    def _labels(self, order: Order, entries: Indices) -> Tensor:
+        """The labels of some entries, (n,); UNKNOWN if unlabelled."""
+        labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
+        for number, name in enumerate(order.domains):
+            known = self._data.dataset(name).labels
+            if known is not None:
+                here = order.domain[entries] == number
+                labels[here] = known[order.index[entries[here]]]
+        return torch.from_numpy(labels)
 
 
 class _Waiting:
     """Predictions that are added to a result many batches at a time: that is much faster than one by one."""
 
-    def __init__(self, batches: Batches, order: Order, result: RunResult) -> None:
-        self._batches, self._order, self._result = batches, order, result
+    def __init__(self, result: RunResult, order: Order, labels: Callable[[Indices], Tensor]) -> None:
+        self._result, self._order, self._labels = result, order, labels
         self._parts: list[tuple[Indices, Tensor]] = []
         self._samples = 0
 
@@ -167,7 +151,7 @@ class _Waiting:
         if self._parts:
             entries = np.concatenate([entries for entries, _ in self._parts])
             logits = torch.cat([logits for _, logits in self._parts])
-            self._result.add(self._order, entries, logits, self._batches.labels(self._order, entries))
+            self._result.add(self._order, entries, logits, self._labels(entries))
             self._parts, self._samples = [], 0
 
 
@@ -189,3 +173,46 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class CameraStates:
+    """Keeps the cameras of an order apart: the rows of a batch are predicted camera by camera, each with its own state.
+
+    This works with every method, since a state can be put aside and taken up again at any time.
+
+    Args:
+        adapter: The adapter, at its start.
+    """
+
+    def __init__(self, adapter: AnyAdapter) -> None:
+        self._adapter, self._start = adapter, adapter.state_dict()
+        self._states: dict[int, dict[str, Tensor]] = {}
+        self._current: int | None = None
+
+    def _switch(self, camera: int) -> None:
+        if camera == self._current:
+            return
+        if self._current is not None:
+            self._states[self._current] = self._adapter.state_dict()
+        self._adapter.load_state_dict(self._states.get(camera, self._start))
+        self._current = camera
+
+    def predict(self, inputs: Tensor, cameras: Indices, step: Callable[[Tensor], Tensor]) -> Tensor:
+        """Predict a batch.
+
+        Args:
+            inputs: Images or embeddings, (B, ...).
+            cameras: The camera of each, (B,).
+            step: Predicts the rows of one camera, and adapts to them.
+
+        Returns:
+            Logits, (B, C).
+        """
+        rows, parts = [], []
+        for camera in np.unique(cameras).tolist():
+            here = np.flatnonzero(cameras == camera)
+            self._switch(camera)
+            parts.append(step(inputs[torch.from_numpy(here)]))
+            rows.append(here)
+        place = np.argsort(np.concatenate(rows))
+        return torch.cat(parts)[torch.from_numpy(place)]

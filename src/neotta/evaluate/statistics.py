@@ -1,16 +1,19 @@
 """Which differences between methods are more than chance, from whether each sample was right.
 
 Two things are random. Images: those that were scored are a sample, also where every seed redraws from the same small
-pool, so the same image in several runs or domains is one unit and not several. Runs: a method may depend on its seed
-and on the order of the samples. Verdicts are about other images of this kind and other seeds.
+pool, so the same image (or group of near-duplicates) in several runs or domains is one unit and not several. Runs: a
+method may depend on its seed and on the order of the samples. Verdicts are about other images of this kind and other
+seeds.
 
-- The p-value is that of a score test whose units are images: (sum x)^2 / sum x^2, x being the difference summed over
-  all entries of an image. With one entry per image this is McNemar's test. If few images differ, it is the exact test
-  that flips the sign of each image's sum (mid-p, as Fagerland, Lydersen & Laake recommend, 2013).
-- If runs differ by more than their images explain (`SUSPICIOUS`), the variance between runs is added, and the reference
-  is Student's t with Satterthwaite's degrees of freedom.
+- The variance of a mean is that over units, plus from two runs on that between runs: by how much the runs of a domain
+  vary more than their units explain (`run_spread`). This is averaged over domains, so that two seeds on 15 domains
+  give 15 degrees of freedom. It is 0 if runs vary less than expected, and there is no test whether it is needed.
+- The p-value is that of a score test: (sum x)^2 / sum x^2, x being the difference summed over all entries of a unit.
+  With one run and one entry per unit this is McNemar's test. If few units differ, it is the exact test that flips the
+  sign of each unit's sum (mid-p, as Fagerland, Lydersen & Laake recommend, 2013). With the part between runs, the
+  reference is Student's t with Satterthwaite's degrees of freedom.
 - The interval is Tango's score interval (1998) for paired proportions, with as many effective samples as the variance
-  leaves. It is never empty, stays within -1 and 1, and excludes 0 exactly if the p-value is below 5 %.
+  leaves. It is never empty, stays within -1 and 1, and excludes 0 exactly if the p-value is below the level.
 """
 
 from __future__ import annotations
@@ -26,12 +29,8 @@ from neotta.errors import InputError
 
 LEVEL = 0.05
 """Probability of a verdict where nothing differs."""
-SUSPICIOUS = 0.01
-"""Runs whose differences are less probable than this, given their images, differ by themselves."""
-VERY_SUSPICIOUS = 1e-4
-"""The same for accuracies: a table has hundreds of them, and no correction for their number."""
 FEW = 16
-"""Number of images up to which the exact test is used."""
+"""Number of units up to which the exact test is used."""
 _MANY = 1e9
 """Degrees of freedom of a normal distribution."""
 
@@ -53,12 +52,11 @@ class PairedDifference(NamedTuple):
 
     Attributes:
         difference: Share of right answers, first minus second, -1 to 1.
-        low: Lower end of the 95 % interval.
+        low: Lower end of the interval.
         high: Upper end.
-        pvalue: Of the hypothesis that they are equally good.
+        pvalue: p-value of the hypothesis that they are equally good.
         runs: Number of runs; with a single one, the randomness of the methods is not in the interval.
-        images: Number of different images.
-        uneven: Whether the runs differ by more than their images explain.
+        units: Number of different images, or groups of them.
     """
 
     difference: float
@@ -66,62 +64,110 @@ class PairedDifference(NamedTuple):
     high: float
     pvalue: float
     runs: int
-    images: int
-    uneven: bool
+    units: int
+
+
+class RunSpread(NamedTuple):
+    """How much the means of single runs vary.
+
+    Attributes:
+        excess: Variance between the runs of a domain beyond what their units explain.
+        seen: Variance between the runs of a domain.
+        freedom: Degrees of freedom of `seen`.
+    """
+
+    excess: float = 0.0
+    seen: float = 0.0
+    freedom: float = _MANY
 
 
 def difference(
-    right_a: Runs, right_b: Runs, groups: Runs | None = None, *, weights: Runs | None = None
+    right_a: Runs,
+    right_b: Runs,
+    groups: Runs | None = None,
+    *,
+    domains: Sequence[int] | None = None,
+    weights: Runs | None = None,
+    spread: RunSpread | None = None,
+    level: float = LEVEL,
 ) -> PairedDifference:
     """Compare two methods on the same samples.
 
     Args:
         right_a: Whether each sample was right, (runs, samples).
-        right_b: The same for the other method.
-        groups: The image behind each entry, an integer: the same one in several runs or domains is one unit. By default
-            all entries are different images.
+        right_b: Whether each sample was right with the other method, (runs, samples).
+        groups: The image, or group of images, behind each entry, an integer: the same one in several runs or domains
+            is one unit. By default all entries are different images.
+        domains: The domain of each run; by default all have the same.
         weights: How much each entry counts; by default all the same.
+        spread: How much runs vary, if it was estimated from more domains than these.
+        level: One minus the coverage of the interval.
 
     Returns:
-        The difference with its 95 % interval and p-value.
+        The difference with its interval and p-value.
 
     Raises:
         InputError: The arrays do not fit together or are empty.
     """
-    a, b = _Entries.of(right_a, groups, weights), _Entries.of(right_b, groups, weights)
-    if not np.array_equal(a.run, b.run):
+    first, second = _rows(right_a), _rows(right_b)
+    if list(map(len, first)) != list(map(len, second)):
         raise InputError("expected two arrays of the same shape (runs, samples), one entry for each sample")
-    entries = a._replace(value=a.value - b.value)
-    noise = _Noise.of(entries)
+    gaps = [one.astype(bool).astype(float) - other.astype(bool) for one, other in zip(first, second, strict=True)]
+    entries = _Entries.of(gaps, groups, weights)
+    noise = _Noise.of(entries, spread or _spread(entries, domains))
     pvalue = _pvalue(entries, noise)
     won = float(entries.weight[entries.value > 0].sum())
     lost = float(entries.weight[entries.value < 0].sum())
-    low, high = _tango(won, lost, entries.total, noise, pvalue)
-    value = (won - lost) / entries.total
-    return PairedDifference(value, low, high, pvalue, entries.runs, entries.images, noise.uneven)
+    low, high = _tango(won, lost, entries.total, noise, pvalue, level)
+    return PairedDifference((won - lost) / entries.total, low, high, pvalue, entries.runs, entries.units)
 
 
-def accuracy(right: Runs, groups: Runs | None = None, *, weights: Runs | None = None) -> Estimate:
+def accuracy(
+    right: Runs,
+    groups: Runs | None = None,
+    *,
+    domains: Sequence[int] | None = None,
+    weights: Runs | None = None,
+    spread: RunSpread | None = None,
+) -> Estimate:
     """Share of right answers with its 95 % interval (Wilson's, with the effective number of samples).
 
     The arguments are those of `difference`.
     """
-    entries = _Entries.of(right, groups, weights)
-    noise = _Noise.of(entries, VERY_SUSPICIOUS)
-    value, count = entries.mean, entries.total / noise.design
-    square = _quantile(noise.freedom) ** 2
+    entries = _Entries.of([row.astype(bool).astype(float) for row in _rows(right)], groups, weights)
+    noise = _Noise.of(entries, spread or _spread(entries, domains))
+    value, count = float(entries.weight @ entries.value) / entries.total, entries.total / noise.design
+    square = _quantile(noise.freedom, LEVEL) ** 2
     middle = (value + square / (2 * count)) / (1 + square / count)
     half = math.sqrt(square * (value * (1 - value) / count + square / (4 * count * count))) / (1 + square / count)
     return Estimate(value, min(value, middle - half), max(value, middle + half))
 
 
+def run_spread(values: Runs, groups: Runs | None = None, domains: Sequence[int] | None = None) -> RunSpread:
+    """How much runs vary beyond their images, averaged over domains.
+
+    Args:
+        values: Right (1) or wrong (0), or the differences of two methods, (runs, samples).
+        groups: The image, or group of images, behind each entry.
+        domains: The domain of each run; by default all have the same.
+    """
+    return _spread(_Entries.of([row.astype(float) for row in _rows(values)], groups, None), domains)
+
+
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """Correct p-values for their number (Holm, 1979): the chance of any false verdict is then at most the level."""
+    """The level of each of several tests (Holm, 1979): the chance of any false verdict is then at most `LEVEL`.
+
+    A p-value below its level is a verdict, and an interval at this level says the same. The levels of what is no
+    verdict are all that of the first test to fail.
+    """
     order = np.argsort(pvalues, kind="stable")
-    scaled = np.asarray(pvalues, dtype=float)[order] * np.arange(len(order), 0, -1)
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return [float(value) for value in adjusted]
+    steps = LEVEL / np.arange(len(order), 0, -1)
+    failed = np.flatnonzero(np.asarray(pvalues, dtype=float)[order] >= steps)
+    if len(failed):
+        steps[failed[0] :] = steps[failed[0]]
+    levels = np.empty(len(order))
+    levels[order] = steps
+    return [float(level) for level in levels]
 
 
 class _Entries(NamedTuple):
@@ -129,37 +175,27 @@ class _Entries(NamedTuple):
 
     value: Numbers
     run: NDArray[np.int64]
-    image: NDArray[np.int64]
+    unit: NDArray[np.int64]
     weight: Numbers
     runs: int
-    images: int
+    units: int
 
     @classmethod
-    def of(cls, values: Runs, groups: Runs | None, weights: Runs | None) -> _Entries:
-        rows = _rows(values)
-        run = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    def of(cls, rows: Sequence[Numbers], groups: Runs | None, weights: Runs | None) -> _Entries:
+        run = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
         if not len(run):
             raise InputError("there are no samples to compare")
-        value = np.concatenate(rows).astype(bool).astype(float)
-        if groups is None:
-            image, images = np.arange(len(run)), len(run)
-        else:
-            names, image = np.unique(_like(rows, groups, "groups"), return_inverse=True)
-            images = len(names)
+        unit = np.arange(len(run)) if groups is None else _numbered(_like(rows, groups, "groups"))
         weight = np.ones(len(run)) if weights is None else _like(rows, weights, "weights").astype(float)
-        return cls(value, run, image, weight / weight.mean(), len(rows), images)
+        return cls(np.concatenate(rows), run, unit, weight / weight.mean(), len(rows), int(unit.max()) + 1)
 
     @property
     def total(self) -> float:
         return float(len(self.value))
 
-    @property
-    def mean(self) -> float:
-        return float(self.weight @ self.value) / self.total
-
-    def by_image(self, values: Numbers) -> Numbers:
-        """Weighted sums over the entries of each image, (images,)."""
-        return _sums(self.image, self.weight * values, self.images)
+    def by_unit(self, values: Numbers) -> Numbers:
+        """Weighted sums over the entries of each unit, (units,)."""
+        return _sums(self.unit, self.weight * values)
 
 
 class _Noise(NamedTuple):
@@ -169,53 +205,58 @@ class _Noise(NamedTuple):
         design: Variance of the mean relative to that of as many independent samples.
         between: The part of the variance of the mean that comes from the runs themselves.
         freedom: Degrees of freedom.
-        uneven: Whether there is such a part.
+        several: Whether there are several runs of a domain.
     """
 
     design: float
     between: float
     freedom: float
-    uneven: bool
+    several: bool
 
     @classmethod
-    def of(cls, entries: _Entries, suspicious: float = SUSPICIOUS) -> _Noise:
-        residual = entries.value - entries.mean
-        within = float((entries.by_image(residual) ** 2).sum())
+    def of(cls, entries: _Entries, spread: RunSpread) -> _Noise:
+        residual = entries.value - float(entries.weight @ entries.value) / entries.total
+        within = float((entries.by_unit(residual) ** 2).sum())
         alone = float((entries.weight * residual**2).sum())
-        between, spread = _between_runs(entries, residual, suspicious)
-        # One more sample that differs, in all entries of its image: otherwise few of them would look too certain.
-        repeats = float((entries.by_image(np.ones_like(residual)) ** 2).sum()) / entries.total
+        shares = _sums(entries.run, entries.weight) / entries.total
+        kept = float((shares**2).sum())  # of the variance of a single run, in the mean of all
+        between, seen = kept * spread.excess, kept * spread.seen
+        # One more sample that differs, in all entries of its unit: otherwise few of them would look too certain.
+        repeats = float((entries.by_unit(np.ones_like(residual)) ** 2).sum()) / entries.total
         design = (within + repeats + between * entries.total**2) / (alone + 1)
-        if not between:
-            return cls(design, 0.0, _MANY, False)
+        # Satterthwaite: only the variance between runs is uncertain, and no more so than that of the runs alone.
         variance = within / entries.total**2 + between
-        freedom = (entries.runs - 1) * (variance / spread) ** 2
-        return cls(design, between, max(freedom, entries.runs - 1.0), True)
+        freedom = spread.freedom * max(1.0, variance / seen) ** 2 if seen else _MANY
+        return cls(design, between, min(freedom, _MANY), spread.freedom < _MANY)
 
 
-def _between_runs(entries: _Entries, residual: Numbers, suspicious: float) -> tuple[float, float]:
-    """The variance of the mean that comes from the runs themselves, and the one that runs show in all; 0 if small."""
-    from scipy.special import chdtrc
-
-    runs, images = entries.runs, entries.images
-    if runs < 2:
-        return 0.0, 0.0
-    sizes = _sums(entries.run, entries.weight, runs)
-    cells = _sums(entries.run * images + entries.image, entries.weight * residual, runs * images)
-    cells = cells.reshape(runs, images) / sizes[:, None]
-    means, pairs = cells.sum(axis=1), runs * (runs - 1)
-    seen = float(runs * (means**2).sum() - means.sum() ** 2) / pairs
-    # What images alone explain: those that two runs share cancel out as far as they agree.
-    expected = float(runs * (cells**2).sum() - (cells.sum(axis=0) ** 2).sum()) / pairs
-    if seen <= expected or chdtrc(runs - 1, (runs - 1) * seen / max(expected, 1e-300)) > suspicious:
-        return 0.0, 0.0
-    return (seen - expected) / runs, seen / runs
+def _spread(entries: _Entries, domains: Sequence[int] | None) -> RunSpread:
+    domain = np.zeros(entries.runs, dtype=np.int64) if domains is None else np.asarray(domains)
+    measured = []
+    for name in np.unique(domain):
+        here = (domain == name)[entries.run]
+        run, unit, value = _numbered(entries.run[here]), _numbered(entries.unit[here]), entries.value[here]
+        if (runs := int(run.max(initial=0)) + 1) < 2:
+            continue
+        part = (value - value.mean()) / _sums(run, np.ones_like(value))[run]
+        means, units, cells = (_sums(place, part) for place in (run, unit, _numbered(run * len(value) + unit)))
+        seen = runs * (means**2).sum() - means.sum() ** 2
+        # What units alone explain: those that two runs share cancel out as far as they agree.
+        expected = runs * (cells**2).sum() - (units**2).sum()
+        measured.append((seen / runs / (runs - 1), expected / runs / (runs - 1), runs - 1))
+    if not measured:
+        return RunSpread()
+    seen, expected, free = np.array(measured).T
+    # Welch's degrees of freedom of a sum of variances, without bias: about those of one domain if only that varies.
+    freedom = seen.sum() ** 2 / max(1e-300, (seen**2 / (free + 2)).sum()) - 2
+    freedom = min(max(float(freedom), float(free.min())), float(free.sum()))
+    return RunSpread(max(0.0, float((seen - expected).mean())), float(seen.mean()), freedom)
 
 
 def _pvalue(entries: _Entries, noise: _Noise) -> float:
     from scipy.special import stdtr
 
-    sums = entries.by_image(entries.value)
+    sums = entries.by_unit(entries.value)
     sums = sums[np.abs(sums) > 1e-9]
     score = abs(float(sums.sum()))
     if score < 1e-9:
@@ -225,7 +266,7 @@ def _pvalue(entries: _Entries, noise: _Noise) -> float:
     if len(sums) > FEW:
         return smooth
     exact = _sign_flips(np.abs(sums), score)
-    return max(exact, smooth) if noise.uneven else exact
+    return max(exact, smooth) if noise.several else exact
 
 
 def _sign_flips(sizes: Numbers, score: float) -> float:
@@ -237,13 +278,13 @@ def _sign_flips(sizes: Numbers, score: float) -> float:
     return float((sums > score + 1e-9).mean() + (np.abs(sums - score) <= 1e-9).mean() / 2)
 
 
-def _tango(won: float, lost: float, total: float, noise: _Noise, pvalue: float) -> tuple[float, float]:
+def _tango(won: float, lost: float, total: float, noise: _Noise, pvalue: float, level: float) -> tuple[float, float]:
     """The differences that a score test does not reject."""
     from scipy.special import stdtrit
 
     won, lost, total = (count / noise.design for count in (won, lost, total))
-    limit = _quantile(noise.freedom)
-    if 1e-4 < pvalue < 0.5:  # near 5 % the interval has to say the same as the p-value, which may be of the exact test
+    limit = _quantile(noise.freedom, level)
+    if level / 500 < pvalue < 0.5:  # near the level it has to say the same as the p-value, maybe of the exact test
         limit *= abs(won - lost) / math.sqrt(won + lost) / -float(stdtrit(noise.freedom, pvalue / 2))
 
     def beyond(value: float) -> float:
@@ -267,14 +308,19 @@ def _root(function: Callable[[float], float], inside: float, outside: float) -> 
     return (inside + outside) / 2
 
 
-def _sums(place: NDArray[np.int64], values: Numbers, places: int) -> Numbers:
-    return np.asarray(np.bincount(place, values, places), dtype=np.float64)
+def _sums(place: NDArray[np.int64], values: Numbers) -> Numbers:
+    return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 
-def _quantile(freedom: float) -> float:
+def _numbered(names: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each name among the different ones."""
+    return np.asarray(np.unique(names, return_inverse=True)[1], dtype=np.int64)
+
+
+def _quantile(freedom: float, level: float) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, 1 - LEVEL / 2))
+    return -float(stdtrit(freedom, level / 2))
 
 
 def _rows(values: Runs) -> list[NDArray[Any]]:
@@ -285,8 +331,8 @@ def _rows(values: Runs) -> list[NDArray[Any]]:
     return parts if parts and parts[0].ndim else [np.asarray(parts)]
 
 
-def _like(rows: Sequence[NDArray[Any]], given: Runs, name: str) -> NDArray[Any]:
-    found = _rows(given)
-    if [len(row) for row in found] != [len(row) for row in rows]:
+def _like(rows: Sequence[NDArray[Any]], values: Runs, name: str) -> NDArray[Any]:
+    arrays = _rows(values)
+    if [len(row) for row in arrays] != [len(row) for row in rows]:
         raise InputError(f"{name} must have the shape of the answers, one entry for each sample")
-    return np.concatenate(found)
+    return np.concatenate(arrays)

@@ -67,7 +67,7 @@ def harm_of(records: Iterable[Record], method: str, kinds: Collection[str] = ())
 
     Args:
         records: Records of runs with the order `real`.
-        method: Its label, as tables show it.
+        method: Label of the method, as tables show it.
         kinds: Only these kinds of streams.
 
     Raises:
@@ -76,18 +76,18 @@ def harm_of(records: Iterable[Record], method: str, kinds: Collection[str] = ())
     """
     subjects: dict[str, dict[str, list[Record]]] = {}
     for record in records:
-        kind = (record.get("stream_options") or {}).get("kind")
+        kind = (record.stream_options or {}).get("kind")
         if kind is not None:
-            title = f"{record.get('model')}, {record.get('data')}"
+            title = f"{record.model}, {record.data}"
             subjects.setdefault(title, {}).setdefault(str(kind), []).append(record)
     if not subjects:
         raise DataError("no record has a kind of stream: they come from 'neotta paper real-streams' or --order real")
     _check("kind of stream", kinds, {kind for mine in subjects.values() for kind in mine})
-    found = {title: gains(mine) for title, mine in subjects.items()}
-    _check("method", [method], {name for cells in found.values() for name in cells})
+    gains_of = {title: gains(mine) for title, mine in subjects.items()}
+    _check("method", [method], {name for cells in gains_of.values() for name in cells})
     return [
         Harm(f"{title}, {severity}", by_kind)
-        for title, cells in found.items()
+        for title, cells in gains_of.items()
         for severity, by_kind in _by_severity(cells.get(method, {}), kinds).items()
     ]
 
@@ -104,35 +104,34 @@ def gains(records: Mapping[str, Sequence[Record]]) -> Cells:
 
 def accuracies(records: Mapping[str, Sequence[Record]]) -> dict[tuple[str, str, int], dict[str, float]]:
     """Accuracies by kind of stream, domain and seed, then by method."""
-    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    by_place: dict[tuple[str, str, int], dict[str, float]] = {}
     names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
     for kind, mine in records.items():
         for record in _scored({kind: mine}):
-            for domain, measured in (record.get("per_domain") or {record["domain"]: record["metrics"]}).items():
-                place = (kind, domain, record["seed"])
-                found.setdefault(place, {})[names[Variant.of(record)]] = measured["top1"]
-    return found
+            for domain, measured in record.by_domain.items():
+                if (top1 := measured.get("top1")) is not None:
+                    by_place.setdefault((kind, domain, record.seed), {})[names[Variant.of(record)]] = top1
+    return by_place
 
 
 def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """The records with an accuracy."""
     every = [record for mine in records.values() for record in mine]
-    return [record for record in every if record.get("status") == "ok" and record["metrics"].get("top1") is not None]
+    return [record for record in every if not record.failed and record.metrics.get("top1") is not None]
 
 
 def _by_severity(
     cells: Mapping[tuple[str, str], float], kinds: Collection[str]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    by_severity: dict[str, dict[str, dict[str, float]]] = {}
     for (kind, domain), gain in cells.items():
         if not kinds or kind in kinds:
             name, slash, severity = domain.rpartition("/")
             group = f"severity {severity}" if slash and severity.isdigit() else name or domain
-            found.setdefault(group, {}).setdefault(kind, {})[domain] = gain
-    return dict(sorted(found.items(), key=lambda entry: natural(entry[0])))
+            by_severity.setdefault(group, {}).setdefault(kind, {})[domain] = gain
+    return dict(sorted(by_severity.items(), key=lambda entry: natural(entry[0])))
 
 
-def _check(what: str, asked: Iterable[str], known: Collection[str]) -> None:
-    for name in asked:
+def _check(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
         if name not in known:
             raise OptionError(f"the records have no {what} {name!r}, only {', '.join(sorted(known))}")

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import os
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from neotta.errors import NeottaError, OptionError, StorageError
+from neotta.errors import ModelError, NeottaError, OptionError, StorageError
 from neotta.evaluate import engines
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.provenance import about_older, question
-from neotta.evaluate.records import Record, Records
-from neotta.evaluate.workbench import Workbench
-
-SYNC_EVERY = 1.0
-"""Seconds of records that a power failure may cost."""
+from neotta.evaluate.records import Record, Records, content_key
+from neotta.evaluate.session import Session
 
 
 @dataclass
@@ -30,7 +24,7 @@ class Summary:
         keys: The keys of all runs of the plan that have one: their records are in the file.
         skipped: Number of runs that were recorded before, or asked for twice.
         done: Number of runs carried out and recorded, including those that failed.
-        failed: The records of those that failed.
+        failed: The records of runs that failed.
         results: The predictions that were asked for, by key, of the runs carried out.
     """
 
@@ -53,11 +47,8 @@ class Watcher:
             images: Number of images to encode first.
         """
 
-    def outdated(self, line: str) -> None:
-        """Some runs are recorded, but by other code, and will be carried out again; the line says so."""
-
-    def calibrating(self, done: int, total: int) -> None:
-        """The unadapted model is measured, on which an order depends: `done` of at most `total` images are encoded."""
+    def noted(self, line: str) -> None:
+        """The line says which methods are left out, or which runs are measured again, and why."""
 
     def encoded(self, count: int) -> None:
         """Some more images were encoded."""
@@ -70,9 +61,9 @@ class Watcher:
 
 
 def sweep(
-    bench: Workbench,
+    bench: Session,
     plan: Plan,
-    records_path: str | os.PathLike[str],
+    records: Records,
     *,
     force: bool = False,
     jobs: int = 1,
@@ -89,40 +80,36 @@ def sweep(
     Args:
         bench: The model and the data.
         plan: What to measure.
-        records_path: The `.jsonl` file of records; it need not exist.
+        records: Where records go, and where those of earlier runs are.
         force: Repeat runs that are recorded; the new records count.
         jobs: Number of runs at a time, each in a process of its own if there are several.
         engine: `"local"` for this machine, `"ray"` for a Ray cluster.
         keep: Keys of runs whose predictions are returned, too.
         progress: Receives progress events.
-        on_record: Called with each record once it is in the file, as `neotta.evaluate.loggers` needs it.
+        on_record: Called with each record once it is in the file.
 
     Raises:
         OptionError: A method, option or engine is wrong; nothing was done then.
         DataError: Records cannot be appended to a file of this kind; nothing was done then.
         StorageError: Results or cache cannot be written; what was recorded is safe.
     """
-    execute, watcher, records = choose_engine(engine, jobs), progress or Watcher(), Records(records_path)
+    execute, watcher = choose_engine(engine, jobs), progress or Watcher()
     records.check_appendable()
-    bench.calibrate(plan, watcher.calibrating)
     todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
     if line := about_older(list(_answers(bench, todo, records).values()), len(todo) + skipped):
-        watcher.outdated(f"{line}: they are measured again")
+        watcher.noted(f"{line}: they are measured again")
     _encode(bench, todo, skipped, watcher)
     summary = Summary(keys, skipped)
-    synced = time.monotonic()
     with contextlib.closing(execute(bench, todo, jobs, set(keep))) as outcomes:
         for record, result in outcomes:
-            due = time.monotonic() - synced > SYNC_EVERY
-            records.append(record, sync=due)
-            synced = time.monotonic() if due else synced
+            records.append(record)
             watcher.recorded(record)
             if on_record is not None:
                 on_record(record)
             summary.done += 1
-            summary.failed += [record] if record["status"] == "failed" else []
+            summary.failed += [record] if record.failed else []
             if result is not None:
-                summary.results[record["key"]] = result
+                summary.results[record.key] = result
     return summary
 
 
@@ -149,31 +136,30 @@ def choose_engine(name: str, jobs: int) -> engines.Engine:
     return engines.execute
 
 
-def recorded(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str]) -> tuple[list[str], int]:
+def recorded(bench: Session, plan: Plan, records: Records) -> tuple[list[str], int]:
     """Look up what is recorded of a plan, and measure nothing.
 
     Returns:
         The keys of the records of its runs, older ones where there are no others, and the number of runs without any.
     """
-    records = Records(records_path)
     todo, keys, _ = _left(bench, plan, records.keys())
     instead = _answers(bench, todo, records)
-    return [*keys, *(record["key"] for record in instead.values())], len(todo) - len(instead)
+    return [*keys, *(record.key for record in instead.values())], len(todo) - len(instead)
 
 
-def _answers(bench: Workbench, runs: Sequence[Run], records: Records) -> dict[str, Record]:
-    """Records that other code made of runs, by their question."""
-    known = {question(record): record for record in records.read() if record.get("status") == "ok"} if runs else {}
-    found = {}
+def _answers(bench: Session, runs: Sequence[Run], records: Records) -> dict[str, Record]:
+    """Records that other revisions of the method made of runs, by their question."""
+    known = {question(record): record for record in records.read() if record.status == "ok"} if runs else {}
+    answers = {}
     for run in runs:
         with contextlib.suppress(NeottaError):  # its data cannot be used
-            asked = bench.question(run)
-            if asked in known and known[asked]["key"] != bench.key(run):
-                found[asked] = known[asked]
-    return found
+            key = bench.question(run)
+            if key in known and known[key].key != bench.key(run):
+                answers[key] = known[key]
+    return answers
 
 
-def _left(bench: Workbench, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
+def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
     """The runs to carry out, the keys of all, and the number of those that need not be done."""
     todo: list[Run] = []
     seen = set(recorded)
@@ -192,19 +178,10 @@ def _left(bench: Workbench, plan: Plan, recorded: set[str]) -> tuple[list[Run], 
         else:
             seen.add(key)
             todo.append(run)
-    return _shorter_first(todo), list(keys), skipped
+    return todo, list(keys), skipped
 
 
-def _shorter_first(runs: list[Run]) -> list[Run]:
-    """Sort runs that differ only in their number of samples; -1 is all of them."""
-
-    def length(run: Run) -> float:
-        return math.inf if run.samples < 0 else run.samples
-
-    return [run for chain in engines.chains(runs) for run in sorted(chain, key=length)]
-
-
-def _encode(bench: Workbench, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
+def _encode(bench: Session, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
     """Announce the runs, and let the encoder see the images that they need."""
     usable = []
     for run in todo:
@@ -227,3 +204,40 @@ def _left_to_the_runs() -> Iterator[None]:
         raise
     except Exception:
         return
+
+
+def suited(bench: Session, plan: Plan) -> tuple[Plan, dict[str, str]]:
+    """The plan without methods that cannot run, and the reasons by method.
+
+    Raises:
+        ModelError: None of its methods can run.
+    """
+    reasons = [bench.why_not(method) for method in plan.methods]
+    methods = [method for method, reason in zip(plan.methods, reasons, strict=True) if not reason]
+    if not methods:
+        raise ModelError("; ".join(dict.fromkeys(reasons)))
+    left_out = {method.method: reason for method, reason in zip(plan.methods, reasons, strict=True) if reason}
+    return plan.model_copy(update={"methods": methods}), left_out
+
+
+def left_out_records(plan: Plan, left_out: Mapping[str, str]) -> list[Record]:
+    """What is recorded of methods that were left out, so that tables can say so."""
+    about = {"model": plan.model, "data": plan.data}
+    records = [{**about, "method": method, "left_out": reason} for method, reason in left_out.items()]
+    return [Record.make({**record, "key": content_key(record)}) for record in records]
+
+
+def left_out_lines(records: Iterable[Record]) -> list[str]:
+    """One line for each method that was left out, and has no results on the same model and data."""
+    records = list(records)
+    measured = {_place(record) for record in records if record.measured}
+    lines = [_line(record) for record in records if record.left_out and _place(record) not in measured]
+    return list(dict.fromkeys(lines))
+
+
+def _place(record: Record) -> tuple[str, ...]:
+    return record.model, record.data, record.method
+
+
+def _line(record: Record) -> str:
+    return f"{record.method} was left out: {record.left_out}."

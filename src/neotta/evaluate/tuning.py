@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from neotta.data.corruptions import EXTRA_CORRUPTIONS
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.domains import ALL
-from neotta.evaluate.method_plan import MethodPlan
-from neotta.evaluate.plan import Plan
+from neotta.evaluate.domains import corruption
+from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.evaluate.records import Record, Records
+from neotta.evaluate.session import Session
 from neotta.evaluate.sweep import sweep
-from neotta.evaluate.workbench import Workbench
 
 EXTRA = "extra"
 """The four corruptions that are meant for choosing options."""
 
 
-def tune(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str], **how: Any) -> Plan:
+def tune(bench: Session, plan: Plan, path: Path | None = None, **how: Any) -> Plan:
     """Choose the options of a plan's methods.
 
     Args:
         bench: The model and the data of the plan.
         plan: The plan; `tune` names what to tune on.
-        records_path: The file of results: runs of tuning are recorded beside it, and continued from there.
+        path: The file of results: runs of tuning are recorded beside it (`results.tuning.jsonl` beside
+            `results.jsonl`), and continued from there. None keeps them in memory.
         **how: Further arguments of `sweep`.
 
     Returns:
@@ -44,19 +43,13 @@ def tune(bench: Workbench, plan: Plan, records_path: str | os.PathLike[str], **h
         DataError: All runs of a method failed, or the data has no labels.
     """
     trial = trial_plan(plan, bench.data.source.domains)
-    here = bench if bench.suits(trial) else Workbench.for_plan(trial, **bench.surroundings())
-    path = tuning_path(records_path)
-    sweep(here, trial, path, **how)
-    by_key = {record["key"]: record for record in Records(path).read()}
+    here = bench if bench.suits(trial) else bench.other(trial)
+    records = Records(None if path is None else path.with_name(f"{path.stem}.tuning.jsonl"))
+    sweep(here, trial, records, **how)
+    by_key = {record.key: record for record in records.read()}
     on = list(here.data.names(trial.corruptions, trial.severities))
     methods = [method if not _varied(method) else _best(here, method, trial, by_key, on) for method in plan.methods]
     return plan.model_copy(update={"methods": methods})
-
-
-def tuning_path(records_path: str | os.PathLike[str]) -> Path:
-    """Where the runs of tuning are recorded: `results.tuning.jsonl` beside `results.jsonl`."""
-    path = Path(records_path)
-    return path.with_name(f"{path.stem}.tuning.jsonl")
 
 
 def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
@@ -102,18 +95,12 @@ def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
 
 
 def _corruptions(plan: Plan) -> dict[str, Any]:
-    """The corruptions and severities to tune on."""
     names = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
-    kinds, levels = [], set()
-    for name in names:
-        kind, _, level = name.rpartition("/")
-        named = bool(kind) and level in {"1", "2", "3", "4", "5"}
-        kinds.append(kind if named else name)
-        levels |= {int(level)} if named else set()
-    reported = {kind for each in plan.corruptions for kind in (CORRUPTIONS if each == ALL else [each])}
-    if both := [kind for kind in kinds if kind in reported]:
+    reported = {kind for each in plan.corruptions for kind in corruption(each)[0]}
+    if both := [kind for name in names for kind in corruption(name)[0] if kind in reported]:
         raise _overlap(both)
-    return {"corruptions": list(dict.fromkeys(kinds)), "severities": sorted(levels) or plan.severities}
+    levels = {level for each in plan.corruptions if (level := corruption(each)[1]) is not None}
+    return {"corruptions": names, "severities": sorted(levels) or plan.severities}
 
 
 def _overlap(both: Sequence[str]) -> OptionError:
@@ -137,16 +124,16 @@ def _varied(method: MethodPlan) -> bool:
 
 
 def _best(
-    bench: Workbench, method: MethodPlan, trial: Plan, by_key: Mapping[str, Record], on: Sequence[str]
+    bench: Session, method: MethodPlan, trial: Plan, by_key: Mapping[str, Record], on: Sequence[str]
 ) -> MethodPlan:
-    """The method with the options that were best."""
-    found = []
+    scores = []
     for options in method.grid():
         one = method.model_copy(update={"options": options})
-        records = [by_key.get(bench.key(run), {}) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
-        accuracies = [record.get("metrics", {}).get("top1", math.nan) for record in records]
-        found.append((math.fsum(accuracies) / len(accuracies), options))
-    known = [each for each in found if not math.isnan(each[0])]
+        records = [by_key.get(bench.key(run)) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
+        measured = [None if record is None else record.metrics.get("top1") for record in records]
+        accuracies = [math.nan if top1 is None else top1 for top1 in measured]
+        scores.append((math.fsum(accuracies) / len(accuracies), options))
+    known = [each for each in scores if not math.isnan(each[0])]
     if not known:
         raise DataError(f"{method.method} cannot be tuned: its runs failed, or the images have no labels")
     accuracy, options = max(known, key=lambda each: each[0])  # the first of equals
@@ -154,7 +141,7 @@ def _best(
         "on": list(on),
         "by": "top1",
         "among": {name: value for name, value in method.options.items() if isinstance(value, list)},
-        "tried": [[options, None if math.isnan(value) else round(value, 3)] for value, options in found],
+        "tried": [[options, None if math.isnan(value) else round(value, 3)] for value, options in scores],
         "accuracy": round(accuracy, 3),
         "seeds": trial.seeds,
         "samples": trial.samples,
@@ -162,19 +149,15 @@ def _best(
     return method.model_copy(update={"options": options, "tuned": json.loads(json.dumps(tuned))})
 
 
-def tuning_lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
+def tuning_lines(records: Iterable[Record]) -> list[str]:
     """One line for each method whose options were chosen: what, among what, and on what."""
     lines: dict[str, None] = {}
     for record in records:
-        if tuned := record.get("tuned"):
-            chosen = ", ".join(f"{name}={_chosen(record, name)}" for name in tuned["among"])
-            among = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in tuned["among"].items())
+        if tuned := record.tuned:
+            chosen = ", ".join(f"{name}={(record.options or {}).get(name)}" for name in tuned.among)
+            among = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in tuned.among.items())
             lines[
-                f"{record['method']} was tuned: {chosen} was the best of {len(tuned['tried'])} settings ({among}) on "
-                f"{', '.join(tuned['on'])}, none of which is reported (mean accuracy {tuned['accuracy']:.1f} % there)."
+                f"{record.method} was tuned: {chosen} was the best of {len(tuned.tried)} settings ({among}) on "
+                f"{', '.join(tuned.on)}, none of which is reported (mean accuracy {tuned.accuracy:.1f} % there)."
             ] = None
     return list(lines)
-
-
-def _chosen(record: Mapping[str, Any], name: str) -> str:
-    return str((record.get("options") or {}).get(name))

@@ -1,8 +1,9 @@
 """From the values of runs to means with intervals, and to differences with verdicts.
 
 Accuracies are compared image by image, see `neotta.evaluate.statistics`. Other metrics have one number per run: they
-are compared over seeds, with the variance corrected for the images that seeds share. Where it is not known which
-samples were right, as in records of older versions, there is no interval and no verdict.
+are compared over seeds, with the variance corrected for the images that seeds share. A verdict is what an interval
+says: it excludes 0 or not. There is neither where it is not known which samples were right, as in records of older
+versions, nor where a single state was scored on images that it did not adapt to: another seed has another state.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 from neotta.data.drawing import Indices
 from neotta.evaluate import statistics
 from neotta.evaluate.answers import Answers
-from neotta.evaluate.metrics import Interval, interval
+from neotta.evaluate.metrics import CANNOT_TELL, Interval, interval, verdict
+from neotta.evaluate.statistics import RunSpread
 
-CANNOT_TELL = "can't tell"
 Key = TypeVar("Key")
 
 
@@ -28,38 +29,48 @@ class Metric(NamedTuple):
     """A number in the records, and how to read it.
 
     Attributes:
-        name: Its name in a record.
-        title: What to call it.
+        name: Name of the metric in a record.
+        title: Name of the metric in tables.
         better: Which direction is good; None where neither is (a confident model may be wrong).
         digits: Number of decimals shown.
+        highest: Its largest value; the smallest is 0.
     """
 
     name: str
     title: str
     better: Literal["higher", "lower"] | None
     digits: int
+    highest: float = math.inf
 
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("top1", "top-1 accuracy in %", "higher", 1),
-        Metric("top5", "top-5 accuracy in %", "higher", 1),
-        Metric("ece", "expected calibration error", "lower", 3),
+        Metric("top1", "top-1 accuracy in %", "higher", 1, 100),
+        Metric("top5", "top-5 accuracy in %", "higher", 1, 100),
+        Metric("ece", "expected calibration error", "lower", 3, 1),
         Metric("nll", "negative log-likelihood in nats", "lower", 3),
         Metric("entropy", "entropy in nats", None, 3),
-        Metric("confidence", "confidence", None, 3),
+        Metric("confidence", "confidence", None, 3, 1),
     )
 }
 RELATIVE_ERROR = Metric("relative error", "error relative to the baseline's in %", "lower", 1)
 
 
 class Value(NamedTuple):
-    """What one run measured in one domain, on which samples, and its answers if they are recorded."""
+    """What one run measured in one domain.
+
+    Attributes:
+        number: The metric.
+        samples: The samples it was measured on.
+        answers: The answers, if they are recorded.
+        held_out: Whether one state was scored on samples that it did not adapt to.
+    """
 
     number: float
     samples: tuple[Any, ...]
     answers: Answers | None = None
+    held_out: bool = False
 
 
 Runs = Sequence[Sequence[Value]]
@@ -72,117 +83,179 @@ class Difference(NamedTuple):
     """A method minus the baseline on the same samples.
 
     Attributes:
-        interval: Mean difference and its 95 % interval.
+        interval: Mean difference and its interval, of 95 % unless it is one of several (see `differences`).
         verdict: `helps`, `hurts` or `can't tell`; for a metric without a good direction `higher` or `lower`.
-        pvalue: Of the hypothesis that both are equally good; NaN if it cannot be tested.
-        uneven: Whether seeds differ by more than their images explain.
+        pvalue: p-value of the hypothesis that both are equally good; NaN if it cannot be tested.
     """
 
     interval: Interval
     verdict: str
     pvalue: float = math.nan
-    uneven: bool = False
 
 
-def mean_of(runs: Runs, metric: Metric) -> Interval:
-    """The mean over domains, then over runs, with its interval."""
+def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Interval:
+    """The mean over domains, then over runs, with its interval.
+
+    Args:
+        runs: For each run its values in one or more domains.
+        metric: What they are values of.
+        spread: How much runs vary, if it was estimated from more domains than these.
+    """
     numbers = [_mean([value.number for value in run]) for run in runs]
-    answers = _answers(runs) if metric.name == "top1" else None
-    if answers is None:
-        return interval(numbers, shared(runs))
-    right = [np.concatenate([part.right for part in run]) for run in answers]
-    images = [np.concatenate([part.image for part in run]) for run in answers]
-    found = statistics.accuracy(right, images, weights=_weights(answers))
-    half = 100 * max(found.high - found.value, found.value - found.low)
-    return Interval(_mean(numbers), half, len(runs))
+    if _one_state(runs):
+        return Interval(_mean(numbers), math.nan, 1)
+    rows = _rows(runs) if metric.name == "top1" else None
+    if rows is None:
+        return interval(numbers, shared(runs)).within(metric.highest)
+    _, low, high = statistics.accuracy(rows.right, rows.unit, domains=rows.domain, weights=rows.weight, spread=spread)
+    return _between(_mean(numbers), 100 * low, 100 * high, len(runs)).within(metric.highest)
 
 
-def gap_of(pairs: Pairs, metric: Metric) -> Difference:
-    """The difference between two methods, run by run and domain by domain on the same images."""
+def means_of(runs: Mapping[Key, Runs], metric: Metric) -> dict[Key, Interval]:
+    """The means of a method in several domains; how much its runs vary is estimated from all of them."""
+    by_domain = [_rows(each) for each in runs.values()] if metric.name == "top1" else []
+    spread = _spread(by_domain, [rows and rows.right for rows in by_domain])
+    return {domain: mean_of(each, metric, spread) for domain, each in runs.items()}
+
+
+def gap_of(
+    pairs: Pairs, metric: Metric, spread: RunSpread | None = None, level: float = statistics.LEVEL
+) -> Difference:
+    """The difference between two methods, run by run and domain by domain on the same images.
+
+    Args:
+        pairs: For each run and domain the values of the two.
+        metric: What they are values of.
+        spread: How much runs vary, if it was estimated from more domains than these.
+        level: One minus the coverage of the interval.
+    """
     gaps = [_mean([one.number - other.number for one, other in run]) for run in pairs]
-    by_image = _by_image(pairs) if metric.name == "top1" else None
-    if by_image is None:
-        found = interval(gaps, shared([[one for one, _ in run] for run in pairs]))
-        pvalue = _student(found)
-        return Difference(found, _verdict(found.mean, pvalue, metric), pvalue)
-    mean, low, high = _mean(gaps), 100 * by_image.low, 100 * by_image.high
-    found = Interval(mean, max(high - mean, mean - low), len(gaps), low, high)
-    return Difference(found, _verdict(mean, by_image.pvalue, metric), by_image.pvalue, by_image.uneven)
+    ours = [[one for one, _ in run] for run in pairs]
+    if _one_state(ours):
+        return Difference(Interval(_mean(gaps), math.nan, 1), CANNOT_TELL)
+    rows = _paired(pairs) if metric.name == "top1" else None
+    if rows is None:
+        estimate = interval(gaps, shared(ours), level)
+        return Difference(estimate, _verdict(estimate, metric), _student(estimate, level))
+    mine, theirs = rows
+    found = statistics.difference(
+        mine.right, theirs.right, mine.unit, domains=mine.domain, weights=mine.weight, spread=spread, level=level
+    )
+    estimate = _between(_mean(gaps), 100 * found.low, 100 * found.high, len(gaps))
+    return Difference(estimate, _verdict(estimate, metric), found.pvalue)
 
 
-def corrected(gaps: Mapping[Key, Difference], metric: Metric) -> dict[Key, Difference]:
-    """Verdicts on several domains, corrected for their number (Holm); the intervals stay those of each alone."""
-    tested = {place: gap for place, gap in gaps.items() if not math.isnan(gap.pvalue)}
-    adjusted = dict(zip(tested, statistics.holm([gap.pvalue for gap in tested.values()]), strict=True))
-    return {
-        place: gap._replace(verdict=_verdict(gap.interval.mean, adjusted.get(place, math.nan), metric))
-        for place, gap in gaps.items()
-    }
+def differences(pairs: Mapping[Key, Pairs], metric: Metric) -> dict[Key, Difference]:
+    """The differences in several domains.
+
+    How much runs vary is estimated from all domains. Intervals, and so verdicts, are corrected for the number of
+    domains (Holm): the chance that any of them is false is at most 5 %.
+    """
+    by_domain = [_paired(each) for each in pairs.values()] if metric.name == "top1" else []
+    gaps = [rows and [a.astype(float) - b for a, b in zip(*(each.right for each in rows), strict=True)]
+            for rows in by_domain]  # fmt: skip
+    spread = _spread([rows and rows[0] for rows in by_domain], gaps)
+    alone = {domain: gap_of(each, metric, spread) for domain, each in pairs.items()}
+    tested = [domain for domain, gap in alone.items() if not math.isnan(gap.pvalue)]
+    levels = dict(zip(tested, statistics.holm([alone[domain].pvalue for domain in tested]), strict=True))
+    return {domain: gap_of(pairs[domain], metric, spread, levels[domain]) if domain in levels else gap
+            for domain, gap in alone.items()}  # fmt: skip
 
 
 def shared(runs: Runs) -> float:
     """The share of images that two runs have in common, on average; NaN if it is not known."""
-    answers = _answers(runs)
-    if answers is None or len(answers) < 2:
+    answers = [[value.answers for value in run if value.answers is not None] for run in runs]
+    if len(runs) < 2 or any(len(have) < len(run) for have, run in zip(answers, runs, strict=True)):
         return math.nan
-    images = [set[int]().union(*(part.images for part in run)) for run in answers]
-    pairs = list(itertools.combinations(images, 2))
+    units = [set[int]().union(*(part.units for part in run)) for run in answers]
+    pairs = list(itertools.combinations(units, 2))
     return _mean([len(one & other) / max(1, min(len(one), len(other))) for one, other in pairs])
 
 
-def _answers(runs: Runs) -> list[list[Answers]] | None:
-    """The answers of all values; None if one is missing."""
-    found = [[value.answers for value in run if value.answers is not None] for run in runs]
-    complete = all(len(have) == len(run) for have, run in zip(found, runs, strict=True))
-    return found if complete and found else None
+class _Rows(NamedTuple):
+    """Answers by run, those of each domain in the order of the images.
+
+    Attributes:
+        right: Whether each sample was right.
+        image: The image behind it.
+        unit: Its group.
+        weight: Every domain counts the same within a seed, and every seed the same.
+        domain: The domain of each run.
+        through: Whether a run goes through several domains, so that those of a seed are not independent.
+    """
+
+    right: list[NDArray[np.bool_]]
+    image: list[Indices]
+    unit: list[Indices]
+    weight: list[NDArray[np.float64]]
+    domain: list[int]
+    through: bool
 
 
-def _by_image(pairs: Pairs) -> statistics.PairedDifference | None:
-    """Compare answers image by image; None if answers are missing or were given to different images."""
-    mine, theirs = (_answers([[pair[which] for pair in run] for run in pairs]) for which in (0, 1))
-    if mine is None or theirs is None:
-        return None
-    right_a, right_b, images = [], [], []
-    for one_run, other_run in zip(mine, theirs, strict=True):
-        first, second = (_sorted_by_image(run) for run in (one_run, other_run))
-        if not np.array_equal(first[1], second[1]):
+def _rows(runs: Runs) -> _Rows | None:
+    """The answers of all values; None if some are not known. A run that goes through several domains is one run."""
+    through = any(value.answers is not None and len(value.answers.domains) > 1 for run in runs for value in run)
+    rows = _Rows([], [], [], [], [], through)
+    for run in runs:
+        parts = [value.answers for value in run if value.answers is not None]
+        if len(parts) < len(run):
             return None
-        right_a.append(first[0])
-        right_b.append(second[0])
-        images.append(first[1])
-    return statistics.difference(right_a, right_b, images, weights=_weights(mine))
+        for place, together in enumerate([parts] if through else [[part] for part in parts]):
+            orders = [np.argsort(part.image, kind="stable") for part in together]
+            for column in ("right", "image", "unit"):
+                sorted_parts = [getattr(part, column)[order] for part, order in zip(together, orders, strict=True)]
+                getattr(rows, column).append(np.concatenate(sorted_parts))
+            rows.weight.append(np.concatenate([np.full(len(each), 1 / len(each) / len(run)) for each in orders]))
+            rows.domain.append(place)
+    return rows
 
 
-def _sorted_by_image(run: Sequence[Answers]) -> tuple[NDArray[np.bool_], Indices]:
-    """Whether each was right, and the images, (N,): domain by domain, the images of each in a fixed order."""
-    orders = [np.argsort(part.image, kind="stable") for part in run]
-    right = [part.right[order] for part, order in zip(run, orders, strict=True)]
-    images = [part.image[order] for part, order in zip(run, orders, strict=True)]
-    return np.concatenate(right), np.concatenate(images)
+def _paired(pairs: Pairs) -> tuple[_Rows, _Rows] | None:
+    """The answers of two methods image by image; None if some are missing or were given to different images."""
+    mine, theirs = (_rows([[pair[which] for pair in run] for run in pairs]) for which in (0, 1))
+    if mine is None or theirs is None or len(mine.image) != len(theirs.image):
+        return None
+    alike = all(np.array_equal(one, other) for one, other in zip(mine.image, theirs.image, strict=True))
+    return (mine, theirs) if alike else None
 
 
-def _weights(answers: Sequence[Sequence[Answers]]) -> list[NDArray[np.float64]]:
-    """Every domain counts the same within a run, and every run the same."""
-    sizes = [[len(part.right) for part in run] for run in answers]
-    return [np.concatenate([np.full(size, 1 / size / len(run)) for size in run]) for run in sizes]
+def _spread(by_domain: Sequence[_Rows | None], values: Sequence[list[Any] | None]) -> RunSpread | None:
+    """How much runs vary, from the values of several domains; None if some are not known."""
+    known = [(rows, each) for rows, each in zip(by_domain, values, strict=True) if rows is not None and each]
+    if len(known) < len(by_domain) or len(known) < 2:
+        return None
+    spread = statistics.run_spread(
+        [row for _, each in known for row in each],
+        [row for rows, _ in known for row in rows.unit],
+        [place for place, (_, each) in enumerate(known) for _ in each],
+    )
+    seeds = min(len(each) for _, each in known)
+    return spread._replace(freedom=min(spread.freedom, seeds - 1)) if known[0][0].through and seeds > 1 else spread
 
 
-def _student(found: Interval) -> float:
-    """The p-value that belongs to an interval over seeds."""
+def _one_state(runs: Runs) -> bool:
+    return len(runs) == 1 and any(value.held_out for value in runs[0])
+
+
+def _between(mean: float, low: float, high: float, runs: int) -> Interval:
+    return Interval(mean, max(high - mean, mean - low), runs, low, high)
+
+
+def _student(estimate: Interval, level: float) -> float:
     from scipy.special import stdtr, stdtrit
 
-    if math.isnan(found.half_width):
+    if math.isnan(estimate.half_width):
         return math.nan
-    error = found.half_width / float(stdtrit(found.runs - 1, 0.975))
-    return 2 * float(stdtr(found.runs - 1, -abs(found.mean) / error))
+    error = estimate.half_width / -float(stdtrit(estimate.runs - 1, level / 2))
+    return 2 * float(stdtr(estimate.runs - 1, -abs(estimate.mean) / error))
 
 
-def _verdict(mean: float, pvalue: float, metric: Metric) -> str:
-    if not pvalue < statistics.LEVEL:
-        return CANNOT_TELL
-    if metric.better is None:
-        return "higher" if mean > 0 else "lower"
-    return "helps" if (mean > 0) == (metric.better == "higher") else "hurts"
+def _verdict(estimate: Interval, metric: Metric) -> str:
+    said = verdict(estimate)
+    if said == CANNOT_TELL or metric.better == "higher":
+        return said
+    opposite = {"helps": "hurts", "hurts": "helps"} if metric.better else {"helps": "higher", "hurts": "lower"}
+    return opposite[said]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from neotta._extras import need
-from neotta._torchvision import guard
 from neotta.errors import ModelLoadError, OptionError, UnknownModelError
-from neotta.models._hub import Repository
-from neotta.models._weights import Parts, Request, labels_beside, load_strictly, read_tensors
+from neotta.models._weights import Parts, Repository, Request, labels_beside, load_strictly, read_tensors
 from neotta.models.preprocess import Preprocess
 
 # Options of timm that could make it unpickle a file, or return something other than a classifier.
-_REFUSED = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "features_only")
+_FORBIDDEN = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "features_only")
+
+# Operators that torchvision looks for when it is imported.
+_OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_declaring = threading.Lock()
+_declared: list[Any] = []  # torch.library.Library: the declarations last as long as the object
 
 
 def load_timm(name: str, request: Request) -> Parts:
@@ -60,13 +69,32 @@ def preprocess_from_timm(config: Mapping[str, Any]) -> Preprocess:
     )
 
 
+def guard_torchvision() -> None:
+    """Let timm and transformers import a torchvision that was built for another torch. Call it before importing them.
+
+    PyPI's torchvision is built for CUDA. Beside a CPU build of torch its operators do not load, and importing it raises
+    "operator torchvision::nms does not exist". Preparing images does not need these operators, only their names.
+    """
+    with _declaring:
+        try:
+            importlib.import_module("torchvision")
+        except ImportError:
+            return
+        except RuntimeError as error:
+            if "operator torchvision::" not in str(error):
+                raise
+            _declared.append(torch.library.Library("torchvision", "FRAGMENT"))  # type: ignore[no-untyped-call]
+            for schema in _OPERATORS:
+                _declared[-1].define(schema)
+
+
 def timm_package() -> Any:
     """Import timm.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: timm is not installed.
     """
-    guard()
+    guard_torchvision()
     return need("timm", "making a model of timm's")
 
 
@@ -104,9 +132,9 @@ def _published(name: str) -> Path:
 
 def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = None) -> nn.Module:
     """Make a model of timm's registry, with the published weights in the file `weights` or random ones."""
-    refused = [option for option in _REFUSED if option in kwargs]
-    if refused:
-        raise OptionError(f"{', '.join(refused)}: not for load_model; give weights with checkpoint=")
+    forbidden = [option for option in _FORBIDDEN if option in kwargs]
+    if forbidden:
+        raise OptionError(f"{', '.join(forbidden)}: not for load_model; give weights with checkpoint=")
     # timm treats this file as its own download: keys renamed, positions resampled, another head if asked.
     overlay = {"file": str(weights), "custom_load": False} if weights else None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from neotta.errors import ModelLoadError, OptionError, UnknownModelError
+from neotta._registry import beside, blamed_on, load_object
+from neotta.errors import CodeError, ModelLoadError, OptionError, UnknownModelError, UnknownNameError
 from neotta.models._hf import load_hf
-from neotta.models._python import FORM as PYTHON
-from neotta.models._python import call_python
 from neotta.models._timm import load_timm, timm_names
 from neotta.models._weights import Parts, Request, existing_safetensors
 from neotta.models.packaged import BUNDLED, load_packaged
 from neotta.models.preprocess import Preprocess
 
+PYTHON = "py:<module or file.py>:<function>"
 FORMS = {
     **dict.fromkeys(BUNDLED, "bundled with neotta"),
     "timm:<name>": "a model of timm, with its published weights or checkpoint='<file>.safetensors'",
@@ -27,6 +28,9 @@ FORMS = {
     PYTHON: "your own: a function that returns an nn.Module or a neotta.LoadedModel",
     "<path>.safetensors": "a file that describes its model in its 'neotta' metadata",
 }
+
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".tar")
+"""Suffixes of files that torch pickled."""
 
 
 class LoadedModel(NamedTuple):
@@ -109,8 +113,8 @@ def _own(
     name: str, target: str, checkpoint: Path | None, num_classes: int | None, pretrained: bool, kwargs: dict[str, Any]
 ) -> Parts:
     """Let a function of the user's make the model."""
-    asked = {"checkpoint": checkpoint, "num_classes": num_classes, "pretrained": None if pretrained else False}
-    made = call_python(target, {**{key: value for key, value in asked.items() if value is not None}, **kwargs})
+    options = {"checkpoint": checkpoint, "num_classes": num_classes, "pretrained": None if pretrained else False}
+    made = _call_python(target, {**{key: value for key, value in options.items() if value is not None}, **kwargs})
     if isinstance(made, nn.Module):
         return Parts(made, None, None)
     if not isinstance(made, LoadedModel):
@@ -124,24 +128,50 @@ def _own(
     return Parts(model, preprocess, None if labels is None else tuple(str(label) for label in labels))
 
 
-def _preprocess(name: str, found: Preprocess | None, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
+def _call_python(target: str, options: Mapping[str, Any]) -> Any:
+    """Import a function, `"<module>:<function>"` or `"<path>.py:<function>"`, and call it."""
+    try:
+        function = load_object(f"py:{target}")
+        if not callable(function) or isinstance(function, nn.Module):
+            kind = type(function).__name__
+            raise ModelLoadError(f"py:{target} is of type {kind}: name a function that returns the model")
+        try:
+            inspect.signature(function).bind(**options)
+        except TypeError as error:
+            names = ", ".join(options) or "no options"
+            raise OptionError(f"py:{target} cannot be called with {names}: {error}") from None
+        with beside(target), blamed_on(f"py:{target}"):
+            return function(**options)
+    except CodeError as error:
+        raise ModelLoadError(f"{error} (a model of your own is named {PYTHON})") from error
+    except UnknownNameError as error:
+        raise UnknownModelError(f"py:{target}", error.known) from None
+
+
+def _preprocess(name: str, own: Preprocess | None, changes: Preprocess | Mapping[str, Any] | None) -> Preprocess:
     """The preprocessing on record, with what the caller says of it."""
-    if isinstance(given, Preprocess):
-        return given
-    if given is not None and not isinstance(given, Mapping):
-        raise OptionError(f"preprocess takes a Preprocess or some of its values by name, got {given!r}")
-    if found is None and not given:
+    if isinstance(changes, Preprocess):
+        return changes
+    if changes is not None and not isinstance(changes, Mapping):
+        raise OptionError(f"preprocess takes a Preprocess or some of its values by name, got {changes!r}")
+    if own is None and not changes:
         raise OptionError(
             f"{name} does not say how to preprocess images: return LoadedModel(model, Preprocess(...)), "
-            "or give preprocess={'size': (224, 224), ...}"
+            "or give preprocess={'size': 224} (--model-option preprocess.size=224)"
         )
-    return Preprocess.from_dict({**(found.to_dict() if found else {}), **(given or {})})
+    return Preprocess.from_dict({**(own.to_dict() if own else {}), **(changes or {})})
 
 
 def _packaged_path(name: str) -> Path:
     if name in BUNDLED:
         return BUNDLED[name]
     path = Path(name).expanduser()
+    if path.suffix in CHECKPOINTS:
+        raise ModelLoadError(
+            f"{path.name} holds weights without their model, and neotta unpickles none: build it in mine.py:\n"
+            f"    def build(): net = Net(); net.load_state_dict(torch.load({name!r}, weights_only=True)); return "
+            "neotta.LoadedModel(net.eval(), neotta.Preprocess(size=(224, 224)))   # and name it py:mine.py:build"
+        )
     if path.suffix == ".safetensors" or path.is_file():
         return path
     if path.is_dir():

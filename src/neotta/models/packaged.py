@@ -1,7 +1,8 @@
-"""Models in one safetensors file that says in its metadata what it is."""
+"""Models in one safetensors file that says in its metadata what it is, and a list of the models known by name."""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 from collections.abc import Mapping
@@ -99,3 +100,60 @@ def _build(architecture: str, kwargs: Mapping[str, Any], path: Path) -> nn.Modul
     except TypeError as error:
         raise OptionError(f"{architecture} cannot be made with these options: {error}") from error
     return model
+
+
+# ---- the models that can be loaded by name
+
+
+class ModelEntry(NamedTuple):
+    """A model that `load_model` knows.
+
+    Attributes:
+        name: What `load_model` takes.
+        size: Height and width of its input.
+        classes: Number of its classes; 0 if it comes without a head.
+        parameters: Number of its parameters, where the weights are at hand.
+        accuracy: On clean test images, in 0..1, where it is on record.
+        weights: "bundled", "published" (on the hub), or "none".
+    """
+
+    name: str
+    size: tuple[int, int]
+    classes: int
+    parameters: int | None
+    accuracy: float | None
+    weights: str
+
+
+def available_models(pattern: str | None = None) -> list[ModelEntry]:
+    """List the bundled models; with a pattern, also timm's that match it.
+
+    Args:
+        pattern: Shell-style, such as "vit_tiny*"; with or without "timm:" before it.
+    """
+    bundled = [_bundled(name) for name in BUNDLED if pattern is None or fnmatch.fnmatchcase(name, pattern)]
+    return bundled if pattern is None else bundled + _timm_models(pattern.removeprefix("timm:"))
+
+
+def _bundled(name: str) -> ModelEntry:
+    package = read_package(BUNDLED[name])
+    return ModelEntry(
+        name=name,
+        size=package.preprocess.size,
+        classes=len(package.labels or ()),
+        parameters=package.parameters,
+        accuracy=package.accuracy,
+        weights="bundled",
+    )
+
+
+def _timm_models(pattern: str) -> list[ModelEntry]:
+    timm = timm_package()
+    entries = []
+    for name in timm.list_models():
+        if fnmatch.fnmatchcase(name, pattern):
+            config = timm.get_pretrained_cfg(name)
+            _, height, width = config.input_size
+            weights = "published" if config.has_weights else "none"
+            entries.append(ModelEntry(f"timm:{name}", (height, width), config.num_classes, None, None, weights))
+    return entries

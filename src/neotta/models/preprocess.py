@@ -29,17 +29,17 @@ class Preprocess:
     Face's image processors.
 
     Args:
-        size: Height and width that the model takes.
+        size: Height and width that the model takes, or one number for both.
         resize: Length of the shorter side before the crop, or (height, width), or None for no resizing.
         crop: Whether to cut `size` out of the centre; a smaller image gets a black border.
         interpolation: One of "nearest", "bilinear", "bicubic", "lanczos", "box", "hamming".
-        mean: Of each colour, for pixel values in 0..1.
-        std: Of each colour, for pixel values in 0..1.
+        mean: Mean of each colour, for pixel values in 0..1.
+        std: Standard deviation of each colour, for pixel values in 0..1.
         crop_rounding: Where an odd margin is halved: "even" rounds as torchvision and timm do,
             "down" as Hugging Face does. They differ by one pixel.
     """
 
-    size: tuple[int, int]
+    size: tuple[int, int]  # or int, which becomes a pair
     resize: int | tuple[int, int] | None = None
     crop: bool = False
     interpolation: str = "bilinear"
@@ -49,7 +49,8 @@ class Preprocess:
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # the only way to tidy up the values of a frozen dataclass
-        put(self, "size", _pair("size", self.size))
+        square = isinstance(self.size, int)
+        put(self, "size", _pair("size", (self.size, self.size) if square else self.size))
         if self.resize is not None:
             scalar = isinstance(self.resize, int) and not isinstance(self.resize, bool)
             put(self, "resize", _length("resize", self.resize) if scalar else _pair("resize", self.resize))
@@ -172,6 +173,27 @@ class Preprocess:
         if surplus > 0 and self.crop_rounding == "even":
             return round(surplus / 2)
         return int(surplus / 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class AsIs:
+    """No preprocessing: inputs are what the model takes.
+
+    Attributes:
+        shape: The shape of one input.
+    """
+
+    shape: tuple[int, ...]
+
+    def __call__(self, x: np.ndarray[Any, Any]) -> Tensor:
+        """Return the input as a tensor."""
+        import torch
+
+        return torch.from_numpy(x)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values as JSON types."""
+        return {"shape": list(self.shape)}
 
 
 def _pillow(image: ImageLike) -> Image.Image:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neotta._lazy import lazy
+from neotta._extras import lazy
 
 if TYPE_CHECKING:
     from neotta.monitoring.change import ChangeDetector
     from neotta.monitoring.library import Domain, DomainLibrary, Proximity
-    from neotta.monitoring.monitor import Monitor
-    from neotta.monitoring.status import Change, Status
+    from neotta.monitoring.monitor import Change, Monitor, Status
 
 __all__ = ["Change", "ChangeDetector", "Domain", "DomainLibrary", "Monitor", "Proximity", "Status"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Change": "neotta.monitoring.status",
+        "Change": "neotta.monitoring.monitor",
         "ChangeDetector": "neotta.monitoring.change",
         "Domain": "neotta.monitoring.library",
         "DomainLibrary": "neotta.monitoring.library",
         "Monitor": "neotta.monitoring.monitor",
         "Proximity": "neotta.monitoring.library",
-        "Status": "neotta.monitoring.status",
+        "Status": "neotta.monitoring.monitor",
     },
 )

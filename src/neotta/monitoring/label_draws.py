@@ -20,20 +20,15 @@ from neotta.monitoring.rank_evidence import Floats
 from neotta.neo.head import NEOHead
 
 Labels = NDArray[np.int64]
-FEWEST = 4
-"""Number of samples of a class before its mean can be compared with."""
-
+FEWEST = 4  # number of samples of a class before its mean can be compared with
 CLEAR = 2.5
 """A mean residual this many times as long as noise alone makes it is a shift. docs/monitoring.md has other values."""
 
-EVERY = 16
-"""A long run of the same answer is tested this often: a shift may have made all answers the same."""
-
+EVERY = 16  # a long run of the same answer is tested this often: a shift may have made all answers the same
 SETTLED, OTHERS = 4, 3
 """A run of at least so many samples ends only where so many other answers follow each other: fewer may be mistakes."""
 
-LATE = 64
-"""Number of samples after which one is added to the means: until then it may belong to another domain already."""
+LATE = 64  # number of samples after which one is added to the means: until then it may belong to another domain already
 
 
 class LabelDraws:
@@ -50,8 +45,9 @@ class LabelDraws:
 
     def restart(self) -> None:
         """Forget the means of the classes: a new domain has begun."""
-        self._means = ClassResiduals(self._head.out_features, self._head.in_features)
-        self._waiting: Floats = np.empty((0, self._head.in_features))
+        classes, features = self._head.out_features, self._head.in_features
+        self._counts, self._means, self._scatter = np.zeros(classes), np.zeros((classes, features)), 0.0
+        self._waiting: Floats = np.empty((0, features))
 
     def starts(self, rows: Floats) -> Labels:
         """Positions in a batch, (n, d), that are tested: the first of each run, and every 16th after it."""
@@ -69,35 +65,8 @@ class LabelDraws:
         """Add tested samples, (n, d), to the means of their classes."""
         waiting = np.concatenate([self._waiting, rows])
         ready = max(0, len(waiting) - LATE)
-        self._waiting = waiting[ready:]
-        self._means.add(waiting[:ready], self._answers(waiting[:ready]))
-
-    def shifted(self, rows: Floats) -> bool:
-        """Whether samples, (n, d), moved within their classes; False if only the classes changed."""
-        return self._means.shifted(rows, self._answers(rows))
-
-    def _answers(self, rows: Floats) -> Labels:
-        weight = self._head.weight
-        logits = self._head.classify(torch.from_numpy(rows).to(weight.device, weight.dtype))
-        found: Labels = logits.argmax(1).cpu().numpy()
-        return found
-
-
-class ClassResiduals:
-    """Running means of the embeddings of each predicted class, and their spread around them.
-
-    Args:
-        classes: Number of classes C.
-        features: Length d of an embedding.
-    """
-
-    def __init__(self, classes: int, features: int) -> None:
-        self._counts = np.zeros(classes)
-        self._means = np.zeros((classes, features))
-        self._scatter = 0.0
-
-    def add(self, rows: Floats, labels: Labels) -> None:
-        """Add embeddings, (n, d), with their answers, (n,)."""
+        self._waiting, rows = waiting[ready:], waiting[:ready]
+        labels = self._answers(rows)
         for label in np.unique(labels):
             mine = rows[labels == label]
             count, total = len(mine), self._counts[label] + len(mine)
@@ -107,20 +76,26 @@ class ClassResiduals:
             self._means[label] += step * count / total
             self._counts[label] = total
 
-    def shifted(self, rows: Floats, labels: Labels) -> bool:
-        """Whether embeddings, (n, d), moved within their classes; False if only the classes changed.
+    def shifted(self, rows: Floats) -> bool:
+        """Whether samples, (n, d), moved within their classes; False if only the classes changed.
 
         Without samples of classes that were seen before, a shift cannot be told from new labels: the answer is False.
         """
+        labels = self._answers(rows)
         known = self._counts[labels] >= FEWEST
         freedom = self._counts.sum() - np.count_nonzero(self._counts)
         if not known.any() or freedom < 1:
             return False
         rows, labels = rows[known], labels[known]
         first = np.flatnonzero(np.diff(labels, prepend=-1))  # where each run begins
-        lengths = np.diff(first, append=len(labels))
-        runs = np.add.reduceat(rows - self._means[labels], first) / lengths[:, None]
+        runs = np.add.reduceat(rows - self._means[labels], first) / np.diff(first, append=len(labels))[:, None]
         residual = runs.mean(0)
         # Variance of the mean of n residuals, each with the error of its class mean.
         noise = self._scatter / freedom * (1 / len(runs) + float(np.mean(1 / self._counts[labels[first]])))
         return bool(residual @ residual > CLEAR**2 * noise)
+
+    def _answers(self, rows: Floats) -> Labels:
+        weight = self._head.weight
+        logits = self._head.classify(torch.from_numpy(rows).to(weight.device, weight.dtype))
+        answers: Labels = logits.argmax(1).cpu().numpy()
+        return answers

@@ -1,37 +1,29 @@
-"""A library of known domains: named centroids on disk, in the format of `neotta.save`."""
+"""A library of known domains: named states on disk, in the format of `neotta.save`."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
-from neotta.neo.centroid import Centroid
-from neotta.neo.shift_memory import ShiftMemory
-from neotta.neo.state import save
+from neotta.neo.files import check_about, reference_in, save, states_in
+from neotta.neo.mean import MeanRule
+from neotta.neo.state import Rule
 from neotta.neo.statefile import read_state
+from neotta.neo.stream import Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.stream_moments import StreamMoments
-from neotta.neo.stream_rule import StreamRule
 from neotta.neo.surgery import head, need_stream
 
 SUFFIX = ".safetensors"
-
-
-@runtime_checkable
-class Savable(Protocol):
-    """Anything that can save its centroid to a state file: a NEO adapter, or a monitor."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,32 +32,32 @@ class Domain:
 
     Attributes:
         name: Name of the domain.
-        centroid: Mean of its embeddings, (d,) float64; for NEO-Stream, the shift of its logits, (C,).
+        offset: Mean of its embeddings, (d,) float64; for NEO-Stream, the shift of its logits, (C,).
         count: Number of samples seen.
-        variance: Total variance of its embeddings; None if it was not tracked.
+        variance: Total variance of its embeddings or logits; NaN if it was not tracked.
         fingerprint: Hash of the weights of the head.
-        space: Whether the centroid is of embeddings or of logits.
-        state: The moments of NEO-Stream by name; None for a mean of embeddings.
+        space: Whether the offset is one of embeddings or of logits.
+        state: The state that it was read from, (1, width).
     """
 
     name: str
-    centroid: Tensor
+    offset: Tensor
     count: int
-    variance: float | None
+    variance: float
     fingerprint: str
     space: Literal["embeddings", "logits"] = "embeddings"
-    state: Mapping[str, Tensor] | None = field(default=None, repr=False)
+    state: Tensor | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Proximity:
-    """Distance of a centroid from a domain.
+    """Distance of an offset from that of a domain.
 
     Attributes:
         domain: Name of the domain, `"origin"` for zero.
         distance: |c - c'|.
         cosine: Cosine of the angle between them; NaN for the origin.
-        noise: Typical distance between two centroids of the same domain: the square root of s²/n + s'²/n'. NaN if no
+        noise: Typical distance between two means of the same domain: the square root of s²/n + s'²/n'. NaN if no
             variance is known.
     """
 
@@ -96,21 +88,21 @@ class DomainLibrary:
             raise OptionError(f"expected a folder for the library: {os.fspath(folder)!r} is a file")
         self._read: dict[Path, tuple[tuple[int, int], Domain | StateError]] = {}
 
-    def add(self, name: str, source: nn.Module | Savable, *, stream: StreamId | None = None) -> Domain:
-        """Save the centroid of a model as a domain, replacing an existing one.
+    def add(self, name: str, source: Any, *, stream: StreamId | None = None) -> Domain:
+        """Save what a model has learnt as a domain, replacing an existing one.
 
         Args:
             name: Name of the domain, and of the file.
-            source: An adapted model, a NEO adapter, or a monitor (its centroid since the last change).
+            source: An adapted model, a NEO adapter, or a monitor (the samples since the last change).
             stream: The stream, for a model with streams.
         """
         path = self._path(name)
         if stream is not None and not isinstance(source, nn.Module):
-            raise OptionError(f"stream needs a model with streams: a {type(source).__name__} has one centroid")
-        if isinstance(source, Savable):
+            raise OptionError(f"stream needs a model with streams: a {type(source).__name__} has one state")
+        if not isinstance(source, nn.Module) and hasattr(source, "save"):
             source.save(path)
         else:
-            head(source)  # a domain has one centroid
+            head(source)  # a domain has one state
             need_stream(source, stream, "library.add(name, model, stream='gate')")
             save(source, path, stream=stream)
         return self[name]
@@ -158,14 +150,14 @@ class DomainLibrary:
         """Whether a file of this name exists."""
         return name in self._stems()
 
-    def nearest(self, centroid: Tensor, *, fingerprint: str | None = None) -> Proximity | None:
+    def nearest(self, offset: Tensor, *, fingerprint: str | None = None) -> Proximity | None:
         """Return the nearest domain, or None if the library is empty.
 
         Args:
-            centroid: The centroid to compare with, (d,).
+            offset: The offset to compare with, (d,) or (C,).
             fingerprint: Only consider domains of the head with this fingerprint.
         """
-        found = rank(centroid, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
+        found = rank(offset, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
         return found[0] if found else None
 
     def __repr__(self) -> str:
@@ -199,78 +191,79 @@ class DomainLibrary:
         return found
 
 
-def rank(centroid: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
-    """Distance of a centroid from each domain, nearest first.
+def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
+    """Distance of an offset from that of each domain, nearest first.
 
     Args:
-        centroid: The centroid, (d,).
+        offset: The offset, (d,) or (C,).
         domains: The domains to compare it with.
-        count: Number of samples of the centroid; 0 if unknown.
-        variance: Total variance of its embeddings; also used for domains without one.
+        count: Number of samples it was learnt from; 0 if unknown.
+        variance: Their total variance; also used for domains without one.
     """
-    mine = torch.as_tensor(centroid).detach().double().cpu()
+    mine = torch.as_tensor(offset).detach().double().cpu()
     found = []
     for domain in domains:
-        if domain.centroid.shape != mine.shape:
+        if domain.offset.shape != mine.shape:
             raise InputError(
-                f"domain {domain.name!r} has {len(domain.centroid)} features, this centroid {tuple(mine.shape)}: "
-                "it belongs to another model"
+                f"domain {domain.name!r} has {len(domain.offset)} numbers, expected {tuple(mine.shape)}: it belongs to "
+                "another model"
             )
-        own = variance if domain.variance is None else domain.variance
+        own = variance if math.isnan(domain.variance) else domain.variance
         noise = math.sqrt(variance / count + own / max(domain.count, 1)) if count else math.nan
-        cosine = float(torch.dot(mine, domain.centroid) / (mine.norm() * domain.centroid.norm()))
-        found.append(Proximity(domain.name, float((mine - domain.centroid).norm()), cosine, noise))
+        cosine = float(torch.dot(mine, domain.offset) / (mine.norm() * domain.offset.norm()))
+        found.append(Proximity(domain.name, float((mine - domain.offset).norm()), cosine, noise))
     return sorted(found, key=lambda near: near.distance)
+
+
+def mean_of(rule: Rule, state: Tensor) -> Tensor:
+    """What is subtracted after a state, (1, width), before shrinkage: a mean, (d,), or a shift, (C,)."""
+    rule = dataclasses.replace(rule, shrinkage=None) if isinstance(rule, MeanRule) else rule
+    return rule.offset(state)[0].double().clone()
+
+
+def variance_of(rule: Rule, state: Tensor) -> float:
+    """Total variance of the samples of a state, (1, width); NaN for fewer than two, or if it was not tracked."""
+    if isinstance(rule, StreamRule):
+        moments = Moments.of(rule.state(state).ever[0])
+        weight, total, square = float(moments.weight), moments.sum1, float(moments.sum2.sum())
+    else:
+        fields = MeanRule().state(state)
+        weight, total, square = float(fields.weight), fields.total[0], float(fields.square)
+    if state[0, 0] < 2 or weight <= 1 or square == 0:
+        return math.nan
+    return max(square - float(total @ total) / weight, 0.0) / (weight - 1)
 
 
 def _domain(path: Path) -> Domain:
     tensors, about = read_state(path)
     if about.get("kind") not in ("model", "adapter"):
-        raise StateMismatchError(f"{os.fspath(path)!r} contains {about.get('kind')!r}, not a centroid")
-    heads = (
-        {f"{name}.": key for name, key in about["heads"].items()} if about["kind"] == "model" else {"": about["head"]}
-    )
-    if len(heads) != 1:
-        raise StateMismatchError(f"{os.fspath(path)!r} has {len(heads)} heads: a domain has one centroid")
-    (prefix, fingerprint), *_ = heads.items()
-    if about.get("method") == "neo-stream" and not about.get("streams"):
-        state = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        return _shifted(path, state, fingerprint)
-    try:
-        state = {part: tensors[f"{prefix}{part}"] for part in ("mean", "count", "batches", "rejected", "scatter")}
-        state |= {part: tensors[f"{prefix}{part}"] for part in ("discount",) if f"{prefix}{part}" in tensors}
-    except KeyError as error:
-        raise StateMismatchError(f"{os.fspath(path)!r} contains no centroid: {error} is missing") from error
-    if about.get("streams"):
+        raise StateMismatchError(f"{os.fspath(path)!r} contains {about.get('kind')!r}, not a domain")
+    if about["kind"] == "adapter":
+        heads = {"": str(about.get("head"))}
+    else:
+        check_about(about, repr(os.fspath(path)))
+        heads = {f"{name}.": key for name, key in about["heads"].items()}
+    if len(heads) != 1 or about.get("streams"):
         raise StateMismatchError(
-            f"{os.fspath(path)!r} contains many streams, but a domain has one centroid: save one of "
+            f"{os.fspath(path)!r} has {len(heads)} heads, or many streams, but a domain has one state: save one of "
             "them with neotta.save(model, path, stream=...)"
         )
-    if state["mean"].dim() != 1 or not bool(torch.isfinite(state["mean"]).all()):
-        raise StateMismatchError(f"the centroid of {os.fspath(path)!r} is not a vector of finite numbers")
-    count, scatter = int(state["count"]), float(state["scatter"])
-    variance = scatter / (count - 1) if count > 1 and scatter > 0 else None
-    return Domain(path.stem, _centroid(state, about.get("options", {})), count, variance, fingerprint)
-
-
-def _shifted(path: Path, state: dict[str, Tensor], fingerprint: str) -> Domain:
-    """A domain of NEO-Stream."""
-    shift, kept = (
-        state.get("shift", torch.empty(0)),
-        {name: state[name] for name in StreamMoments._fields if name in state},
-    )
-    if shift.dim() != 1 or len(shift) == 0:
-        raise StateMismatchError(f"{os.fspath(path)!r} contains no shift of logits")
-    memory = ShiftMemory(len(shift), StreamRule())
-    memory.load_state(kept)
-    count, weight = memory.total(), float(memory.moments().weight[0])
-    variance = float(memory.moments().second[0].sum()) / weight if count > 1 and weight > 0 else None
-    return Domain(path.stem, memory.value(), count, variance, fingerprint, "logits", memory.state())
-
-
-def _centroid(state: dict[str, Tensor], options: Mapping[str, Any]) -> Tensor:
-    """The vector that a model with this state subtracts, before shrinkage, (d,) float64."""
-    debias = str(options.get("debias")) == "True"  # an adapter's options are saved as text
-    centroid = Centroid(len(state["mean"]), alpha=float(options["alpha"]) if debias else None, debias=debias)
-    centroid.load_state(state)
-    return centroid.value()
+    (prefix, fingerprint), *_ = heads.items()
+    options = about.get("options", {})
+    moving = "alpha" in options  # its value changes nothing here; the options of an adapter are text
+    mean = MeanRule(alpha=1.0 if moving else None, debias=moving and str(options.get("debias")) == "True")
+    rule = StreamRule() if about.get("method") == "neo-stream" else mean
+    largest = tensors.get(f"{prefix}{'shift' if rule.space == 'logits' else 'total'}", torch.empty(()))
+    if largest.dim() != 1:
+        raise StateMismatchError(f"{os.fspath(path)!r} contains nothing that a model subtracts")
+    layout = rule.layout(len(largest))
+    part = {name: tensors[f"{prefix}{name}"] for name in layout.fields if f"{prefix}{name}" in tensors}
+    try:
+        state = states_in(layout, rule, part, many=False)[1]
+    except StateError as error:
+        raise StateMismatchError(f"{os.fspath(path)!r} cannot be used: {error}") from error
+    offset = mean_of(rule, state)
+    known = reference_in(tensors, about, repr(os.fspath(path)))
+    if known is not None and rule.space == "embeddings":
+        offset = offset + torch.as_tensor(known.heads[prefix[:-1]].embedding).double()
+    return Domain(path.stem, offset, int(state[0, 0]), variance_of(rule, state), fingerprint, rule.space, state)

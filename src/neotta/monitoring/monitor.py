@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,25 +17,77 @@ from torch import Tensor, nn
 
 from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, OptionError
-from neotta.monitoring.actions import apply_action, worth
 from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.label_draws import LabelDraws
-from neotta.monitoring.library import Domain, DomainLibrary, rank
-from neotta.monitoring.position import MeanPosition, Position, ShiftPosition
+from neotta.monitoring.library import Domain, DomainLibrary, Proximity, rank
 from neotta.monitoring.rank_evidence import Alarm, Floats
-from neotta.monitoring.status import Action, Change, Status, Unit, speed
-from neotta.monitoring.targets import find_target
-from neotta.neo import fork_locks
-from neotta.neo.centroid import Centroid
+from neotta.monitoring.targets import Position, find_target, restart, worth
+from neotta.neo.files import entries
+from neotta.neo.state import LARGEST
 from neotta.neo.statefile import write_state
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.variants import VARIANTS
+
+Action = Literal["none", "reset", "nearest"]
+Unit = Literal["label", "sample"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """An alarm, and the action that was taken.
+
+    Attributes:
+        sample: Number of samples seen when the alarm was raised.
+        since: Number of samples since the most likely time of the change (at most 256).
+        moved: Distance of their offset from that before the change.
+        nearest: The nearest known domain, if the library has any.
+        action: The action taken; `"none"` if the model is frozen.
+        worth: For `"nearest"`, the number of samples that the known domain counts as.
+    """
+
+    sample: int
+    since: int
+    moved: Proximity
+    nearest: Proximity | None
+    action: Action
+    worth: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """Status of a monitor.
+
+    Attributes:
+        samples: Number of samples seen.
+        rejected: Number of samples excluded because of NaN, Inf or numbers beyond 1e6.
+        current: Number of samples since the last change, which the distances and speeds below refer to.
+        alarms: Number of changes detected.
+        ready: Whether the test for changes has started.
+        evidence: How close the next alarm is, 0 to 1.
+        origin: Distance from clean data: from the reference, if there is one, or from zero.
+        model: Distance from what the model has learnt; None without a model.
+        speed: Distance that the mean of a short window moves in 100 samples.
+        speed_noise: Speed expected from sampling noise alone.
+        domains: Distances from the known domains, nearest first.
+    """
+
+    samples: int
+    rejected: int
+    current: int
+    alarms: int
+    ready: bool
+    evidence: float
+    origin: Proximity
+    model: Proximity | None
+    speed: float
+    speed_noise: float
+    domains: tuple[Proximity, ...]
 
 
 class Monitor:
     """Monitors the embeddings of an adapted model.
 
-    It tracks the centroid of the current domain, compares it with known domains, and raises an alarm when the
+    It tracks where the current domain lies, compares it with known domains, and raises an alarm when the
     embeddings change suddenly. Frames of a camera depend on each other, so by default only the first sample of each run
     of the same answer is tested, and a change of the labels alone raises no alarm (`label_changes` counts them). If the
     tested samples are independent and identically distributed, the probability of a false alarm within n of them is at
@@ -47,9 +101,8 @@ class Monitor:
             embeddings to `observe`.
         library: Known domains: a library, or its folder.
         false_alarm_rate: The default means at most 1 % in 10,000 samples.
-        action: What to do with the model's centroid on an alarm: `"none"`, `"reset"` (restart from the samples since
-            the change), or `"nearest"` (the same, combined with the centroid of the nearest known domain, weighted by
-            its expected error).
+        action: What to do with the model's state on an alarm: `"none"`, `"reset"` (restart from the samples since the
+            change), or `"nearest"` (the same, combined with the nearest known domain, weighted by its expected error).
         on_change: Called with every `Change`, in the thread that runs the model.
         warmup: Number of samples before the test for changes starts.
         memory: Number of samples after which the test is refitted, in the long run.
@@ -95,9 +148,8 @@ class Monitor:
         self.label_changes = 0
         self._options: dict[str, Any] = {"false_alarm_rate": false_alarm_rate, "warmup": warmup, "memory": memory}
         ChangeDetector(1, **self._options)  # validates the options
-        self._lock = fork_locks.register(self, wait=False)
+        self._lock = threading.RLock()
         self._detector: ChangeDetector | None = None
-        self._centroid: Centroid | None = None
         self._position: Position | None = None
         self._target = None if model is None else find_target(model, head, stream)
         if self._target is not None:
@@ -121,13 +173,10 @@ class Monitor:
     def status(self) -> Status:
         """Return the current status."""
         with self._lock:
-            detector, place = self._detector, self._here()
-            mean, count, variance = place.vector(), place.count(), place.variance()
-            zero = Domain("origin", torch.zeros_like(mean), 0, 0.0, "")
-            model = None
-            if self._target is not None:
-                model = Domain("model", self._target.centre(), self._target.count, 0.0, "")
-            moving, noise = speed(detector.recent(REFERENCE)) if detector is not None else (math.nan, math.nan)
+            detector, place, target = self._detector, self._here(), self._target
+            offset, count, variance = place.offset(), place.count(), place.variance()
+            zero = Domain("origin", torch.zeros_like(offset) if target is None else target.origin(), 0, 0.0, "")
+            moving, noise = _speed(detector.recent(REFERENCE)) if detector is not None else (math.nan, math.nan)
             return Status(
                 samples=self.samples,
                 rejected=self.rejected,
@@ -135,19 +184,17 @@ class Monitor:
                 alarms=len(self.changes),
                 ready=detector is not None and detector.ready,
                 evidence=0.0 if detector is None else detector.evidence,
-                origin=rank(mean, [zero], count, variance)[0],
-                model=None if model is None else rank(mean, [model], count, variance)[0],
+                origin=rank(offset, [zero], count, variance)[0],
+                model=None if target is None else rank(offset, [target.domain()], count, variance)[0],
                 speed=moving,
                 speed_noise=noise,
-                domains=tuple(rank(mean, self._domains(), count, variance)),
+                domains=tuple(rank(offset, self._domains(), count, variance)),
             )
 
     @property
-    def centroid(self) -> Centroid:
-        """Mean and variance of the embeddings since the last change."""
-        if self._centroid is None:
-            raise InputError("this monitor has seen no embeddings yet")
-        return self._centroid
+    def mean(self) -> Tensor:
+        """Mean of the embeddings since the last change, (d,) float64."""
+        return self._here().mean()
 
     @property
     def head_name(self) -> str:
@@ -163,20 +210,21 @@ class Monitor:
         """Save the domain since the last change, as the state of a model adapted by NEO, or by NEO-Stream if it is."""
         if not self.fingerprint:
             raise OptionError("this monitor has no model: a domain must belong to a head")
-        place = self._here()
-        method, state = "neo", self.centroid.state()
-        if isinstance(place, ShiftPosition):
-            method, state = "neo-stream", place.memory.state()
-        tensors = {f"{self.head_name}.{name}": tensor for name, tensor in state.items()}
+        streams = self._here().streams
+        method = "neo" if streams.rule.space == "embeddings" else "neo-stream"
         options = VARIANTS[method]().model_dump(mode="json")
+        if method == "neo-stream":
+            options = {name: getattr(streams.rule, name) for name in options}
         about = {"kind": "model", "method": method, "options": options, "heads": {self.head_name: self.fingerprint}}
+        state = entries(streams.layout, [], streams.table, many=False)
+        tensors = {f"{self.head_name}.{name}": tensor for name, tensor in state.items()}
         write_state(path, tensors, about)
 
     def reset(self) -> None:
         """Reset the monitor, except for the number of samples and alarms; the model is not changed."""
         with self._lock:
-            if self._centroid is not None:
-                self._begin(self._centroid.features)
+            if self._position is not None:
+                self._begin(len(self.mean))
 
     def remove(self) -> None:
         """Stop watching the model's calls."""
@@ -203,35 +251,24 @@ class Monitor:
             raise InputError("this monitor has seen no embeddings yet")
         return self._position
 
-    def _new_position(self, *parts: Floats) -> Position:
-        """Where samples lie, (n, d)."""
-        features = self.centroid.features
-        position = MeanPosition(features) if self._target is None else self._target.position()
+    def _new_position(self, features: int, *parts: Floats) -> Position:
+        """Where samples lie, (n, d) each."""
+        target = self._target
+        position = Position(features, None if target is None or target.in_embeddings else target.neo)
         for part in parts:
             position.add(part)
         return position
 
-    def _set_position(self, position: Position, *rows: Floats) -> None:
-        """Start a domain; the centroid of its embeddings is kept whatever the model subtracts."""
-        self._position = position
-        if isinstance(position, MeanPosition):
-            self._centroid = position.centroid
-            return
-        self._centroid = Centroid(self.centroid.features, variance=True)
-        for part in rows:
-            self._centroid.update(torch.from_numpy(part.copy()))
-
     def _begin(self, features: int) -> ChangeDetector:
-        self._centroid = Centroid(features, variance=True)
-        self._set_position(self._new_position())
+        self._position = self._new_position(features)
         self._draws = LabelDraws(self._target.neo) if self._target is not None and self.unit == "label" else None
         self._detector = ChangeDetector(features, **self._options)
         return self._detector
 
     def _observe(self, detector: ChangeDetector, rows: Floats) -> list[Change]:
-        finite = np.isfinite(rows).all(1)
-        self.rejected += int((~finite).sum())
-        rows = rows[finite]
+        usable = (np.abs(rows) <= LARGEST).all(1)
+        self.rejected += int((~usable).sum())
+        rows = rows[usable]
         tested = np.arange(len(rows)) if self._draws is None else self._draws.starts(rows)
         changes, start = [], 0
         while start < len(rows):
@@ -239,10 +276,7 @@ class Monitor:
             alarm = detector.observe(rows[coming])
             stop = len(rows) if alarm is None else int(coming[alarm.position]) + 1
             self.samples += stop - start
-            place = self._here()
-            place.add(rows[start:stop])
-            if not isinstance(place, MeanPosition):
-                self.centroid.update(torch.from_numpy(rows[start:stop]))
+            self._here().add(rows[start:stop])
             if alarm is not None:
                 since = detector.recent(alarm.since)
                 if self._draws is not None and not self._draws.shifted(since):
@@ -268,38 +302,34 @@ class Monitor:
         if self._draws is not None:
             self._draws.restart()
         before = self._here()
-        known = _trim(detector.recent(alarm.since), coming, self.centroid.mean.numpy())
+        known = _trim(detector.recent(alarm.since), coming, self.mean.numpy())
         detector.restart(known)
-        self._set_position(self._new_position(known), known)
-        fresh = self._new_position(known, coming)
-        mean, count = fresh.vector(), fresh.count()
+        self._position = self._new_position(detector.features, known)
+        fresh = self._new_position(detector.features, known, coming)
+        offset, count = fresh.offset(), fresh.count()
         # A few samples may be on the wrong side of the change, which can only increase a variance.
         variance = min(side.variance() for side in (fresh, before) if side.count() > 1)
         domains = {domain.name: domain for domain in self._domains()}
-        near = next(iter(rank(mean, domains.values(), count, variance)), None)
+        near = next(iter(rank(offset, domains.values(), count, variance)), None)
         target = self._target if self._target is not None and self._target.neo.adapting else None
         counts = 0
         if target is not None and self.action != "none":
             seen = known[: max(0, len(known) - in_batch)]
-            if self.action == "nearest" and near is not None:
-                domain = domains[near.domain]
+            domain = domains[near.domain] if self.action == "nearest" and near is not None else None
+            if domain is not None and near is not None:
                 counts = worth(near.distance, variance, count, domain)
-                apply_action(target, mean, domain, counts, seen, variance)
-            else:
-                apply_action(target, mean, None, 0, seen, variance)
-        old = Domain("before", before.vector(), before.count(), None, "")
-        moved = rank(mean, [old], count, variance)[0]
+            restart(target, domain, counts, seen, variance)
+        old = Domain("before", before.offset(), before.count(), math.nan, "")
+        moved = rank(offset, [old], count, variance)[0]
         return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)
 
     def _domains(self) -> list[Domain]:
         """The known domains of this head."""
         if self.library is None:
             return []
-        found = list(self.library)
-        if self._target is None:
-            return [domain for domain in found if domain.space == "embeddings"]
-        space = self._target.neo.memory.rule.space
-        return [domain for domain in found if domain.fingerprint == self.fingerprint and domain.space == space]
+        space = "embeddings" if self._target is None or self._target.in_embeddings else "logits"
+        mine = [domain for domain in self.library if domain.space == space]
+        return mine if self._target is None else [each for each in mine if each.fingerprint == self.fingerprint]
 
 
 def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
@@ -313,7 +343,18 @@ def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
 
 
 def _trim(known: Floats, coming: Floats, old: Floats) -> Floats:
-    """Drop the leading samples that are nearer to the old centroid than to the new one."""
+    """Drop the leading samples that are nearer to the old mean than to the new one."""
     new = np.concatenate([known, coming]).mean(0)
     belongs = np.square(known - new).sum(1) <= np.square(known - old).sum(1)
     return known[belongs.argmax() :] if belongs.any() else known[-1:]
+
+
+def _speed(recent: Floats) -> tuple[float, float]:
+    """Distance that the mean moves in 100 samples, between the halves of a window; and that expected from noise."""
+    half = len(recent) // 2
+    if half < 2:
+        return math.nan, math.nan
+    older, newer = recent[-2 * half : -half], recent[-half:]
+    variance = (older.var(0, ddof=1).sum() + newer.var(0, ddof=1).sum()) / 2
+    step = float(np.linalg.norm(newer.mean(0) - older.mean(0)))
+    return step * 100 / half, math.sqrt(2 * variance / half) * 100 / half

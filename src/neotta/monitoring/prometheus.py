@@ -11,7 +11,6 @@ prometheus_client.start_http_server(9100, addr="127.0.0.1")  # "0.0.0.0" for all
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -24,29 +23,28 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-_exporting = threading.Lock()
 _exported: WeakKeyDictionary[CollectorRegistry, dict[str, Metrics]] = WeakKeyDictionary()
 """What is exported by registry and prefix: two collectors of the same names would give duplicate series."""
 
 COUNTERS = {
     "samples": "Samples seen.",
-    "rejected": "Samples excluded because of NaN or Inf.",
+    "rejected": "Samples excluded because of NaN, Inf or their size.",
     "alarms": "Changes detected.",
 }
 GAUGES = {
     "current_samples": "Samples since the last change.",
     "evidence": "How close the next alarm is, 0 to 1.",
-    "origin_distance": "Distance of the centroid from zero.",
+    "origin_distance": "Distance from clean data.",
     "origin_distance_ratio": "The same in units of sampling noise.",
-    "model_distance": "Distance of the current centroid from the one that the model subtracts.",
-    "speed": "Distance that the short-window centroid moves in 100 samples.",
+    "model_distance": "Distance from what the model has learnt.",
+    "speed": "Distance that the mean of a short window moves in 100 samples.",
     "speed_noise": "Speed expected from sampling noise alone.",
-    "nearest_cosine": "Cosine of the centroid with that of the nearest domain.",
+    "nearest_cosine": "Cosine with the nearest domain.",
 }
 BY_DOMAIN = {
     "domain_distance": "Distance from a known domain.",
     "domain_distance_ratio": "The same in units of sampling noise.",
-    "domain_cosine": "Cosine with a known domain's centroid.",
+    "domain_cosine": "Cosine with a known domain.",
 }
 
 
@@ -125,11 +123,10 @@ def export(
             raise OptionError(f"expected a monitor, or a dictionary of monitors by name, got {monitor!r}")
     metrics = Metrics(monitors, prefix)
     chosen = default if registry is None else registry
-    with _exporting:
-        before = _exported.setdefault(chosen, {}).get(prefix)
-        if before is not None:
-            with contextlib.suppress(KeyError):  # the caller has unregistered it
-                chosen.unregister(before)
-        chosen.register(metrics)
-        _exported[chosen][prefix] = metrics
+    before = _exported.setdefault(chosen, {}).get(prefix)
+    if before is not None:
+        with contextlib.suppress(KeyError):  # the caller has unregistered it
+            chosen.unregister(before)
+    chosen.register(metrics)
+    _exported[chosen][prefix] = metrics
     return metrics

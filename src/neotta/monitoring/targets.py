@@ -1,4 +1,4 @@
-"""What a monitor attaches to: an adapted model, one of its streams, a NEO head, or a NEO adapter."""
+"""What a monitor watches and acts on: an adapted model, one of its streams, a NEO head, or a NEO adapter."""
 
 from __future__ import annotations
 
@@ -7,138 +7,145 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from neotta.adapters.neo import Recentering
 from neotta.errors import InputError, ModelError, OptionError, UnknownNameError
-from neotta.monitoring.position import MeanPosition, Position, ShiftPosition
+from neotta.monitoring.library import Domain, mean_of, variance_of
+from neotta.monitoring.rank_evidence import Floats
+from neotta.neo.context import current_ids, current_weights, is_paused
 from neotta.neo.head import NEOHead
-from neotta.neo.memory import OneStreamMemory
-from neotta.neo.per_call import is_paused, peek_weights
+from neotta.neo.mean import MeanRule
 from neotta.neo.statefile import fingerprint
-from neotta.neo.stream_ids import StreamId, current, one
+from neotta.neo.stream_ids import StreamId, one
+from neotta.neo.streams import Streams
 from neotta.neo.surgery import heads, need_stream
 
 Watch = Callable[[Tensor], object]
 
 
+class Position:
+    """Where a domain lies: the mean of its embeddings, and the state that NEO-Stream has after its samples.
+
+    Args:
+        features: Length d of an embedding.
+        head: The head of NEO-Stream, which subtracts a shift of the logits; None if the mean is subtracted.
+    """
+
+    def __init__(self, features: int, head: NEOHead | None = None) -> None:
+        self._head = head
+        # For the variance the state must hold squares, as it does for shrinkage.
+        self._embeddings = Streams(MeanRule(shrinkage="james-stein"), features)
+        self._logits = None if head is None else Streams(head.streams.rule, head.streams.size)
+
+    def add(self, rows: Floats) -> None:
+        """Add embeddings, (n, d)."""
+        self._embeddings.step(torch.from_numpy(rows.copy()), None)
+        if self._head is not None and self._logits is not None:
+            learn(self._logits, self._head, rows)
+
+    @property
+    def streams(self) -> Streams:
+        """The state of a model that adapts to this domain."""
+        return self._embeddings if self._logits is None else self._logits
+
+    def mean(self) -> Tensor:
+        """Mean of the embeddings, (d,)."""
+        return mean_of(self._embeddings.rule, self._embeddings.table)
+
+    def offset(self) -> Tensor:
+        """What a model should subtract, (d,) or (C,)."""
+        return mean_of(self.streams.rule, self.streams.table)
+
+    def count(self) -> int:
+        """Number of samples."""
+        return self._embeddings.total()
+
+    def variance(self) -> float:
+        """Total variance of what the model learns from; NaN for fewer than two samples."""
+        return variance_of(self.streams.rule, self.streams.table)
+
+
 class Target:
-    """A NEO head, or one of its streams.
+    """A NEO head, one of its streams, or a NEO adapter.
 
     Args:
         name: Name of the head in its model.
-        head: The head.
+        head: The head, or the adapter, which has a new head after each reset.
         stream: The stream, if the head has several.
     """
 
-    def __init__(self, name: str, head: NEOHead, stream: StreamId | None = None) -> None:
-        self.name = name
-        self._head = head
-        self._stream = stream
-        self.fingerprint = fingerprint(dict(head.named_parameters()))
+    def __init__(self, name: str, head: NEOHead | Recentering, stream: StreamId | None = None) -> None:
+        self.name, self._head, self._stream = name, head, stream
+        self.fingerprint = fingerprint(dict(self.neo.named_parameters()))
 
     @property
     def neo(self) -> NEOHead:
         """The head."""
-        return self._head
-
-    @property
-    def count(self) -> int:
-        """Number of samples seen."""
-        return self.centroid().total()
+        return self._head.neo if isinstance(self._head, Recentering) else self._head
 
     @property
     def in_embeddings(self) -> bool:
-        """Whether it subtracts a centroid from embeddings, and not a shift from logits."""
-        return self.neo.memory.rule.space == "embeddings"
+        """Whether it subtracts a mean from embeddings, and not a shift from logits."""
+        return self.neo.streams.rule.space == "embeddings"
 
-    def position(self) -> Position:
-        """An empty estimate of what the model should subtract."""
-        return MeanPosition(self.neo.in_features) if self.in_embeddings else ShiftPosition(self.neo)
+    def origin(self) -> Tensor:
+        """Where clean data lies, (d,) or (C,): the mean of the reference, if there is one, or zero."""
+        known = self.neo._buffers["origin"] if self.in_embeddings else None
+        return torch.zeros(self.neo.streams.size).double() if known is None else known.double().cpu()
 
-    def centre(self) -> Tensor:
-        """Return a copy of the vector that is subtracted, (d,) or (C,) float64."""
-        return self.centroid().value(torch.float64).cpu()
-
-    def centroid(self) -> OneStreamMemory:
-        """Return a copy of the centroid; an empty one for a stream that was not seen yet."""
+    def domain(self) -> Domain:
+        """What the model has learnt; nothing for a stream that was not seen yet."""
+        streams = self.neo.streams
         try:
-            return self.neo.memory.centroid(self._stream)
+            state = streams.state(self._stream).cpu()
         except InputError:
-            return self.blank()
+            state = streams.layout.blank()
+        return Domain("model", self.origin() + mean_of(streams.rule, state), int(state[0, 0]), 0.0, "")
 
-    def blank(self) -> OneStreamMemory:
-        """Return an empty centroid with the same rule."""
-        return self.neo.memory.blank()
-
-    def put(self, centroid: OneStreamMemory) -> None:
-        """Set the centroid."""
-        self.neo.memory.put(centroid, self._stream)
+    def put(self, state: Tensor) -> None:
+        """Set the state, (1, width)."""
+        self.neo.streams.put(state, self._stream)
 
     def reset(self) -> None:
         """Reset the adaptation state."""
-        self.neo.reset(self._stream)
+        if isinstance(self._head, Recentering):
+            self._head.reset()
+        else:
+            self._head.reset(self._stream)
 
     def watch(self, watch: Watch) -> Callable[[], None]:
         """Call `watch` with every batch of embeddings before the head sees it; return a function that stops it."""
+        head = self._head
+        if isinstance(head, Recentering):
+            if head.observer is not None:
+                raise OptionError("this adapter already has another monitor: remove that one first")
+            head.observer = watch
+            return lambda: setattr(head, "observer", None)
 
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-            if module is self._head:  # not a copy, or the layer it replaced, which share its hooks
+            if module is head:  # not a copy, or the layer it replaced, which share its hooks
                 self._show(arguments[0], watch)
 
-        return self._head.register_forward_pre_hook(hook).remove
+        return head.register_forward_pre_hook(hook).remove
 
     def _show(self, embeddings: Tensor, watch: Watch) -> None:
         if is_paused(self._head):
             return
-        samples, memory = len(embeddings) if embeddings.dim() > 1 else 1, self._head.memory
-        ids = None if self._stream is None else current(samples, memory, peek=True)
-        weights = peek_weights(samples, memory)
-        if ids is None and weights is None:
-            watch(embeddings)
-            return
-        counts = [weights is None or bool(weights[place] > 0) for place in range(samples)]
-        mine = [place for place in range(samples) if counts[place] and (ids is None or ids[place] == self._stream)]
-        if mine:
-            watch(embeddings.reshape(samples, -1, embeddings.shape[-1])[mine])
-
-
-class _Adapter(Target):
-    """A NEO adapter."""
-
-    def __init__(self, adapter: Recentering) -> None:
-        self._adapter = adapter
-        super().__init__(adapter.head_name, adapter.neo)
-
-    @property
-    def neo(self) -> NEOHead:
-        return self._adapter.neo  # a new one after each reset
-
-    def reset(self) -> None:
-        self._adapter.reset()
-
-    def watch(self, watch: Watch) -> Callable[[], None]:
-        if self._adapter.observer is not None:
-            raise OptionError("this adapter already has another monitor: remove that one first")
-        self._adapter.observer = watch
-
-        def end() -> None:
-            self._adapter.observer = None
-
-        return end
+        weights = current_weights(len(embeddings))
+        mine = torch.ones(len(embeddings), dtype=torch.bool) if weights is None else weights > 0
+        if self._stream is not None:
+            mine = mine & torch.tensor([item == self._stream for item in current_ids(len(embeddings))])
+        if bool(mine.any()):
+            watch(embeddings if bool(mine.all()) else embeddings[mine.to(embeddings.device)])
 
 
 def find_target(model: nn.Module | Recentering, head: str | None = None, stream: StreamId | None = None) -> Target:
-    """Find the NEO head to monitor.
-
-    Args:
-        model: An adapted model, a NEO head, or a NEO adapter.
-        head: Name of the head, for a model with several.
-        stream: The stream, for a model with streams.
-    """
+    """Find the NEO head to monitor; see `Monitor` for the arguments."""
     if isinstance(model, Recentering):
         if head is not None or stream is not None:
             raise OptionError("head and stream do not apply: an adapter has one head and no streams")
-        return _Adapter(model)
+        return Target(model.head_name, model)
     if not isinstance(model, nn.Module):
         raise OptionError(f"expected an adapted model or a NEO adapter, got {type(model).__name__}")
     found = heads(model)
@@ -149,3 +156,63 @@ def find_target(model: nn.Module | Recentering, head: str | None = None, stream:
     if name not in found:
         raise UnknownNameError("head", name, found)
     return Target(name, found[name], None if stream is None else one(stream))
+
+
+def restart(target: Target, domain: Domain | None, worth: int, seen: Floats, variance: float) -> None:
+    """Restart a model from a known domain and the samples of the new one.
+
+    Args:
+        target: The model.
+        domain: The known domain, if there is one.
+        worth: Number of samples it counts as.
+        seen: Samples of the new domain, (n, d); n may be 0.
+        variance: Total variance of the new domain.
+    """
+    target.reset()
+    streams = target.neo.streams
+    rule, layout = streams.rule, streams.layout
+    if isinstance(rule, MeanRule):
+        count = len(seen) + worth
+        if count:
+            known = 0.0 if domain is None else worth * domain.offset
+            mean = (known + torch.from_numpy(seen).sum(0)) / count - target.origin()
+            target.put(_mean_state(rule, mean, count, variance))
+        return
+    start = Streams(rule, streams.size)
+    if domain is not None and domain.state is not None and worth:
+        share = min(worth / max(domain.count, 1), 1.0)  # sums scale, and what has no sum begins anew
+        start.put(rule.merged(layout.blank(), domain.state * share, layout))
+    learn(start, target.neo, seen)
+    target.put(start.table)
+
+
+def _mean_state(rule: MeanRule, mean: Tensor, count: int, variance: float) -> Tensor:
+    """The state of a rule that has seen samples of this mean, (d,)."""
+    state = rule.layout(len(mean)).blank()
+    tallies, weight, square, total = rule.state(state)
+    by_sample = rule.alpha is None and rule.weighting == "sample"  # else a batch
+    tallies[0, 0] = count
+    weight[0] = count if by_sample else 1.0
+    total[0] = mean * weight
+    if rule.shrinkage is not None:
+        square[0] = variance * (count - 1) + count * mean @ mean
+    return state
+
+
+def worth(distance: float, variance: float, count: int, domain: Domain) -> int:
+    """Number of samples that a known mean counts as.
+
+    The squared error of a mean of n samples is s²/n. That of the known one is estimated as its squared distance from
+    the mean of the new samples, minus the error of that mean, and at least the error of its own mean.
+    """
+    least = variance / max(domain.count, 1)
+    error = max(distance**2 - variance / count, least)
+    return int(variance / error) if error > 0 else domain.count
+
+
+def learn(streams: Streams, head: NEOHead, rows: Floats) -> None:
+    """Learn from the logits of embeddings, (n, d), as the head does."""
+    weight = head.weight.detach().flatten(1).double().cpu()
+    origin = head._buffers["origin"]
+    bias, origin = (None if part is None else part.detach().double().cpu() for part in (head.bias, origin))
+    streams.step(F.linear(torch.from_numpy(rows.copy()), weight, bias), bias if origin is None else origin)

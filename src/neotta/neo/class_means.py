@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
-from neotta.neo.moments import namespace
+import torch
+from torch import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -35,18 +35,16 @@ class ClassMeans:
         self.free = np.asarray(free, np.float64)
         self._moved: dict[Any, tuple[Any, ...]] = {}
 
-    def on(self, like: Any) -> tuple[Any, Any, Any, Any]:
-        """The prior (C,), deviations (C, C), spread (C,) and free mean (C,), as arrays or tensors like `like`."""
-        arrays = (self.prior, self.deviations, self.spread, self.free)
-        if isinstance(like, np.ndarray):
-            return arrays
+    def on(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The prior (C,), deviations (C, C), spread (C,) and free mean (C,), as tensors like `like`."""
         place = (like.device, like.dtype)
         if place not in self._moved:
-            self._moved[place] = tuple(namespace(like).as_tensor(array).to(like) for array in arrays)
+            arrays = (self.prior, self.deviations, self.spread, self.free)
+            self._moved[place] = tuple(torch.as_tensor(array).to(like) for array in arrays)
         prior, deviations, spread, free = self._moved[place]
         return prior, deviations, spread, free
 
-    def mix(self, share: Any, peak: Any) -> tuple[Any, Any, Any]:
+    def mix(self, share: Tensor, peak: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What a mix of classes looks like without a shift.
 
         Under a shift all embeddings shrink: the deviations of the classes and the mean are scaled by the height of the
@@ -62,8 +60,7 @@ class ClassMeans:
         """
         prior, deviations, spread, free = self.on(share)
         scale = (peak / self.peak).clip(min=0.0, max=1.0)
-        narrow = share if share.dtype == deviations.dtype else share.astype(deviations.dtype)  # no wide copy of C x C
-        mean = scale[..., None] * (narrow @ deviations)
+        mean = scale[..., None] * (share @ deviations)
         between = scale**2 * (share * spread).sum(-1) - (mean * mean).sum(-1)
         mean = mean - (1 - scale)[..., None] * free
         classes = share.shape[-1]

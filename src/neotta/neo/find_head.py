@@ -1,4 +1,8 @@
-"""Find the head of a classifier: the last linear layer, whose input is the embedding and whose output the logits."""
+"""Find the head of a classifier: the last linear layer, whose input is the embedding and whose output the logits.
+
+It is named by the caller, or known by the conventions of timm, Hugging Face and torchvision, or found by one run of the
+model: what the head returns must be what the model returns.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,35 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import AmbiguousHeadError, HeadNotFoundError, ModelError, UnsupportedModelError
-from neotta.neo._conventions import by_convention, of_a_library, refuse_detectors, submodule, uncompiled, vouched
-from neotta.neo._linear import AT_LOGITS, linear_layer, wrapping
-from neotta.neo._trace import Trace, logits_of, trace
-from neotta.neo.head_views import Head, close, cosine_view, is_pointwise
-from neotta.neo.model_inputs import Inputs, examples, tensors
+from neotta.neo.head import NEOHead
+from neotta.neo.head_views import Head, close, cosine_view, exact, is_pointwise
+from neotta.neo.model_inputs import Inputs, Trace, run_once, tensors
+from neotta.neo.model_inputs import logits_of as logits_of
 
-__all__ = ["by_axes", "candidates", "find_heads", "joined_heads", "logits_of", "refuse_tags"]
+AT_LOGITS = "neotta.adapt(model, at='logits') re-centers the output itself, whatever the head is"
+WHOLE = (
+    "expected (batch, classes): neotta adapts classifiers of whole samples, not models for tokens, pixels or objects"
+)
+
+_PAIRS = ("head head_dist", "head dist_head", "cls_classifier distillation_classifier", "classifier classifier_distill")
+_NAMES = (*map(str.split, _PAIRS), ["fc"], ["classifier"], ["heads.head"], ["heads"], ["head"])
+_POOLED_FIRST = ("ClassifierHead", "NormMlpClassifierHead", "ClNormMlpClassifierHead")
+_OTHER_TASKS = (  # the module and the end of the name of a class, and what its models do
+    ("torchvision.models.detection", "", "finds objects"),
+    ("torchvision.models.segmentation", "", "classifies pixels"),
+    ("torchvision.models.optical_flow", "", "estimates motion"),
+    ("segmentation_models_pytorch", "", "classifies pixels"),
+    ("transformers", "Segmentation", "classifies pixels"),
+    ("transformers", "ForObjectDetection", "finds objects"),
+)
+_QUANTIZED = ("quant", "8bit", "4bit", "fp8")
+_QUANTIZERS = ("torch.ao.", "torchao", "bitsandbytes", "optimum.quanto", "hqq", "awq", "gptqmodel")
 
 
 def find_heads(
     model: nn.Module, head: str | Sequence[str] | None = None, example: Inputs | None = None
 ) -> dict[str, Head]:
     """Find the head of a classifier, or the two heads of a distilled one.
-
-    The model is run once, and what the head returns must be what the model returns; only where the structure of a model
-    of timm, Hugging Face or torchvision leaves no doubt, it is not run.
 
     Args:
         model: Any classifier.
@@ -39,229 +56,346 @@ def find_heads(
         UnsupportedModelError: The model returns independent tags.
     """
     if example is not None:
-        tensors(example, "example")  # refuses what is no batch
-    if head is not None:
-        given = [head] if isinstance(head, str) else list(head)
-        return {name: linear_layer(model, name, _named(model, name)) for name in given}
-    refuse_detectors(model)
-    if isinstance(model, nn.Linear):
-        raise HeadNotFoundError("the model is itself a Linear layer: use neotta.NEOHead.from_linear(model)")
-    try:
-        expected = by_convention(model)
-    except ModelError:
-        if of_a_library(model):
-            raise
-        expected = None
-    if expected is not None and example is None and vouched(model, expected):
-        return expected
-    return _by_running(model, expected, example)
+        tensors(example, "example")
+    model = uncompiled(model)
+    found = _search(model, example) if head is None else _named(model, [head] if isinstance(head, str) else head)
+    if isinstance(found, ModelError):
+        raise found
+    return found
 
 
 def joined_heads(model: nn.Module, example: Inputs | None = None) -> list[str]:
     """Names of the linear layers whose outputs are combined into the logits; empty if unknown."""
-    try:
-        return list(find_heads(model, None, example))
-    except ModelError:
-        names = candidates(model)
-        seen = _run(model, names, example)
-        return [names[module] for module in seen.joined] if seen is not None and not seen.returned else []
-
-
-def _by_running(model: nn.Module, expected: dict[str, Head] | None, example: Inputs | None) -> dict[str, Head]:
-    """The layer that returns the logits, or the expected ones if they do so together."""
+    model = uncompiled(model)
+    found = _search(model, example)
+    if not isinstance(found, ModelError):
+        return list(found)
     names = candidates(model)
+    seen = run_once(model, names, example)
+    return [names[module] for module in seen.joined] if seen is not None and not seen.returned else []
+
+
+def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Head] | ModelError:
+    layers = dict(model.named_modules(remove_duplicate=False))
+    found: dict[str, Head] = {}
+    for name in names:
+        layer = layers.get(name.removeprefix("_orig_mod."))
+        if layer is None:
+            linear = [known for known, module in layers.items() if isinstance(module, nn.Linear)]
+            return HeadNotFoundError(f"{_kind(model)} has no layer {name!r}: its linear layers are {_some(linear)}")
+        if (reason := _why_not(model, name, layer)) is not None:
+            return reason
+        found[name] = layer
+    return found
+
+
+def _search(model: nn.Module, example: Inputs | None) -> dict[str, Head] | ModelError:
+    """The heads by name, or why there are none."""
+    if isinstance(model, nn.Linear):
+        return HeadNotFoundError("the model is itself a Linear layer: use neotta.NEOHead(model)")
+    if (reason := other_task(model)) is not None:
+        return reason
+    names = {module: name for name, module in model.named_modules()}
+    usual = _by_convention(model)
+    problem = next((error for layer in usual if (error := _why_not(model, names[layer], layer)) is not None), None)
+    if problem is not None and of_a_library(model):
+        return problem
+    if problem is None and usual and example is None and _is_certain(model, usual):
+        return {names[layer]: layer for layer in usual}  # type: ignore[misc]
+    names = candidates(model)
+    seen = run_once(model, names, example) if names else None
+    if seen is not None:
+        return heads_in(model, names, seen, usual, problem)
+    if problem is not None:
+        return problem
+    if names and _wrapped(last := list(names)[-1]) and (reason := _why_not(model, names[last], last)) is not None:
+        return reason
     if not names:
-        by_convention(model)  # may raise a more specific error
-        raise HeadNotFoundError(f"{_kind(model)} has no linear layer to adapt: {AT_LOGITS}")
-    seen = _run(model, names, example)
-    if seen is None:
-        return _unseen(model, names, expected)
-    answers = {module: answer for module in seen.calls if (answer := _answer_of(seen, module)) is not None}
-    ends = [module for module in answers if module in seen.returned] or list(answers)
-    for module in ends or seen.joined:
-        _refuse_wrapped(model, names[module])
-    for module in ends:
-        _refuse_parts(model, answers[module], seen.samples)
-    if expected is not None and ends and set(expected.values()) == set(ends):
-        return expected
-    if len(ends) > 1:
-        found = [names[module] for module in ends]
-        raise AmbiguousHeadError(
-            f"{_kind(model)} returns the output of several layers ({_some(found)}): "
-            f"name one with head={found[0]!r}, or all of them with head={found}"
+        return HeadNotFoundError(f"{_kind(model)} has no linear layer to adapt: {AT_LOGITS}")
+    linear = _some(name for layer, name in names.items() if isinstance(layer, nn.Linear))
+    hint = "or pass a batch that the model takes as example=..."
+    if usual and of_a_library(model):
+        return AmbiguousHeadError(
+            f"the output of {_kind(model)} may come from several Linear layers ({linear}): "
+            f"name them, for example head={[names[layer] for layer in usual]}, {hint}"
         )
-    if ends:
-        return _only(model, names[ends[0]], ends[0], seen)
-    if expected is not None and set(expected.values()) == set(seen.joined) and _together(seen):
-        return expected
-    raise _explained(model, names, seen)
+    return HeadNotFoundError(
+        f"the head of {_kind(model)} was not recognised: name it with head='...' (linear layers: {linear}), {hint}"
+    )
 
 
-def _only(model: nn.Module, name: str, layer: nn.Module, seen: Trace) -> dict[str, Head]:
-    """The only layer that returns the logits, as a head."""
-    (call,) = seen.calls[layer]
-    if isinstance(layer, nn.Linear) or is_pointwise(layer):
-        return {name: linear_layer(model, name, layer)}
-    cosine = cosine_view(layer, call.input, call.output)
-    if cosine is None:
-        linear_layer(model, name, layer)  # explains why this is no head
-        raise HeadNotFoundError(f"the head {name!r} of {_kind(model)} is a {_kind(layer)}: {AT_LOGITS}")
-    return {name: cosine}
+# ---- by convention
+
+
+def of_a_library(model: nn.Module) -> bool:
+    """Whether the class itself, not only a base class, is a library's, so that its names are reliable."""
+    return type(uncompiled(model)).__module__.partition(".")[0] in ("timm", "transformers", "torchvision")
+
+
+def other_task(model: nn.Module) -> ModelError | None:
+    """Why a model is not a classifier of whole samples, if its class or its methods say so."""
+    for kind in type(model).__mro__:
+        for module, end, does in _OTHER_TASKS:
+            if kind.__module__.startswith(module) and kind.__name__.endswith(end):
+                return HeadNotFoundError(f"{_kind(model)} {does}, {WHOLE}")
+    texts, images = ("get_text_features", "encode_text"), ("get_image_features", "encode_image")
+    embeds = all(any(hasattr(model, name) for name in either) for either in (texts, images))
+    if embeds and hasattr(model, "logit_scale") and not _by_convention(model):
+        return HeadNotFoundError(
+            f"{_kind(model)} compares images with texts and has no classifier: make one from the names of your "
+            "classes, neotta.adapt(neotta.zero_shot(model, processor, 'a photo of a {}', ['cat', 'dog']))"
+        )
+    return None
+
+
+def _by_convention(model: nn.Module) -> list[nn.Module]:
+    """The last layer of a Sequential, or what `get_classifier` returns, or what has a usual name.
+
+    Of containers, the linear layers inside of them that have the width of the last one.
+    """
+    parts: list[nn.Module] = [last] if (last := _last(model)) is not None else []
+    layers = dict(model.named_modules(remove_duplicate=False))
+    getter = getattr(model, "get_classifier", None)
+    if not parts and callable(getter):
+        classifier = getter()
+        parts = list(classifier) if isinstance(classifier, (tuple, list)) else [classifier]
+    if not parts or not all(part in layers.values() for part in parts):
+        present = {name: module for name, module in layers.items() if not isinstance(module, nn.Identity)}
+        usual = next((names for names in _NAMES if all(name in present for name in names)), [])
+        parts = [present[name] for name in usual]
+    found: list[nn.Module] = []
+    for part in parts:
+        inside = [module for module in part.modules() if isinstance(module, nn.Linear)]
+        ends = isinstance(list(part.modules())[-1], (nn.Linear, nn.Dropout, nn.Identity))
+        if part in inside or not inside or not ends or _wrapped(part):
+            found.append(part)
+        else:
+            found += [layer for layer in inside if layer.out_features == inside[-1].out_features]
+    return found
+
+
+def _last(model: nn.Module) -> nn.Linear | None:
+    """The linear layer that a Sequential ends in, called once."""
+    last, layers = model, [module for _, module in model.named_modules(remove_duplicate=False)]
+    while type(last) is nn.Sequential and len(last):
+        last = last[-1]
+    return last if isinstance(last, nn.Linear) and layers.count(last) == 1 else None
+
+
+def _is_certain(model: nn.Module, heads: list[nn.Module]) -> bool:
+    """Whether the structure of a model proves that these heads return what it returns, together.
+
+    timm's `get_classifier` names the last layer, but some heads pool after it; so only a head that is the model's own
+    child, or that of a container known to pool first, is trusted. Transformers' names are trusted for classifiers of
+    whole samples. A layer of the same size beside them may contribute as well.
+    """
+    if heads == [_last(model)]:
+        return True
+    names = [name for name, module in model.named_modules() if module in heads]
+    linear = [head for head in heads if isinstance(head, nn.Linear)]
+    beside = [child for child in model.children() if isinstance(child, nn.Linear) and child not in heads]
+    more = {child.out_features for child in beside} & {head.out_features for head in linear}
+    alone = len({name.partition(".")[0] for name in names}) == len(heads) == len(linear)
+    if not of_a_library(model) or more or not alone:
+        return False
+    if type(model).__module__.startswith("transformers"):
+        task = type(model).__name__.rpartition("For")[2]
+        of_samples = ("ImageClassification", "VideoClassification", "AudioClassification", "SequenceClassification")
+        return task in of_samples and names == ["classifier"]
+    parents = [model.get_submodule(name.rpartition(".")[0]) for name in names]
+    return all(
+        parent is model or isinstance(parent, nn.Sequential) or type(parent).__name__ in _POOLED_FIRST
+        for parent in parents
+    )
+
+
+# ---- by a run
+
+
+def candidates(model: nn.Module) -> dict[nn.Module, str]:
+    """Layers that may be the head, by module: linear ones, 1x1 convolutions, and others with a matrix of weights."""
+    names: dict[nn.Module, str] = {}
+    wrappers: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        wrapped = bool(name) and _wrapped(module) is not None
+        linear = isinstance(module, nn.Linear) or is_pointwise(module)
+        leaf = not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and not any(True for _ in module.children())
+        matrix = leaf and not linear and any(weight.dim() == 2 for weight in module.parameters(recurse=False))
+        if name and not name.startswith(wrappers) and (linear or matrix or wrapped):
+            names[module] = name
+        if wrapped:
+            wrappers = (*wrappers, f"{name}.")
+    return names
+
+
+def heads_in(
+    model: nn.Module,
+    names: dict[nn.Module, str],
+    seen: Trace,
+    usual: Sequence[nn.Module] = (),
+    problem: ModelError | None = None,
+) -> dict[str, Head] | ModelError:
+    """The layer that returned the logits in a run, or the usual ones if they did so together; or why there is none.
+
+    `problem` says why the usual ones cannot be re-centered.
+    """
+    answers = {layer: answer for layer in seen.calls if (answer := _answer_of(seen, layer)) is not None}
+    ends = [layer for layer in answers if layer in seen.returned] or list(answers)
+    for layer in ends or seen.joined:
+        if _wrapped(layer) and (reason := _why_not(model, names[layer], layer)) is not None:
+            return reason
+    for answer in (answers[layer] for layer in ends):
+        if len(answer) != seen.samples or answer.dim() > 2:
+            return HeadNotFoundError(f"{_kind(model)} returns {_shape(answer)} for {seen.samples} samples, {WHOLE}")
+    together = set(usual) == set(ends or seen.joined) and (bool(ends) or _together(seen))
+    if usual and problem is None and together:
+        return {names[layer]: layer for layer in usual}  # type: ignore[misc]
+    if len(ends) > 1:
+        several = [names[layer] for layer in ends]
+        return AmbiguousHeadError(
+            f"{_kind(model)} returns the output of several layers ({_some(several)}): name one, "
+            f"neotta.adapt(model, head={several[0]!r}), or all of them, neotta.adapt(model, head={several})"
+        )
+    if not ends:
+        return _explanation(model, names, seen, problem)
+    ((first, output),) = seen.calls[ends[0]]
+    cosine = None if isinstance(ends[0], nn.Linear) else cosine_view(ends[0], first, output)
+    if cosine is None and (reason := _why_not(model, names[ends[0]], ends[0])) is not None:
+        return reason
+    return {names[ends[0]]: cosine or ends[0]}  # type: ignore[dict-item]
 
 
 def _answer_of(seen: Trace, layer: nn.Module) -> Tensor | None:
     """The answer of the model that is a layer's only output, or its softmax, in numbers."""
     if len(seen.calls[layer]) != 1 or not (layer in seen.returned or layer in seen.joined or not seen.joined):
         return None
-    output = seen.calls[layer][0].output
-    outputs = [output, output.mean(dim=(2, 3))] if output.dim() == 4 else [output]  # maps, pooled afterwards
-    return next((answer for answer in seen.answers if any(_same(each, answer) for each in outputs)), None)
-
-
-def _refuse_parts(model: nn.Module, answer: Tensor, samples: int) -> None:
-    """Raise an error if the answer is for parts of a sample."""
-    if len(answer) != samples or answer.dim() > 2:
-        raise HeadNotFoundError(
-            f"{_kind(model)} returns {_shape(answer)} for {samples} samples, as models for tokens, pixels or objects "
-            f"do: neotta adapts classifiers of whole samples; if each of them is a sample to you, name its axes: "
-            f"neotta.adapt(model, at='logits', sample_axes={by_axes(answer)})"
-        )
-
-
-def by_axes(answer: Tensor) -> tuple[int, ...]:
-    """The axes of the samples, if each token, (B, T, C), or pixel, (B, C, H, W), is one."""
-    return (0, *range(2, answer.dim())) if answer.dim() > 3 else (0, 1)
-
-
-def refuse_tags(model: nn.Module, name: str, output: Tensor, answer: Tensor) -> None:
-    """Raise an error if the answer is the sigmoid of a layer's output: tags that do not exclude each other."""
-    if output.shape == answer.shape and close(output.double().sigmoid(), answer):
-        raise UnsupportedModelError(
-            f"{_kind(model)} returns the sigmoid of the layer {name!r}, so its outputs are independent tags, and how "
-            "often each occurs cannot be told from a shift. With clean images it can: neotta.adapt(model, 'neo', "
-            f"head={name!r}, reference=neotta.reference(model, images, head={name!r}))"
-        )
-
-
-def _same(output: Tensor, answer: Tensor) -> bool:
-    if output.numel() != answer.numel() or not answer.is_floating_point() or answer.dim() == 0:
-        return False
-    output = output.reshape(answer.shape)
-    if close(output, answer):
-        return True
-    log = output.double().log_softmax(-1)
-    return close(log.exp(), answer) or close(log, answer)
+    output = exact(seen.calls[layer][0].output)
+    pooled = [output.mean(dim=(2, 3))] if output.dim() == 4 else []  # maps, pooled afterwards
+    for answer in seen.answers:
+        for each in (output, *pooled):
+            if each.numel() == answer.numel() and answer.is_floating_point() and answer.dim():
+                logits = each.reshape(answer.shape)
+                log = logits.log_softmax(-1)
+                if any(close(alike, answer) for alike in (logits, log.exp(), log)):
+                    return answer
+    return None
 
 
 def _together(seen: Trace) -> bool:
     """Whether the logits are the mean, or the sum, of all joined layers, each called once."""
-    calls = [call for layer in seen.joined for call in seen.calls[layer]]
-    if seen.bypassed or len(seen.answers) != 1 or len({call.output.shape for call in calls}) != 1:
+    outputs = [exact(call.output) for layer in seen.joined for call in seen.calls[layer]]
+    if seen.bypassed or len(seen.answers) != 1 or len({output.shape for output in outputs}) != 1:
         return False
-    if len(calls) > len(seen.joined):
+    if len(outputs) > len(seen.joined):
         return False  # several views of each sample, which would count as several samples
-    total = torch.stack([call.output.double() for call in calls]).sum(0)
-    return close(total / len(calls), seen.answers[0]) or close(total, seen.answers[0])
+    total = torch.stack(outputs).sum(0)
+    return close(total / len(outputs), seen.answers[0]) or close(total, seen.answers[0])
 
 
-def _explained(model: nn.Module, names: dict[nn.Module, str], seen: Trace) -> ModelError:
-    """The error for a model whose output is not that of a layer."""
-    found = [names[module] for module in seen.joined]
-    if len(found) > 1 and not seen.bypassed:
+def _explanation(model: nn.Module, names: dict[nn.Module, str], seen: Trace, problem: ModelError | None) -> ModelError:
+    """Why the output of a model is not that of a layer."""
+    joined = [names[module] for module in seen.joined]
+    if len(joined) > 1 and not seen.bypassed:
         return AmbiguousHeadError(
-            f"{_kind(model)} computes its logits from several layers ({_some(found)}): "
-            f"if all of them should be re-centered, name them with head={found}; {AT_LOGITS}"
+            f"{_kind(model)} computes its logits from several layers ({_some(joined)}): "
+            f"neotta.adapt(model, head={joined}) re-centers all of them; {AT_LOGITS}"
         )
     if not seen.answers:
         return HeadNotFoundError(f"the output of {_kind(model)} holds no logits: it is not a classifier of samples")
-    by_convention(model)
-    if len(found) == 1:
+    if problem is not None:
+        return problem
+    if len(joined) == 1:
         calls = seen.calls[seen.joined[0]]
-        refuse_tags(model, found[0], calls[0].output, seen.answers[0])
+        if (error := tags(model, joined[0], calls[0].output, seen.answers[0])) is not None:
+            return error
         many = f"is called {len(calls)} times" if len(calls) > 1 else f"returns {_shape(calls[0].output)}"
         return HeadNotFoundError(
-            f"the output of {_kind(model)}, {_shape(seen.answers[0])}, is computed from the layer {found[0]!r}, which "
-            f"{many}, but is not what it returns: it is pooled, scaled, normalised or gated afterwards; {AT_LOGITS}, "
-            f"and head={found[0]!r} adapts that layer anyway"
+            f"the output of {_kind(model)}, {_shape(seen.answers[0])}, is computed from the layer {joined[0]!r}, which "
+            f"{many}, but is not what it returns: it is pooled, scaled, normalised or gated afterwards; {AT_LOGITS}"
         )
-    linear = [name for module, name in names.items() if isinstance(module, nn.Linear)]
+    linear = _some(name for layer, name in names.items() if isinstance(layer, nn.Linear))
     return HeadNotFoundError(
         f"the output of {_kind(model)} is not that of a Linear layer: {AT_LOGITS}; if a layer should be re-centered "
-        f"anyway, name it with head='...' (linear layers: {_some(linear)})"
+        f"anyway, name it with head='...' (linear layers: {linear})"
     )
 
 
-def _unseen(model: nn.Module, names: dict[nn.Module, str], expected: dict[str, Head] | None) -> dict[str, Head]:
-    """Raise the error for a model that cannot be run on made-up input."""
-    by_convention(model)
-    linear = [name for module, name in names.items() if isinstance(module, nn.Linear)]
-    example = "or pass a batch that the model takes as example=..."
-    if expected is not None and of_a_library(model):
-        raise AmbiguousHeadError(
-            f"the output of {_kind(model)} may come from several Linear layers ({_some(linear)}): "
-            f"name them, for example head={list(expected)}, {example}"
-        )
-    raise HeadNotFoundError(
-        f"the head of {_kind(model)} was not recognised: name it with head='...' (linear layers: {_some(linear)}), "
-        f"{example}"
+def tags(model: nn.Module, name: str, output: Tensor, answer: Tensor) -> UnsupportedModelError | None:
+    """The error for an answer that is the sigmoid of a layer's output: tags that do not exclude each other."""
+    if output.shape != answer.shape or not close(exact(output).sigmoid(), answer):
+        return None
+    return UnsupportedModelError(
+        f"{_kind(model)} returns the sigmoid of the layer {name!r}, so its outputs are independent tags, and how "
+        "often each occurs cannot be told from a shift. With clean images it can: neotta.adapt(model, 'neo', "
+        f"head={name!r}, reference=neotta.reference(model, images, head={name!r}))"
     )
 
 
-def _run(model: nn.Module, layers: Iterable[nn.Module], example: Inputs | None) -> Trace | None:
-    """Run on the example, or on the first made-up input that works; None if none works."""
-    inner = uncompiled(model)
-    if example is not None:
-        try:
-            return trace(inner, layers, example)
-        except Exception as error:  # whatever the model raises for such an input
-            raise HeadNotFoundError(f"{_kind(model)} could not be run on the example: {error}") from error
-    for inputs in examples(inner):
-        try:
-            return trace(inner, layers, inputs)
-        except Exception:  # as above
-            continue
+# ---- a layer
+
+
+def _why_not(model: nn.Module, name: str, layer: nn.Module) -> ModelError | None:
+    """Why a layer cannot be re-centered, if it cannot."""
+    if isinstance(layer, nn.Identity):
+        return HeadNotFoundError(f"{_kind(model)} was built without a classifier (num_classes=0)")
+    reason = _wrapped(layer) or _unusual(name, layer)
+    return None if reason is None else HeadNotFoundError(f"head {name!r} of {_kind(model)} is {reason}")
+
+
+def _wrapped(layer: nn.Module) -> str | None:
+    """What hides the weights of a linear layer, if something does."""
+    kind, weight = type(layer), layer._parameters.get("weight")
+    if kind.forward is nn.Linear.forward and type(weight) is nn.Parameter:
+        return None
+    named = "linear" in kind.__name__.lower()
+    by_name = named and any(word in kind.__name__.lower() for word in _QUANTIZED)
+    by_package = named and f"{kind.__module__}.".startswith(_QUANTIZERS)
+    if by_name or by_package or type(weight).__module__.startswith(_QUANTIZERS):
+        return f"quantized ({kind.__name__}): adapt and fold before quantizing"
+    package = f"{kind.__module__}.{kind.__name__}".lower()
+    whole = not hasattr(layer, "base_layer") and any(True for _ in layer.children())
+    if ("lora" in package or "peft" in package) and not whole and not isinstance(layer, nn.Linear):
+        return f"wrapped by LoRA ({kind.__name__}): merge it first (merge_and_unload)"
     return None
 
 
-# ---- layers and their names
+def _unusual(name: str, layer: nn.Module) -> str | None:
+    """Why a layer is not a plain linear one or 1x1 convolution, or more than its weight and bias, if so."""
+    kind, weight = type(layer), layer._parameters.get("weight")
+    if not isinstance(layer, nn.Linear) and not is_pointwise(layer):
+        inside = [f"{name}.{sub}" for sub, child in layer.named_modules() if isinstance(child, nn.Linear)]
+        maps = [f"{name}.{sub}" for sub, child in layer.named_modules() if is_pointwise(child)]
+        hint = f"name the layer with head={inside[-1]!r}" if inside else AT_LOGITS
+        if maps and not inside:
+            hint += f", and neotta.adapt(model, head={maps[-1]!r}) its last 1x1 convolution"
+        return f"a {kind.__name__}, not a Linear: {hint}"
+    if nn.utils.parametrize.is_parametrized(layer):
+        return "parametrized: remove its parametrizations first"
+    if weight is None:
+        return "recomputed in each call (weight_norm, spectral_norm or pruning): remove that from the layer first"
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        return "lazy and has no weight yet: run the model once first"
+    if "forward" in layer.__dict__:
+        return "a layer whose forward was replaced (as accelerate does): remove that first"
+    # timm's Linear only differs from nn.Linear when scripted.
+    of_timm = kind.__module__.startswith("timm.layers") and kind.__name__ == "Linear"
+    if kind.forward in (nn.Linear.forward, nn.Conv2d.forward) or isinstance(layer, NEOHead) or of_timm:
+        return None
+    return f"a {kind.__module__}.{kind.__qualname__} with a custom forward: neotta re-centers plain Linear layers"
 
 
-def candidates(model: nn.Module) -> dict[nn.Module, str]:
-    """Layers that may be the head, by module: linear ones, 1x1 convolutions, and others with a matrix of weights."""
-    return {module: name for name, module in model.named_modules() if name and _may_be_head(module)}
-
-
-def _may_be_head(module: nn.Module) -> bool:
-    if isinstance(module, (nn.Linear, nn.Conv2d)):
-        return isinstance(module, nn.Linear) or is_pointwise(module)
-    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or any(True for _ in module.children()):
-        return False
-    return any(parameter.dim() == 2 for parameter in module.parameters(recurse=False))
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"a tensor of {tuple(tensor.shape)}"
-
-
-def _refuse_wrapped(model: nn.Module, name: str) -> None:
-    """Raise an error if the layer is inside a wrapper of a linear layer."""
-    parts = name.split(".")
-    for end in range(1, len(parts)):
-        parent = ".".join(parts[:end])
-        if parts[end] == "base_layer" and wrapping(model.get_submodule(parent)) is not None:
-            linear_layer(model, parent, model.get_submodule(parent))
-
-
-def _named(model: nn.Module, name: str) -> nn.Module:
-    module = submodule(model, name)
-    if module is None:
-        linear = [known for known, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-        raise HeadNotFoundError(f"{_kind(model)} has no layer {name!r}: its linear layers are {_some(linear)}")
-    return module
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model inside a compiled one."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner if isinstance(inner, nn.Module) else model
 
 
 def _kind(module: nn.Module) -> str:
     return type(module).__name__
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"a tensor of {tuple(tensor.shape)}"
 
 
 def _some(names: Iterable[str], most: int = 8) -> str:

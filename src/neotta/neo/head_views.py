@@ -1,4 +1,4 @@
-"""Heads of other kinds as the linear layers that they amount to: 1x1 convolutions and cosine classifiers."""
+"""Heads that amount to linear layers: 1x1 convolutions and cosine classifiers."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import Unregistered
+from neotta.neo.stream_ids import StreamId
 
 
 class HeadView(nn.Linear):
-    """A layer seen as a linear one: `view(view.embed(input))` are the logits. It refers to the layer, without a copy.
-
-    Args:
-        layer: The layer of the model.
-        in_features: Length d of an embedding.
-        out_features: Number of classes C.
-    """
+    """A layer seen as a linear one: `view(view.embed(input))` are the logits. It refers to the layer itself."""
 
     def __init__(self, layer: nn.Module, in_features: int, out_features: int) -> None:
         nn.Module.__init__(self)
-        self.in_features = in_features
-        self.out_features = out_features
-        self.training = layer.training
+        self.in_features, self.out_features, self.training = in_features, out_features, layer.training
         self._layer = Unregistered(layer)
 
     @property
@@ -112,7 +106,6 @@ def is_pointwise(module: nn.Module) -> bool:
     return all(getattr(module, name) == value for name, value in plain.items())
 
 
-@torch.no_grad()
 def cosine_view(layer: nn.Module, input: Tensor | None, output: Tensor) -> CosineView | None:
     """The layer as a cosine classifier, if that is how it computed this output from this input, (B, d)."""
     if input is None or input.dim() != 2 or output.dim() != 2:
@@ -122,17 +115,47 @@ def cosine_view(layer: nn.Module, input: Tensor | None, output: Tensor) -> Cosin
             weight = parameter.T if transposed and parameter.dim() == 2 else parameter
             if weight.shape != (output.shape[1], input.shape[1]):
                 continue
-            cosines = (F.normalize(input, dim=1) @ F.normalize(weight, dim=1).T).double()
-            scale = float((output.double() * cosines).sum() / cosines.square().sum())
+            cosines = F.normalize(exact(input), dim=1) @ F.normalize(exact(weight), dim=1).T
+            scale = float((exact(output) * cosines).sum() / cosines.square().sum())
             if scale > 0 and close(scale * cosines, output):
                 return CosineView(layer, name, transposed, scale)
     return None
 
 
+def exact(tensor: Tensor) -> Tensor:
+    """The numbers in float64, on the CPU, since not every device has it."""
+    tensor = tensor.detach().cpu()
+    return (tensor.dequantize() if tensor.is_quantized else tensor).double()
+
+
 def close(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are equal but for rounding, relative to the largest number."""
-    one, coarse = one.to(torch.float64), torch.finfo(other.dtype).eps ** 0.5 / 3
-    other = other.to(torch.float64)
+    """Whether two tensors are equal but for the rounding of the second, relative to the largest number."""
+    coarse = torch.finfo(other.dtype).eps ** 0.5 / 3
+    one, other = exact(one), exact(other)
     finite = other[other.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0
     return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=coarse * largest, equal_nan=True)
+
+
+class NEOConvHead(NEOHead):
+    """A drop-in 1x1 `nn.Conv2d` that re-centers its input, as `NEOHead` does; `weight` keeps its shape (C, d, 1, 1).
+
+    The embedding of a sample is the average over all positions, (B, d, H, W) to (B, d). Every position is shifted
+    alike, so the logits are re-centered whether the network averages before this layer or after it.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Re-center and classify: (B, d, H, W) to (B, C, H, W)."""
+        pooled = input.mean(dim=(-2, -1))
+        logits = super().forward(pooled)
+        if input.shape[-2:] == (1, 1):
+            return logits[..., None, None]
+        shift = logits - F.linear(pooled, self.weight.flatten(1))
+        return F.conv2d(input, self.weight) + shift[..., None, None]
+
+    @torch.no_grad()
+    @torch.inference_mode(False)
+    def folded(self, stream: StreamId | None = None) -> nn.Module:  # type: ignore[override]
+        """Return a plain convolution with the bias b - W c: it predicts as this head does now (for one stream)."""
+        plain = nn.Conv2d(self.in_features, self.out_features, 1, device="meta", dtype=self.weight.dtype)
+        return self._fold_into(plain, stream)

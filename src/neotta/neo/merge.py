@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
+from neotta.neo.files import check_about, entries, reference_in, state_of, states_in
 from neotta.neo.reference_file import PREFIX
-from neotta.neo.rules import Rule
-from neotta.neo.state import check_about, check_weights, reference_in, state_of
-from neotta.neo.state_checks import check_fields, check_ids, completed
+from neotta.neo.state import Layout, Rule
 from neotta.neo.statefile import State, read_state
-from neotta.neo.stream_ids import StreamId, pack, unpack
+from neotta.neo.stream_ids import StreamId
 from neotta.neo.variants import VARIANTS, mergeable, rule_of
 
 
@@ -59,14 +58,10 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     merged = {name: tensor for name, tensor in first.items() if name.startswith(PREFIX)}
     for head in about["heads"]:
         rule = rule_of(options, None if known is None else known.heads[head].classes)
-        ids, total = _merged([_table(state.tensors, name, head, many, rule) for state, name in read], rule)
-        fields = rule.fields(total.mean.shape[-1])
-        like = {key: first.get(f"{head}.{key}", first[f"{head}.mean"]) for key in fields}  # it may lack new entries
-        check_fields(fields, total._asdict(), like)
-        if many:
-            merged[f"{head}.ids"] = pack(ids)
-        for key, tensor in total._asdict().items():
-            merged[f"{head}.{key}"] = (tensor if many else tensor[0]).to(like[key].dtype)
+        layout = rule.layout(_size(first, head, rule, source))
+        parts = [_states(state.tensors, name, head, layout, rule, many) for state, name in read]
+        table = entries(layout, *merge_tables(parts, layout, rule, many), many=many)
+        merged.update({f"{head}.{key}": value for key, value in table.items()})
     return State(merged, about)
 
 
@@ -92,49 +87,40 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
         "method": "another method",
         "options": "other options",
         "reference": "another reference",
-        "streams": "a different setting of streams (one centroid per stream)",
+        "streams": "a different setting of streams (one state per stream)",
     }.items():
         if (mine.get(key) or None) != (theirs.get(key) or None):
             raise StateMismatchError(f"{other} cannot be merged with {one}: it was saved with {what}")
 
 
-def _table(tensors: dict[str, Tensor], source: str, head: str, many: bool, rule: Rule) -> tuple[list[StreamId], Any]:
-    """The streams of one head, (S, ...) each; a single centroid counts as one stream."""
+def _size(tensors: dict[str, Tensor], head: str, rule: Rule, source: str) -> int:
+    """Length of the vectors that a state was learnt from."""
+    vector = tensors.get(f"{head}.{'shift' if rule.space == 'logits' else 'total'}")
+    if vector is None or vector.dim() == 0:
+        raise StateMismatchError(f"{source} cannot be merged: it does not hold the state of {head!r}")
+    return vector.shape[-1]
+
+
+def _states(
+    tensors: dict[str, Tensor], source: str, head: str, layout: Layout, rule: Rule, many: bool
+) -> tuple[list[StreamId], Tensor]:
+    part = {name.removeprefix(f"{head}."): value for name, value in tensors.items() if name.startswith(f"{head}.")}
     try:
-        size = tensors[f"{head}.mean"].shape[-1:].numel()
-        mine = {key: tensors[f"{head}.{key}"].cpu() for key in rule.State._fields if f"{head}.{key}" in tensors}
-        filled = completed(rule.fields(size), mine)
-        rows = {key: filled[key] for key in rule.State._fields}
-        ids: list[StreamId] = unpack(tensors[f"{head}.ids"]) if many else [0]
-    except KeyError as error:
-        raise StateMismatchError(f"{source} cannot be merged: it lacks the entry {error}") from error
-    rows = rows if many else {key: row[None] for key, row in rows.items()}
-    fields = rule.fields(rows["mean"].shape[-1] if rows["mean"].dim() else 0)
-    for key, field in fields.items():
-        if rows[key].shape[1:] != field.shape:
-            raise StateMismatchError(f"{source} cannot be merged: {key!r} has the shape {tuple(rows[key].shape)}")
-    check_ids(ids, rows)
-    check_fields(fields, rows, {key: _like(field.kind, torch.float64) for key, field in fields.items()})
-    check_weights(rows)
-    return ids, rule.State(*(row.double() if row.is_floating_point() else row for row in rows.values()))
+        return states_in(layout, rule, part, many)
+    except StateMismatchError as error:
+        raise StateMismatchError(f"{source} cannot be merged: {error}") from error
 
 
-def _like(kind: str, real: torch.dtype) -> Tensor:
-    """A tensor of the kind that a field is kept in."""
-    return torch.empty(0, dtype=torch.int64 if kind == "count" else real)
-
-
-def _merged(parts: list[tuple[list[StreamId], Any]], rule: Rule) -> tuple[list[StreamId], Any]:
-    """Merge tables by stream."""
+def merge_tables(
+    parts: list[tuple[list[StreamId], Tensor]], layout: Layout, rule: Rule, many: bool
+) -> tuple[list[StreamId], Tensor]:
+    """Merge tables by stream; a state without streams is that of stream 0."""
     places: dict[StreamId, int] = {}
     for ids, _ in parts:
-        for item in ids:
+        for item in ids if many else [0]:
             places.setdefault(item, len(places))
-    total = rule.State(*(torch.zeros(len(places), *column.shape[1:], dtype=column.dtype) for column in parts[0][1]))
-    for ids, part in parts:
-        rows = torch.tensor([places[item] for item in ids], dtype=torch.int64)
-        mine = rule.State(*(column[rows] for column in total))
-        rule.merge(mine, part)
-        for column, values in zip(total, mine, strict=True):
-            column[rows] = values
+    total = layout.blank(len(places))
+    for ids, states in parts:
+        rows = torch.tensor([places[item] for item in (ids if many else [0])], dtype=torch.int64)
+        total[rows] = rule.merged(total[rows], states, layout)
     return list(places), total

@@ -1,34 +1,30 @@
-"""Re-center the output of a model: for heads that are not linear layers, and answers for tokens, pixels or objects."""
+"""Re-center the output of a model, for heads that are not linear layers."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from neotta.errors import (
+    HeadNotFoundError,
     InputError,
     ModelError,
     OptionError,
     StateMismatchError,
     UnsupportedModelError,
 )
-from neotta.neo._trace import logits_of
-from neotta.neo._transforms import refuse_transforms
-from neotta.neo.find_head import find_heads
+from neotta.neo.find_head import WHOLE, candidates, heads_in, other_task, tags, uncompiled
 from neotta.neo.head import NEOHead, subtract
-from neotta.neo.memory import Memory
-from neotta.neo.model_inputs import Inputs
-from neotta.neo.per_call import settings
+from neotta.neo.head_views import exact
+from neotta.neo.model_inputs import Inputs, logits_of, run_once, tensors
 from neotta.neo.reference_file import HeadReference, Reference
-from neotta.neo.row_weights import per_row
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.training_mode import warn_of_training
+from neotta.neo.streams import Streams
 
 NAME = "neotta_output"
 """Name of the child that `adapt(model, at="logits")` adds to a model."""
@@ -40,104 +36,66 @@ class OutputHead(NEOHead):
     W (h - c) + b = (W h + b) - W c, and W c is the mean of the logits without their bias: the logits are all it needs.
 
     Args:
-        classes: Number of classes C.
-        memory: Where the moments of the logits are kept.
-        axes: The axes of the output that count samples; the one that is left holds the classes.
         bias: The bias of the head, (C,), where it is known; otherwise the logits count as free of it.
+        streams: States of logits.
         uniform_bias: See `NEOHead`.
         reference: Where clean logits lie, if it was measured.
     """
 
     def __init__(
         self,
-        classes: int,
-        memory: Memory,
-        axes: tuple[int, ...],
         bias: nn.Parameter | None,
-        uniform_bias: bool,
+        streams: Streams,
+        *,
+        uniform_bias: bool = False,
         reference: HeadReference | None = None,
     ) -> None:
         nn.Module.__init__(self)
-        self.in_features = self.out_features = classes
+        self.in_features = self.out_features = streams.size
         self.register_parameter("weight", None)
         self.register_parameter("bias", bias)  # the model's own, so not in the state dict
-        self.axes = axes
-        self.hooked = True
-        self._install(memory, uniform_bias)
-        self.reference = reference
-        if reference is not None:
-            mean = reference.origin if memory.rule.space == "logits" else reference.embedding
-            with torch.inference_mode(False):
-                self.origin = torch.as_tensor(mean, dtype=torch.float32, device=next(memory.buffers()).device)
+        self._install(streams, reference)
+        self.hooked, self.uniform_bias = True, uniform_bias
 
-    def after(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-        """The forward hook of the model: the same output with other logits."""
-        return self._changed(output, kwargs, self)
+    def after(self, model: nn.Module, args: Any, output: Any) -> Any:
+        """Change the output of the model: its forward hook."""
+        return replaced(output, self(logits_of(output), hooked=True))
 
-    def _changed(self, output: Any, kwargs: Mapping[str, Any], recentered: Callable[..., Tensor]) -> Any:
-        """The same output with other logits."""
-        logits = logits_of(output)
-        if logits.dim() != len(self.axes) + 1:
-            raise InputError(
-                f"the model returns logits of shape {tuple(logits.shape)}, expected {len(self.axes)} axes of samples "
-                "and one of classes: neotta.adapt(model, at='logits', sample_axes=...) says which axes are which"
-            )
-        last, of_classes = classes_last(logits, self.axes)
-        centred = recentered(last.reshape(-1, last.shape[-1]), len(last), mask_of(kwargs, last.shape[:-1]))
-        return replaced(output, centred.reshape(last.shape).movedim(-1, of_classes))
+    def forward(self, input: Any, hooked: bool = False) -> Any:
+        """Re-center logits, (B, C).
 
-    def forward(self, input: Any, samples: int | None = None, mask: Tensor | None = None) -> Any:
-        """Re-center logits, (N, C).
-
-        An `nn.Sequential` calls all its children, so this one too, with the output itself and no number of samples.
-
-        Args:
-            input: The logits, N / samples consecutive rows for each sample.
-            samples: Number of samples.
-            mask: Which rows count, (N,); the others are padding.
+        An `nn.Sequential` calls all its children, so this one too, with its output; others call it by the hook.
         """
-        if samples is None:
-            return input if self.hooked else self._changed(input, {}, self._recentered)
-        return self._recentered(input, samples, mask)
+        if hooked is not self.hooked:
+            return input
+        logits = logits_of(input)
+        if logits.dim() != 2:
+            raise InputError(f"the model returns logits of shape {tuple(logits.shape)}, expected (batch, classes)")
+        return replaced(input, self._recentered(logits))
 
-    def _recentered(self, input: Tensor, samples: int, mask: Tensor | None) -> Tensor:
+    def _recentered(self, input: Tensor) -> Tensor:
         if self.adapting and not is_compiling():
-            refuse_transforms()
-            if self.training:
-                warn_of_training(self)
-        adapt, weights = settings(self, input, samples)
-        watch, ids = None if is_compiling() else self.watch, None
-        if watch is not None:
-            ids = watch.ids(self.memory, samples)
-            weights = watch.held(ids, weights, samples)
-        if mask is not None:
-            weights = mask.double() if weights is None else mask * per_row(weights, input, samples)
+            self._check_mode()
+        if self.streams.rule.space == "logits":
+            return subtract(input, self._offsets(input))
         bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)
-        origin = self._buffers["origin"]
-        if self.memory.rule.space == "logits":
-            known = self.bias if origin is None else origin
-            answer = subtract(input, self.memory.step(input, samples, bias=known, adapt=adapt, weights=weights))
-        else:
-            free = input - bias
-            rows = free if origin is None else free.to(origin.dtype) - origin
-            centre = self._from_origin(self.memory.step(rows, samples, adapt=adapt, weights=weights))
-            centred = subtract(free, centre)
-            answer = centred + (1.0 / self.out_features if self.uniform_bias else bias)
-        if watch is not None:
-            watch.see(self, ids, input, answer, adapt)
-        return answer
+        free = input - bias
+        logits = subtract(free, self._offsets(free)) + (1.0 / self.out_features if self.uniform_bias else bias)
+        if self.followers:
+            self._check_classes(logits)
+        return logits
 
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
-        """Refused: there is no layer to fold into."""
+        """Not possible: there is no layer to fold into."""
         raise UnsupportedModelError(
             "a model that is re-centered at its logits has no bias to fold into: neotta.head(model).freeze() stops it "
             "from adapting; if its head is a linear layer, adapt it there, without at='logits'"
         )
 
     def alone(self, stream: StreamId) -> NEOHead:
-        """Return a head whose only centroid is a copy of one stream's."""
-        memory = self.streams.centroid(stream)
-        return OutputHead(self.out_features, memory, self.axes, self.bias, self.uniform_bias, self.reference)
+        """Return a head whose only state is a copy of one stream's."""
+        alone = self.streams.alone(stream)
+        return OutputHead(self.bias, alone, uniform_bias=self.uniform_bias, reference=self.reference)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         pass
@@ -152,7 +110,7 @@ def attach(model: nn.Module, head: OutputHead) -> None:
     model.add_module(NAME, head)
     head.hooked = type(model).forward is not nn.Sequential.forward
     if head.hooked:
-        model.register_forward_hook(head.after, with_kwargs=True)
+        model.register_forward_hook(head.after)
 
 
 def detach(model: nn.Module) -> None:
@@ -163,58 +121,33 @@ def detach(model: nn.Module) -> None:
     for key, hook in list(model._forward_hooks.items()):
         if getattr(hook, "__self__", None) is head:
             del model._forward_hooks[key]
-            model._forward_hooks_with_kwargs.pop(key, None)
     del model._modules[NAME]
-
-
-def known_bias(model: nn.Module, example: Inputs | None) -> nn.Parameter | None:
-    """The bias of the head, if the model ends in a single linear one."""
-    try:
-        found = list(find_heads(model, None, example).values())
-    except ModelError:
-        return None
-    bias = found[0].bias if len(found) == 1 else None
-    return bias if isinstance(bias, nn.Parameter) else None
 
 
 def replaced(output: Any, logits: Tensor) -> Any:
     """The same output with other logits."""
     if isinstance(output, Tensor):
         return logits
-    if isinstance(output, Mapping) or hasattr(output, "logits"):
-        changed = copy.copy(output)
-        if isinstance(output, Mapping):
-            changed["logits"] = logits
-        else:
-            changed.logits = logits
+    if isinstance(output, Mapping):
+        changed: Any = copy.copy(output)
+        changed["logits"] = logits
         return changed
     if hasattr(output, "_fields"):
-        return output._replace(**{output._fields[0]: logits})
+        return output._replace(**{"logits" if hasattr(output, "logits") else output._fields[0]: logits})
+    if hasattr(output, "logits"):
+        changed = copy.copy(output)
+        changed.logits = logits
+        return changed
     return type(output)((logits, *output[1:]))
 
 
-def output_axes(
-    at: str | None, head: str | Sequence[str] | None, sample_axes: Sequence[int] | None
-) -> tuple[int, ...] | None:
-    """The axes of samples of the output, if that is re-centered."""
+def at_logits(at: str | None, head: str | Sequence[str] | None) -> bool:
+    """Whether the output of a model is to be re-centered, and not a layer."""
     if at not in (None, "head", "logits"):
         raise OptionError(f"at is {at!r}: expected 'head' or 'logits'")
-    if at != "logits":
-        if sample_axes is not None:
-            raise OptionError("sample_axes needs at='logits'")
-        return None
-    if head is not None:
+    if at == "logits" and head is not None:
         raise OptionError("at='logits' re-centers the output of the model: omit head")
-    axes = (0,) if sample_axes is None else tuple(sample_axes)
-    if not axes or len(set(axes)) != len(axes) or not all(type(axis) is int for axis in axes):
-        raise OptionError(f"sample_axes is {sample_axes!r}: expected different whole numbers, such as (0, 1)")
-    return axes
-
-
-def classes_last(logits: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, int]:
-    """Logits with the classes on the last axis, and the axis where they were."""
-    (of_classes,) = set(range(logits.dim())) - {axis % logits.dim() for axis in axes}
-    return logits.movedim(of_classes, -1), of_classes
+    return at == "logits"
 
 
 def output_fingerprint(model: nn.Module) -> str:
@@ -223,11 +156,7 @@ def output_fingerprint(model: nn.Module) -> str:
 
 
 def output_reference(reference: Reference, owner: str) -> HeadReference:
-    """The reference of an output, checked.
-
-    Raises:
-        StateMismatchError: It was measured at a linear head, or belongs to another model.
-    """
+    """The reference of an output, checked to be that of this model."""
     if NAME not in reference.heads:
         raise StateMismatchError(
             f"the reference was measured at the layer {', '.join(reference.heads)}, and the output of this model is "
@@ -237,9 +166,78 @@ def output_reference(reference: Reference, owner: str) -> HeadReference:
     return reference.heads[NAME]
 
 
-def mask_of(kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-    """Which positions are no padding, (N,), if the attention mask of the call says so."""
-    mask = kwargs.get("attention_mask")
-    if not isinstance(mask, Tensor) or mask.shape != shape or len(shape) < 2:
-        return None
-    return mask.bool().flatten()
+def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Parameter | None]:
+    """Run a model once; return its number of classes, and the bias of its head if it ends in a single linear one.
+
+    Args:
+        model: Any model.
+        example: A batch that it takes; by default it is run on noise.
+
+    Raises:
+        HeadNotFoundError: It could not be run, its logits were not found, or they are not (batch, classes).
+        UnsupportedModelError: It returns probabilities or independent tags.
+    """
+    if example is not None:
+        tensors(example, "example")
+    model = uncompiled(model)
+    if (reason := other_task(model)) is not None:
+        raise reason
+    names, kind = candidates(model), type(model).__name__
+    seen = run_once(model, names, example)
+    if seen is None:
+        raise HeadNotFoundError(f"{kind} could not be run on noise: pass a batch that it takes as example=...")
+    if seen.logits is None:
+        fields = " and ".join(map(repr, seen.output)) if isinstance(seen.output, dict) else ""
+        raise HeadNotFoundError(
+            f"{kind} returns {f'a dict of {fields}' if fields else 'no tensor'}, and only a tensor, a field 'logits' "
+            "or the first entry of a tuple is re-centered: wrap the model in one that returns its logits, or re-center "
+            "its linear layer (omit at)"
+        )
+    if seen.returned and not seen.direct:
+        name = names[seen.returned[0]]
+        raise HeadNotFoundError(
+            f"the output of the layer {name!r} is not the first that {kind} returns, and of a tuple the first "
+            f"is re-centered: if that layer returns the logits, use head={name!r} instead of at='logits'; otherwise "
+            "let the model return its logits first"
+        )
+    if seen.logits.dim() != 2 or not seen.logits.is_floating_point():
+        raise HeadNotFoundError(f"{kind} returns a tensor of {tuple(seen.logits.shape)}, {WHOLE}")
+    if bool((seen.logits >= 0).all()) and bool(((exact(seen.logits).sum(-1) - 1).abs() < 1e-4).all()):
+        raise UnsupportedModelError(
+            f"{kind} returns probabilities, and re-centering is for logits: let it return those, or re-center its "
+            "linear layer (omit at)"
+        )
+    for layer in seen.joined:
+        if (reason := tags(model, names[layer], seen.calls[layer][-1].output, seen.logits)) is not None:
+            raise reason
+    found = heads_in(model, names, seen)
+    bias = None if isinstance(found, ModelError) else next(iter(found.values())).bias
+    return seen.logits.shape[1], bias if isinstance(bias, nn.Parameter) else None
+
+
+def check_outputs(model: nn.Module, classes: Iterable[int], *, per_output: bool = False) -> None:
+    """Raise an error for heads whose outputs are not the scores of classes that exclude each other.
+
+    The configuration of Hugging Face models says so, and a single output; a plain torch module does not say it.
+
+    Args:
+        model: The classifier.
+        classes: Number of classes of each of its heads.
+        per_output: Whether the rule treats every output on its own and knows where clean data lies. Otherwise the mean
+            holds how often each tag occurs, and a softmax over tags means nothing.
+
+    Raises:
+        UnsupportedModelError: The outputs are independent tags, or no classes at all.
+    """
+    kind = getattr(getattr(uncompiled(model), "config", None), "problem_type", None)
+    if kind == "regression" or 1 in classes:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has a head for a single number or for regression, not for classes: re-centering "
+            "would subtract the answer itself. A binary classifier needs two outputs"
+        )
+    if kind == "multi_label_classification" and not per_output:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} is a multi-label model (config.problem_type): its tags are independent, and how "
+            "often each occurs cannot be told from a shift. With clean images it can: neotta.adapt(model, 'neo', "
+            "reference=neotta.reference(model, images))"
+        )

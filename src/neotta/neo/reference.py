@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +18,10 @@ from neotta.neo.class_means import ClassSums
 from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, Head, embeddings_of, linear_view
-from neotta.neo.model_inputs import Inputs
-from neotta.neo.output_check import count_classes
+from neotta.neo.model_inputs import Inputs, evaluating
 from neotta.neo.output_head import NAME as OUTPUT
-from neotta.neo.output_head import classes_last, known_bias, mask_of, output_axes, output_fingerprint
+from neotta.neo.output_head import at_logits, output_fingerprint, read_output
 from neotta.neo.reference_file import HeadReference, Reference
-from neotta.neo.split import evaluating
 from neotta.neo.statefile import fingerprint
 from neotta.neo.surgery import check_module, stand_ins
 
@@ -38,7 +36,6 @@ def reference(
     head: str | None = None,
     example: Inputs | None = None,
     at: Literal["head", "logits"] | None = None,
-    sample_axes: Sequence[int] | None = None,
 ) -> Reference:
     """Measure where clean data lies, so that rules re-center towards it instead of the origin.
 
@@ -54,7 +51,6 @@ def reference(
             images.
         at: `"logits"` measures the output of the model, for `neotta.adapt(model, at="logits")`; by default that is done
             for cosine classifiers, as there.
-        sample_axes: The axes of the output that count samples; see `neotta.adapt`.
 
     Returns:
         The reference: `reference.save(path)` writes it to a file.
@@ -66,14 +62,14 @@ def reference(
     check_module(model)
     if example is None and isinstance(images, Tensor) and images.dim() > 1 and len(images) > 1:
         example = images[:2]
-    axes = output_axes(at, head, sample_axes)
-    found = {} if axes is not None else _heads(model, head, example)
+    output = at_logits(at, head)
+    found = {} if output else _heads(model, head, example)
     if any(isinstance(layer, CosineView) for layer in found.values()):
-        axes, found = (0,), {}
-    if axes is None:
-        fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
-    else:
+        output, found = True, {}
+    if output:
         fingerprints = {OUTPUT: _plain_output(model)}
+    else:
+        fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
     if isinstance(images, (str, os.PathLike)):
         if Path(images).suffix not in (".npy", ".npz"):
             loaded = Reference.load(images)
@@ -81,8 +77,8 @@ def reference(
             return loaded
         images = _read_images(images)
     sums: dict[str, _HeadSums | _OutputSums] = {name: _HeadSums(linear) for name, linear in found.items()}
-    if axes is not None:
-        sums[OUTPUT] = _OutputSums(model, axes, example)
+    if output:
+        sums[OUTPUT] = _OutputSums(model, example)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     with torch.inference_mode(), evaluating(list(model.modules())), _frozen(model):
         hooks = [each.watch(model) for each in sums.values()]
@@ -149,7 +145,7 @@ class _HeadSums(_Sums):
 
     def see(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         """Add a batch; a forward pre-hook of the head."""
-        rows = embeddings_of(self._head, args[0]).reshape(-1, self._linear.in_features)
+        rows = embeddings_of(self._head, args[0])
         self.add(rows, nn.functional.linear(rows, self._linear.weight, self._linear.bias))
 
     def watch(self, model: nn.Module) -> RemovableHandle:
@@ -160,21 +156,18 @@ class _HeadSums(_Sums):
 class _OutputSums(_Sums):
     """Sums over what a model returns."""
 
-    def __init__(self, model: nn.Module, axes: tuple[int, ...], example: Inputs | None) -> None:
-        classes, self._bias = count_classes(model, axes, example), known_bias(model, example)
+    def __init__(self, model: nn.Module, example: Inputs | None) -> None:
+        classes, self._bias = read_output(model, example)
         super().__init__(classes, classes, self._bias)
-        self._axes = axes
 
-    def see(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def see(self, model: nn.Module, args: Any, output: Any) -> None:
         """Add a batch; a forward hook of the model."""
-        last, _ = classes_last(logits_of(output), self._axes)
-        rows, mask = last.reshape(-1, last.shape[-1]), mask_of(kwargs, last.shape[:-1])
-        rows = rows if mask is None else rows[mask]
+        rows = logits_of(output)
         self.add(rows if self._bias is None else rows - self._bias, rows)
 
     def watch(self, model: nn.Module) -> RemovableHandle:
         """Add every batch that the model gets from now on."""
-        return model.register_forward_hook(self.see, with_kwargs=True)
+        return model.register_forward_hook(self.see)
 
 
 def _plain_output(model: nn.Module) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -76,16 +74,3 @@ def split(model: nn.Module, *, head: str | None = None, example: Inputs | None =
         )
     linear = linear_view(next(iter(found.values())))
     return Split(Encoder(model, linear), linear)
-
-
-@contextlib.contextmanager
-def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Put modules into evaluation mode inside a block."""
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

@@ -1,263 +1,147 @@
-"""Save and load the adaptation state of a model."""
+"""States: what is remembered of streams, one row of numbers for each; and rules, which learn and use them.
+
+A rule declares every field of its state once: its shape, what it starts with, and how two states merge. All fields of
+a stream are columns of one table, (K, width), so copying, saving, sending and merging states are single operations.
+The arithmetic is written in torch without branches on values: it runs on every device, compiled, and in ONNX graphs.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Any
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from neotta.errors import ModelError, StateError, StateMismatchError
-from neotta.neo.adapt import adapt
-from neotta.neo.find_head import find_heads
-from neotta.neo.fold import is_folded, undo_adapt
-from neotta.neo.memory import Memory
-from neotta.neo.norms import AdaptiveNorm
-from neotta.neo.output_head import NAME as OUTPUT
-from neotta.neo.output_head import OutputHead, output_fingerprint
-from neotta.neo.reference_file import PREFIX, Reference
-from neotta.neo.state_checks import check_number, check_subtracted
-from neotta.neo.statefile import State, fingerprint, read_state
-from neotta.neo.stream_ids import StreamId, one
-from neotta.neo.surgery import adaptation, check_module, heads, need_stream, one_at_a_time, stand_ins
-from neotta.neo.variants import VARIANTS
+LARGEST = 1e6  # rows with larger numbers are rejected like Inf, which keeps sums of third powers exact
+TALLIES = ("count", "rejected", "changed")  # the first columns of every state
 
 
-def save(model: nn.Module, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
-    """Save the adaptation state of a model: its centroid, a few kilobytes.
+class Field(NamedTuple):
+    """A field of a state.
 
-    The safetensors file is written atomically.
-
-    Args:
-        model: The adapted model.
-        path: The file.
-        stream: Save only this stream of a model with streams; by default all of them. The result is an ordinary state,
-            as of a model that has seen only this stream.
-
-    Raises:
-        NotAdaptedError: The model is not adapted.
-        InputError: The stream does not exist.
-        StateError: The model has seen numbers so large that `load` would refuse the state. The old file stays.
+    Attributes:
+        shape: Shape for one stream.
+        merge: What a state that saw both streams holds: `"sum"` the sum of both, `"keep"` the value of the first.
+        start: Initial value.
+        least: Smallest valid value.
+        most: Largest valid value.
     """
-    state = state_of(model, stream=stream)
-    try:
-        _check_subtracted(model, state.tensors)
-    except StateError as error:
-        raise StateError(f"{error}: nothing was saved; neotta.reset(model) begins again") from error
-    state.save(path)
+
+    shape: tuple[int, ...] = ()
+    merge: Literal["sum", "keep"] = "sum"
+    start: float = 0.0
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+        return math.prod(self.shape)
 
 
-@one_at_a_time
-def load(
-    model: nn.Module,
-    state: str | os.PathLike[str] | State,
-    *,
-    strict: bool = True,
-    stream: StreamId | None = None,
-) -> None:
-    """Load a state written by `save` or returned by `merge`.
+class Layout:
+    """Which columns of a table of states belong to which field.
 
-    A model that is not adapted yet is adapted as the state requires. On error, nothing changes.
+    Every state begins with `tallies`: the number of samples learnt from, of rows rejected because of NaN or Inf, and of
+    answers that differ from plain ones.
 
-    Args:
-        model: The model the state was saved from, or a copy of it.
-        state: A file, or the result of `neotta.merge`.
-        strict: Raise an error if the head weights differ. Turn this off for another precision or a fine-tuned head.
-        stream: Load the state into this stream of a model with streams.
-
-    Raises:
-        StateFileError: The file is missing or damaged.
-        StateMismatchError: The state belongs to another model or method.
-        StateError: The state contains invalid values, such as NaN or a negative count.
+    Attributes:
+        fields: The fields by name, in the order of the columns.
+        width: Number of columns.
     """
-    check_module(model)
-    if not isinstance(state, (State, str, os.PathLike)):
-        raise StateError(f"expected a file of neotta.save or the result of neotta.merge, got {type(state).__name__}")
-    source = "the state" if isinstance(state, State) else repr(os.fspath(state))
-    tensors, about = state if isinstance(state, State) else read_state(state)
-    if about.get("kind") == "reference":
-        raise StateMismatchError(f"{source} contains a reference, not a state: use neotta.adapt(model, reference=path)")
-    if about.get("kind") != "model":
-        raise StateMismatchError(f"{source} contains the state of an adapter: use adapter.load(path)")
-    check_about(about, source)
-    if stream is not None and about.get("streams"):
-        raise StateMismatchError(
-            f"{source} contains many streams: save one of them with neotta.save(model, path, stream=...)"
-        )
-    was_adapted = bool(stand_ins(model))
-    try:
-        known = reference_in(tensors, about, source)
-        if known is not None and not strict and OUTPUT in known.heads:
-            known.fingerprints = {OUTPUT: output_fingerprint(model)}
-        elif known is not None and not strict:
-            known.belongs_to(find_heads(model, list(about["heads"])))
-        _adapt_like(model, about, stream is not None or bool(about.get("streams")), known)
-    except ModelError as error:
-        raise StateMismatchError(f"{source} does not fit this model: {error}") from error
-    try:
-        _check(model, tensors, about, strict, source, stream)
-    except StateError:
-        if not was_adapted:
-            undo_adapt(model)
-        raise
-    _give(model, tensors, stream)
+
+    def __init__(self, fields: Mapping[str, Field]) -> None:
+        self.fields = {"tallies": Field((len(TALLIES),), least=0.0), **fields}
+        self._sizes = [field.size for field in self.fields.values()]
+        self.width = sum(self._sizes)
+
+    def blank(self, streams: int = 1, device: torch.device | str | None = None) -> Tensor:
+        """States of streams that have seen nothing, (K, width)."""
+        row = [field.start for field in self.fields.values() for _ in range(field.size)]
+        return torch.tensor(row, dtype=widest(torch.device(device or "cpu")), device=device).repeat(streams, 1)
+
+    def split(self, states: Tensor) -> list[Tensor]:
+        """The fields of states, (K, width), as views, (K, ...)."""
+        parts = zip(torch.split(states, self._sizes, 1), self.fields.values(), strict=True)
+        return [part if len(field.shape) == 1 else part.view(-1, *field.shape) for part, field in parts]
+
+    def join(self, fields: Sequence[Tensor]) -> Tensor:
+        """The opposite of `split`."""
+        return torch.cat([part.view(len(part), size) for part, size in zip(fields, self._sizes, strict=True)], 1)
+
+    def sums(self, device: torch.device) -> Tensor:
+        """Which columns add up in a merge, (width,)."""
+        return torch.tensor([f.merge == "sum" for f in self.fields.values() for _ in range(f.size)], device=device)
+
+    def merged(self, one: Tensor, other: Tensor) -> Tensor:
+        """States that saw what either saw, (K, width)."""
+        return torch.where(self.sums(one.device), one + other, one)
 
 
-@one_at_a_time
-def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
-    """Return a copy of the adaptation state of a model, or of one of its streams."""
-    method, options, streams, known, output = adaptation(model)
-    about: dict[str, Any] = {
-        "kind": "model",
-        "method": method,
-        "options": options.model_dump(mode="json"),
-        "heads": _fingerprints(model),
-        "streams": streams is not None and stream is None,
-        **({"start": streams.start} if streams is not None and stream is None else {}),
-    }
-    if output is not None:
-        about["sample_axes"] = list(output)
-    tensors: dict[str, Tensor] = {}
-    if known is not None:
-        about["reference"] = known.digest
-        tensors.update({f"{PREFIX}{name}": torch.as_tensor(array) for name, array in known.arrays().items()})
-    if stream is None:
-        tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
-    else:
-        need_stream(model, stream, "")
-    for name, neo in heads(model).items():
-        memory = neo.memory if stream is None else neo.memory.centroid(stream)
-        tensors.update({f"{name}.{key}": tensor for key, tensor in memory.state().items()})
-    return State(tensors, about)
+class Rule(ABC):
+    """How states learn from samples, and what is subtracted; a frozen dataclass of its options.
 
-
-def check_about(about: Mapping[str, Any], source: str) -> None:
-    """Refuse a description of a model's state that does not say what is needed to use it.
-
-    Raises:
-        StateMismatchError: An entry is missing, or is not what it should be.
+    Attributes:
+        space: Whether rows are embeddings (the input of the head) or logits (its output).
     """
-    method, heads, options = about.get("method"), about.get("heads"), about.get("options")
-    if not isinstance(method, str) or method not in VARIANTS:
-        raise StateMismatchError(f"{source} is of the method {method!r}, which is not known here")
-    if not isinstance(heads, dict) or not heads or not isinstance(options, dict):
-        raise StateMismatchError(f"{source} does not say which heads and options it belongs to")
-    if unknown := set(options) - set(VARIANTS[method].model_fields):
-        raise StateMismatchError(f"{source} has an option that {method} does not have: {min(unknown)!r}")
+
+    space: ClassVar[Literal["embeddings", "logits"]]
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether states can be merged."""
+        return True
+
+    @abstractmethod
+    def layout(self, size: int) -> Layout:
+        """The state of a stream of vectors of this length."""
+
+    @abstractmethod
+    def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Learn from samples.
+
+        Args:
+            states: States of K streams, (K, width).
+            rows: The T samples of each stream in order of arrival, (K, T, d) or (K, T, C), in the dtype of the states.
+            weights: How much each row counts, (K, T), at least 0; None for 1 each. Rows of weight 0, NaN, Inf or
+                numbers beyond `LARGEST` change nothing but the tallies.
+            bias: Bias of the head, (C,).
+
+        Returns:
+            The new states, and what to subtract from each row, (K, T, ...) or (K, 1, ...).
+        """
+
+    @abstractmethod
+    def offset(self, states: Tensor) -> Tensor:
+        """What lasts of what is subtracted, and so can be folded into a bias, (K, d) or (K, C)."""
+
+    def standing(self, states: Tensor) -> Tensor:
+        """What is subtracted from a sample that is not learnt from, (K, d) or (K, C)."""
+        return self.offset(states)
+
+    def merged(self, one: Tensor, other: Tensor, layout: Layout) -> Tensor:
+        """States that saw what either saw, (K, width)."""
+        return layout.merged(one, other)
 
 
-def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: str) -> Reference | None:
-    """Take the reference out of the tensors of a state, if it has one.
+def widest(device: torch.device) -> torch.dtype:
+    """The most precise floating point dtype of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
-    Raises:
-        StateMismatchError: It is incomplete or damaged.
+
+def taken(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What can be learnt from.
+
+    Returns:
+        The rows, with zeros for those that cannot be learnt from, (K, T, d); their weights, which of them count, and
+        which are rejected, all as numbers, (K, T).
     """
-    if "reference" not in about:
-        return None
-    arrays = {name.removeprefix(PREFIX): tensors[name].numpy() for name in tensors if name.startswith(PREFIX)}
-    return Reference.of(arrays, about)
-
-
-def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Reference | None) -> None:
-    """Adapt a model as a state requires, keeping the model's own capacity and folder."""
-    limits: dict[str, Any] = {"streams": True, "start": about.get("start")} if many else {}
-    present = adaptation(model).streams if many and stand_ins(model) else None
-    limits.update({} if present is None else present._asdict())
-    axes = about.get("sample_axes")
-    where: dict[str, Any] = {"head": list(about["heads"])} if axes is None else {"at": "logits", "sample_axes": axes}
-    adapt(model, about["method"], reference=known, **where, **limits, **about["options"])
-
-
-def _check(
-    model: nn.Module,
-    tensors: dict[str, Tensor],
-    about: dict[str, Any],
-    strict: bool,
-    source: str,
-    stream: StreamId | None,
-) -> None:
-    """Check that a state fits, before anything changes."""
-    mine = {name: tensor.shape for name, tensor in _moving(model).items()}
-    heads_of = {f"{name}.": neo for name, neo in heads(model).items()}
-    others = (PREFIX, *heads_of)
-    theirs = {name: t.shape for name, t in tensors.items() if not name.startswith(others)}
-    try:
-        if mine != theirs:
-            other = next(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))
-            raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
-        for head, neo in heads_of.items():
-            _target(neo.memory, stream).check_state(_part(tensors, head))
-            check_weights(_part(tensors, head))
-        _check_subtracted(model, tensors)
-        for name, moving in _moving(model).items():
-            check_number(name, tensors[name], moving)
-    except StateMismatchError as error:
-        raise StateMismatchError(f"{source} belongs to another model: {error}") from error
-    except StateError as error:
-        raise StateError(f"{source} cannot be used: {error}") from error
-    if strict and about["heads"] != _fingerprints(model):
-        if is_folded(model):
-            raise StateMismatchError(f"{source} does not fit a folded bias: neotta.restore(model) first")
-        raise StateMismatchError(
-            f"{source} was saved with other head weights: it belongs to another model (pass strict=False to load it "
-            "anyway)"
-        )
-
-
-def check_weights(state: Mapping[str, Tensor]) -> None:
-    """Refuse moments whose samples weigh less than nothing in all; values have been checked.
-
-    Raises:
-        StateError: `discount` is larger than `count`.
-    """
-    if "discount" not in state:
-        return
-    count, discount = (state[name].cpu().double() for name in ("count", "discount"))
-    if bool((discount > count * (1 + 1e-9)).any()):  # sums of weights are rounded
-        raise StateError("entry 'discount' of this state is larger than its count: the weights would be negative")
-
-
-def _check_subtracted(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a state whose vectors are too large for the model to subtract."""
-    for name, neo in heads(model).items():
-        narrow = neo.memory.many or neo.weight is None  # as a table of streams is; at the logits there are no weights
-        dtype = torch.float32 if narrow else neo.weight.dtype
-        check_subtracted(_part(tensors, f"{name}."), dtype)
-
-
-@torch.no_grad()
-def _give(model: nn.Module, tensors: dict[str, Tensor], stream: StreamId | None) -> None:
-    """Copy a checked state into a model."""
-    for name, tensor in _moving(model).items():
-        tensor.copy_(tensors[name])
-    for name, neo in heads(model).items():
-        target = _target(neo.memory, stream)
-        target.load_state(_part(tensors, f"{name}."))
-        if stream is not None:
-            neo.memory.put(target.centroid(), one(stream))
-
-
-def _target(memory: Memory, stream: StreamId | None) -> Memory:
-    """Where a state is loaded: the memory itself, or a new centroid for one of its streams."""
-    return memory if stream is None else memory.blank()
-
-
-def _part(tensors: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
-    """The entries of one head."""
-    return {name.removeprefix(head): tensor for name, tensor in tensors.items() if name.startswith(head)}
-
-
-def _moving(model: nn.Module) -> dict[str, Tensor]:
-    """The moving BatchNorm statistics (NEO-BN) by name."""
-    norms = {name: module for name, module in model.named_modules() if isinstance(module, AdaptiveNorm)}
-    return {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.moving().items()}
-
-
-def _fingerprints(model: nn.Module) -> dict[str, str]:
-    """Hash of the weights of every head; of the model's last ones, if its output is re-centered."""
-    return {
-        name: output_fingerprint(model) if isinstance(neo, OutputHead) else fingerprint(dict(neo.named_parameters()))
-        for name, neo in heads(model).items()
-    }
+    usable = (rows.abs() <= LARGEST).all(-1)
+    rows, counted = rows.masked_fill(~usable[..., None], 0.0), usable.to(rows.dtype)
+    if weights is None:
+        return rows, counted, counted, 1 - counted
+    given = (weights > 0).to(rows.dtype)
+    return rows, weights * counted, given * counted, given * (1 - counted)

@@ -17,7 +17,7 @@ from neotta.errors import StateFileError
 if TYPE_CHECKING:  # arrays can be read and written without torch
     from torch import Tensor
 
-FORMAT = "neotta-state-2"
+FORMAT = "neotta-state-3"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 

@@ -1,76 +1,31 @@
-"""The stream ids of the samples in a batch."""
+"""Stream ids and weights of the samples in a batch, checked without torch."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from neotta.errors import InputError, StateError
-from neotta.neo.handout import Handout, Taker, handing_out
 
-if TYPE_CHECKING:  # ids work without torch
+if TYPE_CHECKING:
     from torch import Tensor
 
 StreamId: TypeAlias = int | str
 
-# A context variable is local to each thread and to each task of an event loop.
-_CURRENT: ContextVar[Handout[tuple[StreamId, ...]] | None] = ContextVar("neotta_streams", default=None)
 
-
-@contextlib.contextmanager
-def streams(ids: Iterable[StreamId] | Tensor) -> Iterator[None]:
-    """Set the stream of each sample for the calls inside a block.
-
-    ```python
-    with neotta.streams(["gate", "yard", "gate"]):
-        logits = model(images)  # three images from two cameras
-    ```
-
-    It applies to every model adapted with `streams=True` that the same thread (or task) calls inside the block. Several
-    smaller batches take the ids in order, so it works around a Hugging Face pipeline too.
-
-    Args:
-        ids: One id per sample, strings or integers; 7 and "7" are different streams. Arrays and tensors of integers
-            work too.
-
-    Raises:
-        InputError: An id is neither a string nor an integer, or there are not as many as samples. No state is then
-            changed.
-    """
-    with handing_out(Handout(checked(ids), "stream ids"), _CURRENT):
-        yield
-
-
-def current(samples: int, taker: Taker, *, peek: bool = False) -> tuple[StreamId, ...]:
-    """The ids of the next batch of a memory, one per sample; with `peek`, they remain the next."""
-    handout = _CURRENT.get()
-    if handout is None:
-        raise InputError(
-            "this model has one centroid per stream and got no stream ids: "
-            "call it inside `with neotta.streams(ids):` with one id per sample"
-        )
-    return handout.peek(samples, taker) if peek else handout.take(samples, taker)
-
-
-def every() -> tuple[StreamId, ...]:
-    """All distinct ids of the current block."""
-    handout = _CURRENT.get()
-    return () if handout is None else tuple(dict.fromkeys(handout.values))
-
-
-def checked(ids: Iterable[StreamId] | Tensor) -> tuple[StreamId, ...]:
-    """Validate stream ids, and convert them to plain strings and integers."""
+def checked(ids: StreamId | Iterable[StreamId] | Tensor) -> StreamId | tuple[StreamId, ...]:
+    """Validate stream ids, or one for all samples, and convert them to plain strings and integers."""
     if hasattr(ids, "tolist"):
         ids = ids.tolist()
-    if isinstance(ids, str | bytes | Set | Mapping) or not hasattr(ids, "__iter__"):
-        raise InputError(f"expected a list of stream ids, one per sample, got {ids!r}")
-    given = tuple(ids)
-    return given if set(map(type, given)) <= {int, str} else tuple(map(one, given))
+    if isinstance(ids, str | int):
+        return one(ids)
+    if isinstance(ids, bytes | Set | Mapping) or not hasattr(ids, "__iter__"):
+        raise InputError(f"expected a list of stream ids, one per sample, or one for all, got {ids!r}")
+    items = tuple(ids)
+    return items if set(map(type, items)) <= {int, str} else tuple(map(one, items))
 
 
 def one(item: object) -> StreamId:
@@ -79,6 +34,37 @@ def one(item: object) -> StreamId:
     if isinstance(plain, bool) or not isinstance(plain, int | str):
         raise InputError(f"a stream id must be a string or an integer, got {plain!r} ({type(plain).__name__})")
     return plain
+
+
+def for_rows(ids: StreamId | tuple[StreamId, ...], rows: int) -> tuple[StreamId, ...]:
+    """The stream of each row of a batch.
+
+    Raises:
+        InputError: There are not as many ids as rows.
+    """
+    if isinstance(ids, str | int):
+        return (ids,) * rows
+    if len(ids) != rows:
+        raise InputError(f"got {len(ids)} stream ids for a batch of {rows}: pass one per sample, or one for all")
+    return ids
+
+
+def checked_weights(weights: Any) -> np.ndarray[Any, Any]:
+    """Validate weights, one number per sample, and convert them to float64, (N,).
+
+    Raises:
+        InputError: They are not a list of numbers, or one is negative, NaN or Inf.
+    """
+    try:
+        numbers = np.array(weights.detach().cpu().double() if hasattr(weights, "detach") else weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected weights, one number per sample, got {weights!r}") from error
+    if numbers.ndim != 1:
+        raise InputError(f"expected weights, one number per sample, got shape {numbers.shape}")
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(bad):
+        raise InputError(f"weight {bad[0]} is {numbers[bad[0]]:g}: expected a finite number of at least 0")
+    return numbers
 
 
 def pack(ids: Sequence[StreamId]) -> Tensor:
@@ -108,6 +94,8 @@ def unpack_array(packed: np.ndarray[Any, Any]) -> list[StreamId]:
         if packed.dtype != np.uint8 or packed.ndim != 1:
             raise ValueError(f"{packed.dtype} of shape {packed.shape}")
         ids: list[StreamId] = json.loads(packed.tobytes())
+        if type(ids) is not list or not set(map(type, ids)) <= {int, str}:
+            raise ValueError("expected a list of strings and integers")
     except (ValueError, RecursionError) as error:
         raise StateError(f"the stream ids of this state cannot be read: {error}") from error
     return ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -10,10 +11,8 @@ import torch
 from torch import nn
 
 from neotta.errors import InputError, ModelError, NotAdaptedError, UnsupportedModelError
-from neotta.neo import fork_imports, fork_locks
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
-from neotta.neo.rules import FleetStart
 from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
 
@@ -25,17 +24,9 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-class _Swaps:
-    """Owner of the lock that is held to exchange modules of any model, or while they must stay the same."""
-
-    outermost = True  # whoever holds it may take the lock of a memory, never the other way round
-
-    def __init__(self) -> None:
-        self._lock = fork_locks.register(self)
-
-
-_SWAPS = _Swaps()
-fork_imports.register()
+# Held to exchange modules of any model, or while they must stay the same. Take it before the lock of streams, never
+# after it.
+_SWAPPING = threading.RLock()
 
 
 def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -43,24 +34,22 @@ def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, 
 
     @functools.wraps(function)
     def locked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with _SWAPS._lock:
+        with _SWAPPING:
             return function(*args, **kwargs)
 
     return locked
 
 
-class Streams(NamedTuple):
-    """Settings for one centroid per stream.
+class StreamSettings(NamedTuple):
+    """Settings for one state per stream.
 
     Attributes:
         capacity: The maximum number in memory.
         folder: The folder of the others.
-        start: Where a new stream begins.
     """
 
     capacity: int | None
     folder: str | None
-    start: FleetStart = "plain"
 
 
 class Adaptation(NamedTuple):
@@ -68,14 +57,14 @@ class Adaptation(NamedTuple):
 
     method: str
     options: Options
-    streams: Streams | None = None
+    streams: StreamSettings | None = None
     reference: Reference | None = None
-    output: tuple[int, ...] | None = None
-    """The axes of samples, if the output of the model is re-centered."""
+    output: bool = False
+    """Whether the output of the model is re-centered, and not its head."""
 
     def __str__(self) -> str:
-        where = "" if self.output is None else " at the logits"
-        streams = "" if self.streams is None else "; one centroid per stream"
+        where = " at the logits" if self.output else ""
+        streams = "" if self.streams is None else "; one state per stream"
         reference = "" if self.reference is None else f"; reference {self.reference.digest[:8]}"
         return f"{self.method}{where} ({self.options}{streams}{reference})"
 
@@ -170,6 +159,6 @@ def need_stream(model: nn.Module, stream: StreamId | None, example: str) -> None
     """
     for neo in heads(model).values():
         if stream is not None:
-            _ = neo.streams
-        elif neo.memory.many:
-            raise InputError(f"this model has one centroid per stream: name a stream, for example {example}")
+            neo.streams.check_stream(stream)
+        elif neo.streams.many:
+            raise InputError(f"this model has one state per stream: name a stream, for example {example}")

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from neotta.errors import OptionError
 from neotta.neo.class_means import ClassMeans
-from neotta.neo.rules import MeanRule, Rule, Shrinkage, Weighting
-from neotta.neo.stream_rule import StreamRule
+from neotta.neo.mean import MeanRule, Shrinkage, Weighting
+from neotta.neo.state import Rule
+from neotta.neo.stream import StreamRule
 from neotta.options import Options
 
 
@@ -48,8 +49,12 @@ class NEOBNOptions(NEOOptions):
 class NEOStreamOptions(Options):
     """Options of NEO-Stream."""
 
-    gate: float = Field(0.6, ge=0, description="Least skewness at which shift and label can be told apart.")
-    stay: float = Field(0.98, ge=0, lt=1, description="Probability that a sticky stream repeats its last label.")
+    gate: float | None = Field(
+        None,
+        ge=0,
+        description="Least skewness at which shift and label can be told apart; None: 0.6 (from 500 classes on 0.5).",
+    )
+    stay: float = Field(0.98, gt=0, lt=1, description="Probability that a sticky stream repeats its last label.")
     window: float | None = Field(32.0, gt=0, description="The short time scale in label draws; None for all time.")
     prior: bool = Field(True, description="Use the order of the samples; off where it means nothing.")
 

@@ -1,4 +1,4 @@
-"""Carrying out what items ask for, and giving it to them."""
+"""Carries out the runs and measurements that items need, and reads their records."""
 
 from __future__ import annotations
 
@@ -7,45 +7,30 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.data.base import ImageDataset
+from neotta.data.base import DataSource
 from neotta.data.opening import open_data
-from neotta.data.source import DataSource
 from neotta.errors import DataError, NeottaError
 from neotta.evaluate.costs import Cost, cost_record, measure_costs
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.machine import surroundings
-from neotta.evaluate.method_plan import MethodPlan
-from neotta.evaluate.opened_model import OpenedModel
-from neotta.evaluate.plan import Plan, Run
-from neotta.evaluate.provenance import question
+from neotta.evaluate.plan import MethodPlan, Plan, Run
+from neotta.evaluate.provenance import question, surroundings
 from neotta.evaluate.records import Record, Records, content_key
+from neotta.evaluate.session import Session
 from neotta.evaluate.sweep import Watcher, recorded, sweep
-from neotta.evaluate.workbench import Workbench
-from neotta.paper.preprocessing import published_preprocess
-from neotta.paper.study import Setting, Study, Subject, needs_images
+from neotta.paper.published import published_preprocess
+from neotta.paper.study import Setting, Study, Subject, needs_images, shown_name
+
+if TYPE_CHECKING:
+    from neotta.paper.item import Item
 
 Watching = Callable[[str], AbstractContextManager[Watcher]]
-"""Makes, for the name of what is carried out, what shows how it goes."""
-
-
-class Asking(Protocol):
-    """What an item says of the runs that it needs."""
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-
-    def plans(self, setting: Setting) -> list[Plan]:
-        """The runs it needs of a subject."""
-
-    def costs(self, setting: Setting) -> list[str]:
-        """The methods whose time and memory it needs."""
+"""Opens, for the title of a step, what shows its progress."""
 
 
 class Evidence:
@@ -55,11 +40,8 @@ class Evidence:
         study: What to reproduce the paper on.
         records: The `.jsonl` file that results are added to; what it holds is not measured again.
         cache: A folder for embeddings.
-        merge: Further files of records, such as costs measured on another device.
         watching: Shows how it goes.
         jobs: Number of runs at a time.
-        device: Where the model runs.
-        force: Measure also what is recorded.
         only_recorded: Make no runs: what is not recorded is missing, and said to be.
     """
 
@@ -69,28 +51,27 @@ class Evidence:
         records: str | os.PathLike[str],
         *,
         cache: str | os.PathLike[str] | None = None,
-        merge: Iterable[str | os.PathLike[str]] = (),
         watching: Watching | None = None,
         jobs: int = 1,
-        device: str | None = None,
-        force: bool = False,
         only_recorded: bool = False,
     ) -> None:
         self.study = study
-        self._only_recorded = only_recorded
         self.problems: dict[str, str] = {}
-        self._records, self._cache, self._device = Records(records), None if cache is None else Path(cache), device
+        self._records, self._cache = Records(records), None if cache is None else Path(cache)
         self._watching: Watching = watching or (lambda _: nullcontext(Watcher()))
-        self._jobs, self._force = jobs, force
-        self._merged = [record for path in merge for record in _existing(path).read()]
+        self._jobs, self._only_recorded = jobs, only_recorded
+        for path in study.merge:
+            if not Path(path).is_file():
+                raise DataError(f"there is no file of records {os.fspath(path)!r}")
+        self._merged = [record for path in study.merge for record in Records(path).read()]
         self._done: dict[str, list[str]] = {}
-        self._benches: list[Workbench] = []
-        self._found: dict[str, Record] = {}
+        self._benches: list[Session] = []
+        self._by_key: dict[str, Record] = {}
         self.settings: list[Setting] = [self._look_at(subject) for subject in study.subjects]
 
     # ---- measuring
 
-    def gather(self, items: Sequence[Asking]) -> None:
+    def gather(self, items: Sequence[Item]) -> None:
         """Carry out all runs and measurements that items need and that are not recorded."""
         for item in items:
             for setting in self.settings:
@@ -106,28 +87,22 @@ class Evidence:
             return
         try:
             if self._only_recorded:
-                self._done[key], missing = recorded(self._bench(plan), plan, self._records.path)
+                self._done[key], missing = recorded(self._bench(plan), plan, self._records)
                 if missing:
                     self.problems[title] = f"{missing} of its runs are not recorded"
                 return
+            jobs = self._jobs if any(needs_images(method.method) for method in plan.methods) else 1
+            bench = self._bench(plan)
             with self._watching(title) as watcher:
-                summary = sweep(
-                    self._bench(plan),
-                    plan,
-                    self._records.path,
-                    force=self._force,
-                    jobs=self._jobs if _has_slow(plan) else 1,
-                    progress=watcher,
-                )
-            self._done[key] = summary.keys
+                self._done[key] = sweep(bench, plan, self._records, jobs=jobs, progress=watcher).keys
         except NeottaError as error:
             self.problems[title] = str(error)
             self._done[key] = []
 
-    def _measure_costs(self, setting: Setting, item: Asking) -> None:
+    def _measure_costs(self, setting: Setting, item: Item) -> None:
         self._reload()
         subject = setting.subject
-        missing = [name for name in item.costs(setting) if self._force or self._cost(setting, name) is None]
+        missing = [name for name in item.costs(setting) if self._cost(setting, name) is None]
         if not missing:
             return
         title = f"{item.name}, time and memory: {setting.title}"
@@ -146,82 +121,77 @@ class Evidence:
                     batch_size=self.study.batch_size,
                     batches=self.study.cost_batches,
                     rounds=self.study.cost_rounds,
-                    device=self._device or "cpu",
+                    device=self.study.device or "cpu",
                 )
         except NeottaError as error:
             self.problems[title] = str(error)
         self._reload()
 
-    def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Workbench], Any]) -> Any:
-        """Something computed from embeddings, recorded so that it is computed once.
-
-        Args:
-            name: Of the analysis.
-            setting: What it is about.
-            runs: Runs whose samples it depends on.
-            compute: Makes the result, which JSON can hold.
+    def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Session], Any]) -> Any:
+        """A result that JSON can hold, computed from the embeddings of runs and recorded, so that it is computed once.
 
         Raises:
             DataError: It is not recorded, and nothing is to be measured.
         """
         bench = self.bench(setting)
         key = content_key({"analysis": name, "runs": [bench.key(run) for run in runs]})
-        asked = content_key({"analysis": name, "runs": [bench.question(run) for run in runs]})
-        if self._only_recorded and key not in self._found:
-            older = next((record for record in self._found.values() if question(record) == asked), None)
+        question_key = content_key({"analysis": name, "runs": [bench.question(run) for run in runs]})
+        if self._only_recorded and key not in self._by_key:
+            older = next((record for record in self._by_key.values() if question(record) == question_key), None)
             if older is None:
                 raise DataError(f"the analysis {name!r} is not recorded")
-            return older["values"]
-        if key not in self._found or self._force:
-            record = {"key": key, "analysis": name, "model": setting.subject.model, "data": setting.subject.data}
-            record |= {"question": asked, "values": compute(bench), **surroundings()}
+            return older.values
+        if key not in self._by_key:
+            about = {"key": key, "analysis": name, "model": setting.subject.model, "data": setting.subject.data}
+            record = Record.make({**about, "question": question_key, "values": compute(bench), **surroundings()})
             self._records.append(record)
-            self._found[key] = record
-        return self._found[key]["values"]
+            self._by_key[key] = record
+        return self._by_key[key].values
 
     # ---- reading
 
     def records(self, *plans: Plan) -> list[Record]:
         """The records of the runs of plans that `gather` carried out, each once."""
         keys = dict.fromkeys(key for plan in plans for key in self._done.get(_key(plan), []))
-        return [self._found[key] for key in keys if key in self._found]
+        records = [self._by_key[key] for key in keys if key in self._by_key]
+        return [record.model_copy(update={"method": shown_name(record.method)}) for record in records]
 
     def costs(self, setting: Setting, methods: Iterable[str]) -> dict[str, Record]:
         """What methods cost on this machine, by name."""
-        return {name: record for name in methods if (record := self._cost(setting, name)) is not None}
+        return {shown_name(name): record for name in methods if (record := self._cost(setting, name)) is not None}
 
     def other_costs(self) -> list[Record]:
         """Costs in merged files, as `neotta bench` writes them: of other devices."""
-        return [record for record in self._merged if "seconds_per_image" in record and "method" in record]
+        return [record for record in self._merged if record.seconds_per_image is not None]
 
-    def bench(self, setting: Setting) -> Workbench:
+    def bench(self, setting: Setting) -> Session:
         """The model and data of a setting, open."""
         return self._bench(setting.plan("none", clean=True))
 
-    def _bench(self, plan: Plan, source: DataSource | None = None, opened: OpenedModel | None = None) -> Workbench:
-        """The workbench of a plan: each model is loaded once, and so is each selection of the data."""
+    def _bench(self, plan: Plan, source: DataSource | None = None, model: Session | None = None) -> Session:
+        """The session of a plan: each model is loaded once, and so is each selection of the data."""
         for bench in self._benches:
             if bench.suits(plan):
                 return bench
-        same = (bench.opened for bench in self._benches if bench.opened.made_from(plan.model, plan.model_options))
-        settings = {"cache": self._cache, "device": self._device, "source": source}
-        self._benches.append(Workbench.for_plan(plan, model=next(same, opened), **settings))
+        same = (bench for bench in self._benches if bench.has_model(plan))
+        settings = {"cache": self._cache, "device": self.study.device, "source": source}
+        self._benches.append(Session.for_plan(plan, model=next(same, model), **settings))
         return self._benches[-1]
 
-    def embeddings(self, bench: Workbench, run: Run) -> tuple[Tensor, Tensor]:
+    def embeddings(self, bench: Session, run: Run) -> tuple[Tensor, Tensor]:
         """Embeddings (N, d) and labels (N,) of the samples that a run adapts to, in its order."""
         order = bench.orders(run)[0]
         dataset = bench.data.dataset(run.domains[0])
-        found, kept = bench.embeddings.get(dataset, order.index)
+        rows, readable = bench.embeddings.get(dataset, order.index)
         if dataset.labels is None:
             raise DataError(f"the images of {run.domains[0]!r} have no labels, which this needs")
-        return found.clone(), torch.from_numpy(dataset.labels[order.index[kept]]).long()
+        return rows.clone(), torch.from_numpy(dataset.labels[order.index[readable]]).long()
 
     def _cost(self, setting: Setting, method: str) -> Record | None:
-        return self._found.get(_cost_key(setting, method))
+        return self._by_key.get(_cost_key(setting, method))
 
     def _reload(self) -> None:
-        self._found = {record["key"]: record for record in [*self._merged, *self._records.read()]}
+        self._by_key = {record.key: record for record in [*self._merged, *self._records.read()]}
 
     # ---- looking at a subject
 
@@ -237,12 +207,13 @@ class Evidence:
             subject = subject.model_copy(update={"model_options": options})
             plan = plan.model_copy(update={"model_options": options})
             self._benches.remove(bench)
-            bench = self._bench(plan, source, bench.opened.prepared(protocol))
+            bench = self._bench(plan, source, bench)
         why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
         reasons = {name: why_not(name) for name in self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)
         shifted = tuple(name for name in names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
+        labels = dataset.labels
         return Setting(
             self.study,
             subject,
@@ -251,46 +222,25 @@ class Evidence:
             shifted,
             images=len(dataset),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
-            fewest=_fewest(dataset),
+            fewest=0 if labels is None or not len(labels) else int(np.unique(labels, return_counts=True)[1].min()),
             clean=CLEAN in names,
             weights=bench.weights,
             why_not=why_not,
         )
 
 
-def _has_slow(plan: Plan) -> bool:
-    """Whether a plan has methods for which a process of their own is worth while."""
-    return any(needs_images(method.method) for method in plan.methods)
-
-
 def _cost_key(setting: Setting, method: str) -> str:
     study = setting.study
-    about = {"cost": method, "model": setting.subject.model, "weights": setting.weights, "machine": _machine()}
+    machine = surroundings()["machine"]
+    about = {"cost": method, "model": setting.subject.model, "weights": setting.weights, "machine": machine}
     effort = {"batch_size": study.batch_size, "batches": study.cost_batches, "rounds": study.cost_rounds}
     return content_key({**about, **effort})
 
 
 def cost_of(setting: Setting, cost: Cost) -> Record:
     """What is kept of the cost of a method on this machine, with a key that is known before it is measured."""
-    return {**cost_record(cost), "key": _cost_key(setting, cost.method)}
-
-
-def _fewest(dataset: ImageDataset) -> int:
-    """Number of images of the rarest class of a dataset."""
-    if dataset.labels is None or len(dataset) == 0:
-        return 0
-    return int(np.unique(dataset.labels, return_counts=True)[1].min())
-
-
-def _machine() -> Any:
-    return surroundings()["machine"]
+    return cost_record(cost).model_copy(update={"key": _cost_key(setting, cost.method)})
 
 
 def _key(plan: Plan) -> str:
     return content_key(plan.model_dump(mode="json"))
-
-
-def _existing(path: str | os.PathLike[str]) -> Records:
-    if not Path(path).is_file():
-        raise DataError(f"there is no file of records {os.fspath(path)!r}")
-    return Records(path)

@@ -7,26 +7,37 @@ measured on one subject. Going through the subjects, reading records and collect
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from neotta.errors import NeottaError
+import neotta.paper.items
+from neotta.adapters.registry import methods
+from neotta.errors import NeottaError, OptionError, suggestion
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.provenance import about_older, older
 from neotta.evaluate.records import Record
 from neotta.paper import published
-from neotta.paper.curves import Curves, curve_table
+from neotta.paper.claims import Holds, all_hold, file_name, listed
 from neotta.paper.evidence import Evidence
-from neotta.paper.finding import Finding, Holds
 from neotta.paper.results import Gaps, Results
-from neotta.paper.study import Setting
-from neotta.paper.tables import Rows, beside, each_beside, plain
-from neotta.paper.words import file_name
-from neotta.report.charts import Ranking, ranking_chart
+from neotta.paper.study import Setting, method_of, shown_name
+from neotta.paper.tables import Curves, Rows, beside, curve_table, each_beside, gain_lines, mean_lines, plain
+from neotta.report.charts import Panel, Ranking, line_chart, ranking_chart
 from neotta.report.figures import Draw, Figure
 from neotta.report.grids import Grid, Table
+
+T = TypeVar("T")
+ORDER = (
+    *("methods", "tradeoff", "dimensions", "alignment", "corruptions", "gains", "calibration", "full", "samples"),
+    *("classes", "continual", "cross-domain", "resources", "cnn", "batch-size", "alpha", "collapse", "propositions"),
+    *("few-samples", "continual-start", "stacks", "reliability", "real-streams"),
+)
+"""The items in the order of the report; others follow."""
+HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "is unclear here"}
 
 
 class Skip(NeottaError):
@@ -38,14 +49,14 @@ class Item:
     """One table or figure of the paper, or one question beyond it.
 
     Attributes:
-        order: Its place in the report.
         name: One word or two, such as `"corruptions"`: unique among all items.
-        title: A heading.
         question: What it asks.
+        title: A heading.
         show: Adds tables, figures and an answer for one subject. It returns what `conclude` needs of it, and raises a
             `NeottaError` if the subject cannot answer the question.
         place: Where the paper has it; empty for questions beyond the paper.
         claim: What the paper says, in our words; empty for questions beyond the paper.
+        rivals: The methods that the claim compares with: without all of them on the same samples it is not judged.
         runs: The runs it needs of a subject; records and embeddings are shared with all other items.
         costs: The methods whose time and memory it needs.
         domains: How many shifted domains a subject must have.
@@ -55,17 +66,17 @@ class Item:
         remarks: Notes that are true of every subject.
     """
 
-    order: int
     name: str
-    title: str
     question: str
-    show: Callable[[Case], Any]
+    title: str
+    show: Callable[[Report], Any]
     place: str = ""
     claim: str = ""
+    rivals: tuple[str, ...] = ()
     runs: Callable[[Setting], list[Plan]] = lambda setting: []
     costs: Callable[[Setting], list[str]] = lambda setting: []
     domains: int = 0
-    conclude: Callable[[Finding, dict[str, Any]], None] = lambda finding, shown: None
+    conclude: Callable[[Report, dict[str, Any]], None] = lambda report, shown: None
     once: bool = False
     nothing: str = "Nothing could be measured."
     remarks: tuple[str, ...] = ()
@@ -74,62 +85,91 @@ class Item:
         """The runs it needs of a subject; none if the subject has too few domains."""
         return self.runs(setting) if len(setting.domains) >= self.domains else []
 
-    def find(self, evidence: Evidence) -> Finding:
+    def find(self, evidence: Evidence) -> Report:
         """Answer the question from what was measured."""
-        finding, shown = Finding(claimed=bool(self.claim), nothing=self.nothing, seeds=self._seeds(evidence)), {}
+        report, shown = Report(self, evidence, evidence.settings[0]), {}
         for setting in evidence.settings[: 1 if self.once else None]:
+            report.setting = setting
             try:
                 if len(setting.domains) < self.domains:
                     raise Skip("has one domain, and this needs several.")
-                case = Case(self, evidence, setting, finding)
-                shown[setting.title] = self.show(case)
-                case.note(*case.left_out, *case.older)
+                shown[setting.title] = self.show(report)
+                report.note(*report.caveats)
             except NeottaError as error:
-                finding.notes += [f"{setting.title}: {error}"] if str(error) else []
-        self.conclude(finding, shown)
-        finding.notes = list(dict.fromkeys([*finding.notes, *(self.remarks if finding.said else ())]))
-        return finding
-
-    def _seeds(self, evidence: Evidence) -> int:
-        """Number of seeds of the runs it needs; of the study, if it needs none."""
-        plans = [plan for setting in evidence.settings for plan in self.plans(setting)]
-        return max((len(plan.seeds) for plan in plans), default=len(evidence.study.seeds))
+                report.notes += [f"{setting.title}: {error}"] if str(error) else []
+        self.conclude(report, shown)
+        report.notes = list(dict.fromkeys([*report.notes, *(self.remarks if report.said else ())]))
+        return report
 
 
-def item(**declared: Any) -> Callable[[Callable[[Case], Any]], Item]:
-    """Make an item of the function that shows what was found; the arguments are the attributes of `Item`."""
-    return lambda show: Item(show=show, **declared)
+def item(**declared: Any) -> Callable[[Callable[[Report], Any]], Item]:
+    """Make an item of a function: its name is the item's, its docstring the question; the rest is declared here."""
+    return lambda show: Item(show.__name__.replace("_", "-"), show.__doc__ or "", show=show, **declared)
 
 
-@dataclass(frozen=True)
-class Case:
-    """One subject before an item: what was measured on it, and where parts, answers and notes go.
+def need(measured: T | None) -> T:
+    """What was measured; without anything, the subject is passed over."""
+    if not measured:
+        raise Skip
+    return measured
 
-    Attributes:
-        item: Who asks.
-        evidence: All that was measured.
-        setting: The subject.
-        finding: What is found.
-    """
+
+@dataclass
+class Report:
+    """What an item says of a study: filled by the item's function, subject by subject."""
 
     item: Item
     evidence: Evidence
-    setting: Setting
-    finding: Finding
+    setting: Setting  # the subject that is looked at
+    parts: list[Table | Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # the answers, one sentence for each subject
+    verdicts: list[Holds] = field(default_factory=list)  # whether the claim holds, for each subject
+    missing: list[str] = field(default_factory=list)  # rivals not measured on the same samples
+    command: str = ""  # repeats it
+
+    # ---- what is concluded
 
     @property
     def title(self) -> str:
         """The name of the subject."""
         return self.setting.title
 
+    @property
+    def answer(self) -> str:
+        """The answers for all subjects."""
+        return " ".join(self.said) or self.item.nothing
+
+    @property
+    def holds(self) -> Holds | None:
+        """Whether the paper's claim holds here; None if the paper makes no claim."""
+        if not self.item.claim:
+            return None
+        if self.missing and not self.verdicts:
+            return "not judged"
+        verdict = all_hold(self.verdicts)
+        return "unclear" if verdict == "partly" and self._seeds < 2 else verdict  # another seed may tell otherwise
+
+    @property
+    def verdict(self) -> str:
+        """Whether the paper's claim holds, in words; empty where it claims nothing."""
+        if self.holds == "not judged":
+            return f"is not judged: {listed(self.missing)} {'is' if len(self.missing) == 1 else 'are'} missing"
+        return HOLDS[self.holds] if self.holds else ""
+
+    @property
+    def _seeds(self) -> int:
+        plans = [plan for setting in self.evidence.settings for plan in self.item.plans(setting)]
+        return max((len(plan.seeds) for plan in plans), default=len(self.evidence.study.seeds))
+
     # ---- what was measured
 
-    @functools.cached_property
+    @property
     def plans(self) -> list[Plan]:
         """The item's plans for this subject."""
         return self.item.plans(self.setting)
 
-    @functools.cached_property
+    @property
     def records(self) -> list[Record]:
         """The records of these plans."""
         return self.evidence.records(*self.plans)
@@ -140,48 +180,53 @@ class Case:
         Raises:
             Skip: Nothing was measured.
         """
-        found = Results.of(self.records, metric)
-        if found is None:
-            raise Skip
-        return found
+        return need(Results.of(self.records, metric))
 
     def against(self, method: str, metric: str = "top1") -> Gaps:
         """How all other methods differ from this one on the same samples, over the shifted domains."""
-        found = Results.of(self.records, metric, method)
-        return found.gaps if found else {}
+        results = Results.of(self.records, metric, method)
+        return results.gaps if results else {}
 
     @property
-    def left_out(self) -> list[str]:
-        """Notes on the methods that do not work on this model and data, if the item compares all that do."""
-        asked = {method.method for plan in self.plans for method in plan.methods} | {*self.item.costs(self.setting)}
-        if not asked.issuperset(self.setting.names):
-            return []
-        return [f"{method} was left out: {reason}" for method, reason in self.setting.left_out.items()]
-
-    @property
-    def older(self) -> list[str]:
-        """A note on records that other code made, if there are some."""
-        line = about_older(older(self.records), len(self.records))
-        return [f"{self.title}, {line}."] if line else []
+    def caveats(self) -> list[str]:
+        """Notes on methods left out of a comparison of all that work here, and on records that other code made."""
+        setting, line = self.setting, about_older(older(self.records), len(self.records))
+        compared = {*self.item.costs(setting), *(method.method for plan in self.plans for method in plan.methods)}
+        left_out = setting.left_out if compared.issuperset(setting.names) else {}
+        notes = [f"{shown_name(method)} was left out: {reason}" for method, reason in left_out.items()]
+        return [*notes, f"{self.title}, {line}."] if line else notes
 
     # ---- what is shown
 
     def add(self, *parts: Table | Figure) -> None:
         """Add tables and figures."""
-        self.finding.parts += parts
+        self.parts += parts
 
-    def say(self, words: str, holds: Holds | None = None) -> None:
-        """Answer for this subject: words that follow "On <subject>, "."""
-        self.finding.say(f"On {self.title}, {words}.", holds)
+    def say(self, words: str, holds: Holds | None = None, measured: Iterable[str] = ()) -> None:
+        """Answer for this subject: words that follow "On <subject>, ".
+
+        `measured` are the labels of the methods on the same samples: where one of the claim's rivals is not among them,
+        the claim is not judged.
+        """
+        self.say_all(f"On {self.title}, {words}.", holds, measured)
+
+    def say_all(self, sentence: str, holds: Holds | None = None, measured: Iterable[str] = ()) -> None:
+        """Answer in a whole sentence; see `say`."""
+        names = {method_of(label) for label in measured}
+        missing = [methods()[rival].title for rival in self.item.rivals if rival not in names]
+        self.said.append(sentence)
+        self.verdicts += [] if missing or holds is None else [holds]
+        self.missing += [title for title in missing if title not in self.missing]
+        self.note(*([f"{self.title}: the claim is not judged without {listed(missing)}."] if missing else []))
 
     def note(self, *notes: str) -> None:
         """Add what else a reader has to know."""
-        self.finding.notes += notes
+        self.notes += notes
 
-    def comparison(self, found: Results, *, heading: str = "", gaps: bool = True) -> None:
+    def comparison(self, results: Results, *, heading: str = "", gaps: bool = True) -> None:
         """Add the tables of a comparison, and its notes."""
-        self.add(*found.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
-        self.note(*found.notes(verdicts=gaps))
+        self.add(*results.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
+        self.note(*results.notes(verdicts=gaps))
 
     def table(self, heading: str, shown: Grid, data: Rows, caption: str) -> None:
         """Add a table of text."""
@@ -195,45 +240,81 @@ class Case:
         """Add a table of published and measured numbers; `how` is what `tables.beside` takes."""
         self.add(beside(f"{self.title}: {heading}, published and measured", printed, measured, **how))
 
-    def published_values(self, printed: tuple[str, str], found: Results, what: str) -> None:
-        """Add what each method gains over no adaptation, in the paper and here.
+    def published_values(self, printed: tuple[str, str], results: Results, what: str) -> None:
+        """Add what each method gains over no adaptation, in the paper (for the model and data `printed`) and here.
 
-        Where model and data are those of the published values, their accuracies are set side by side, too, for each
-        corruption.
-
-        Args:
-            printed: The model and data of the published values.
-            found: What was measured.
-            what: What the published values are of, if of another model or other data.
+        Where model and data are the same, the accuracies under each corruption are set side by side, too; where they
+        are not, `what` says what the published values are of.
         """
-        subject = self.setting.subject
-        same = published.match(subject.model, subject.data, subject.model_options, subject.severity) == printed
+        same = published.match(self.setting.subject) == printed
         what = "the same model and data" if same else what
         table = published.accuracies()[printed]
         if same:
             caption = (
                 "Accuracy in %: published / measured (difference), for the same model and data. Measured: "
-                f"{found.extent}. The paper's intervals are in the CSV file."
+                f"{results.extent()}. The paper's intervals are in the CSV file."
             )
             heading = f"{self.title}: accuracy, published and measured"
-            measured = found.by_corruption
+            measured = results.by_corruption
             if table.keys() - {published.AVERAGE} - measured.keys():  # an average over others would not compare
                 measured.pop(published.AVERAGE, None)
-            self.add(each_beside(heading, table, measured, caption=caption))
+            self.add(each_beside(heading, table, measured, caption))
         values = table.get(published.AVERAGE) or table["all"]
         gains = {name: value.mean - values["none"].mean for name, value in values.items() if name != "none"}
         caption = f"Points of accuracy, mean over the domains. Published: {what}."
-        self.beside("gain over no adaptation", gains, found.gains, sign="+", caption=caption)
+        self.beside("gain over no adaptation", gains, results.gains, sign="+", caption=caption)
 
     def figure(self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4) -> None:
         """Add a figure; `name` and the subject make its file name."""
         title = f"{self.title}: {heading}"
         self.add(Figure(file_name(name, self.title), title, draw, data, caption, (7.0, height)))
 
+    def lines(
+        self,
+        name: str,
+        heading: str,
+        panels: Mapping[str, Curves],
+        data: Rows,
+        caption: str,
+        *,
+        x: str,
+        y: str = "",
+        names: Mapping[float, str] | None = None,
+    ) -> None:
+        """Add a figure of accuracies over x, with one panel per title; with a label `y`, of gains."""
+        draw, label = (gain_lines, y) if y else (mean_lines, "accuracy (%)")
+        shown: list[Panel] = []
+        for title, curves in panels.items():
+            ticks = sorted({point.x for points in curves.values() for point in points})
+            shown.append(Panel(draw(curves), x, "" if shown else label, title, ticks, names or {}, zero=bool(y)))
+        self.figure(name, heading, line_chart(*shown), data, caption)
+
     def ranking(
-        self, name: str, heading: str, found: Mapping[str, Interval], label: str, caption: str, **how: Any
+        self, name: str, heading: str, values: Mapping[str, Interval], label: str, caption: str, **how: Any
     ) -> None:
         """Add a figure of one bar per method, in the order given; `how` is what `Ranking` takes."""
-        draw = ranking_chart(Ranking({method: each[:2] for method, each in found.items()}, label, **how))
-        data: Rows = [{"method": method, **plain(each)} for method, each in found.items()]
-        self.figure(name, heading, draw, data, caption, height=0.8 + 0.28 * len(found))
+        draw = ranking_chart(Ranking(values, label, **how))
+        data: Rows = [{"method": method, **plain(each)} for method, each in values.items()]
+        self.figure(name, heading, draw, data, caption, height=0.8 + 0.28 * len(values))
+
+
+@functools.cache
+def items() -> dict[str, Item]:
+    """Every item by its name, from the files in `items`."""
+    files = pkgutil.iter_modules(neotta.paper.items.__path__, f"{neotta.paper.items.__name__}.")
+    modules = [importlib.import_module(name) for _, name, _ in files]
+    known = {item.name: item for module in modules for item in vars(module).values() if isinstance(item, Item)}
+    return {name: known[name] for name in sorted(known, key=lambda name: (*ORDER, name).index(name))}
+
+
+def chosen(names: list[str]) -> list[Item]:
+    """The items of these names; `all` for all of them.
+
+    Raises:
+        OptionError: There is no such item; the message suggests the nearest.
+    """
+    known = items()
+    for name in names:
+        if name not in (*known, "all"):
+            raise OptionError(f"the paper has no item {name!r}: {suggestion(name, known)}")
+    return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from neotta.errors import DataError
+from neotta.errors import DataError, InputError
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.latent_shift import LatentShift, latent_shift
 from neotta.evaluate.plan import Run
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Setting
 
+CLEAN_NEEDED = "clean and shifted versions of the same images are needed: give clean images and let them be corrupted"
 VECTORS = {
     "shifted": "shifted (h~)",
     "minus_global": "minus the global shift",
@@ -27,17 +29,13 @@ VECTORS = {
 
 
 def same_images(setting: Setting, domain: str, samples: int | None = None) -> Run:
-    """A run that adapts to the same images in every domain, in the same order.
+    """A run that adapts to the same images in every domain, in the same order: that of the published split.
 
-    The published split makes them so: its order depends on the seed and the number of images alone.
-
-    Args:
-        setting: The subject.
-        domain: Where to see the images.
-        samples: Number of images; by default all that runs on held-out samples use, so that most are encoded already.
+    It sees all images that runs on held-out samples use, so that most are encoded already, or `samples`.
     """
     study = setting.study
-    seen = setting.images if study.evaluate < 0 else min(setting.images, setting.samples + study.evaluate)
+    scored = study.held_out_samples
+    seen = setting.images if scored < 0 else min(setting.images, setting.samples + scored)
     return Run(
         method="none",
         protocol="hold-out",
@@ -48,14 +46,8 @@ def same_images(setting: Setting, domain: str, samples: int | None = None) -> Ru
     )
 
 
-def pair(bench: Workbench, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Tensor]:
-    """Clean and shifted embeddings of the same images, (N, d) each, and their labels, (N,).
-
-    Images that cannot be read in either domain are left out of both.
-
-    Raises:
-        DataError: The domains do not hold the same images, or have no labels.
-    """
+def pair(bench: Session, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Tensor]:
+    """Clean and shifted embeddings, (N, d) each, of the images that can be read in both domains, and labels, (N,)."""
     index = bench.orders(clean)[0].index
     names = clean.domains[0], shifted.domains[0]
     here, there = (bench.data.dataset(name) for name in names)
@@ -74,32 +66,23 @@ def pair(bench: Workbench, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Te
 def shifts(evidence: Evidence, setting: Setting) -> dict[str, dict[str, Any]]:
     """What the shift of each domain is made of, recorded so that it is computed once.
 
-    Returns:
-        For each domain its numbers of `samples` and `dimensions`, `cumulative` (the share of samples that the k
-        dimensions most often changed most account for, up to the k that account for all), and under each name of
-        `VECTORS` the mean cosine and the mean difference of norms to the clean embeddings.
-
-    Raises:
-        DataError: There are no clean versions of the same images.
+    By domain: the numbers of `samples` and `dimensions`, `cumulative` (the share of samples that the k dimensions
+    most often changed most account for, up to the k that account for all), and under each name of `VECTORS` the
+    mean cosine and the mean difference of norms to the clean embeddings.
     """
     if not setting.clean:
-        raise DataError(
-            "clean and shifted versions of the same images are needed: give clean images and let them be corrupted"
-        )
+        raise DataError(CLEAN_NEEDED)
     clean = same_images(setting, CLEAN)
-    found: dict[str, dict[str, Any]] = {}
+    by_domain: dict[str, dict[str, Any]] = {}
     for domain in setting.domains:
-        shifted = same_images(setting, domain)
-
-        def compute(bench: Workbench, shifted: Run = shifted) -> dict[str, Any]:
-            return _numbers(latent_shift(*pair(bench, clean, shifted)))
-
-        found[domain] = evidence.analysis("latent-shift", setting, [clean, shifted], compute)
-    return found
+        runs = [clean, same_images(setting, domain)]
+        compute = functools.partial(_measure, runs)
+        by_domain[domain] = evidence.analysis("latent-shift", setting, runs, compute)
+    return by_domain
 
 
-def _numbers(shift: LatentShift) -> dict[str, Any]:
-    """What of it is kept: a few hundred numbers instead of thousands of vectors."""
+def _measure(runs: list[Run], bench: Session) -> dict[str, Any]:
+    shift = latent_shift(*pair(bench, *runs))
     needed = int((shift.cumulative < 1.0 - 1e-9).sum()) + 1
     return {
         "samples": len(shift.residuals),
@@ -109,6 +92,67 @@ def _numbers(shift: LatentShift) -> dict[str, Any]:
     }
 
 
-def dimensions_for(shift: dict[str, Any], share: float) -> int:
-    """Number of dimensions that account for a share of the samples."""
-    return int(np.searchsorted(np.asarray(shift["cumulative"]), share - 1e-6)) + 1
+class Alignment(NamedTuple):
+    """How close some vectors are to the clean embeddings of the same images, on average."""
+
+    cosine: float
+    norm_difference: float  # absolute
+
+
+class LatentShift(NamedTuple):
+    """The parts of the shift between clean and shifted embeddings of the same images, and what removing them does."""
+
+    global_shift: Tensor  # Delta_G, (d,)
+    class_shifts: Tensor  # Delta_c, (classes, d); zero for a class without samples
+    residuals: Tensor  # delta, (N, d)
+    shifted: Alignment  # of the shifted embeddings as they are
+    minus_global: Alignment  # without Delta_G
+    minus_class: Alignment  # without Delta_G and Delta_c
+    minus_residual: Alignment  # without all three: the clean embeddings again
+    minus_mean: Alignment  # without their own mean, which needs no clean data: this is NEO
+    dominant: Tensor  # for each sample, the dimension that changed most, (N,)
+    cumulative: Tensor  # share of samples that the k dimensions most often dominant account for, (d,)
+
+
+def latent_shift(clean: Tensor, shifted: Tensor, labels: Tensor, classes: int | None = None) -> LatentShift:
+    """Take a latent shift apart.
+
+    Args:
+        clean: Embeddings of clean images, (N, d).
+        shifted: Embeddings of the same images after the shift, (N, d).
+        labels: Class indices, (N,).
+        classes: Number of classes; by default one more than the largest label.
+    """
+    if clean.shape != shifted.shape or clean.dim() != 2 or labels.shape != clean.shape[:1] or len(clean) == 0:
+        raise InputError(
+            f"embeddings of the same images were expected, got {tuple(clean.shape)} clean, {tuple(shifted.shape)} "
+            f"shifted and {tuple(labels.shape)} labels"
+        )
+    clean, shifted = clean.detach().double(), shifted.detach().double()
+    change = shifted - clean
+    global_shift = change.mean(0)
+    classes = int(labels.max()) + 1 if classes is None else classes
+    count = torch.bincount(labels, minlength=classes).unsqueeze(1)
+    sums = torch.zeros(classes, clean.shape[1], dtype=torch.float64).index_add_(0, labels, change)
+    class_shifts = torch.where(count > 0, sums / count.clamp(min=1) - global_shift, 0.0)
+    of_class = class_shifts[labels]
+    residuals = change - global_shift - of_class
+    dominant = change.abs().argmax(dim=1)
+    often = torch.bincount(dominant, minlength=clean.shape[1]).sort(descending=True).values
+    return LatentShift(
+        global_shift,
+        class_shifts,
+        residuals,
+        _alignment(clean, shifted),
+        _alignment(clean, shifted - global_shift),
+        _alignment(clean, shifted - global_shift - of_class),
+        _alignment(clean, shifted - global_shift - of_class - residuals),
+        _alignment(clean, shifted - shifted.mean(0)),
+        dominant,
+        often.cumsum(0) / len(clean),
+    )
+
+
+def _alignment(clean: Tensor, vectors: Tensor) -> Alignment:
+    cosine = F.cosine_similarity(clean, vectors, dim=1).mean()
+    return Alignment(float(cosine), float((clean.norm(dim=1) - vectors.norm(dim=1)).abs().mean()))

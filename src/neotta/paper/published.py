@@ -9,13 +9,49 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from neotta.data.opening import layout_of
-from neotta.paper.preprocessing import PROTOCOL
+from neotta.models.preprocess import Preprocess
+from neotta.paper.study import Subject
+
+SIZE, MIDDLE = (224, 224), (0.5, 0.5, 0.5)
+"""The paper's models: ImageNet ViTs of timm, of this input size and normalisation."""
+SHORTER_SIDE = {"resize": 256, "crop": True, "interpolation": "bilinear"}
+WHOLE = {"resize": list(SIZE), "crop": False, "interpolation": "bilinear"}
+PROTOCOL: dict[str, dict[str, Any]] = {
+    "imagenet": SHORTER_SIDE,
+    "imagenet-r": SHORTER_SIDE,
+    "imagenet-sketch": SHORTER_SIDE,
+    "imagenet-v2": SHORTER_SIDE,
+    "cifar-10": WHOLE,
+    "cifar10-c": WHOLE,
+}
+"""By the layout of the data. Images that have the input size already, as ImageNet-C's, are not resized at all."""
+
+
+def published_preprocess(layout: str, used: Preprocess) -> dict[str, Any]:
+    """The values in which the paper's preprocessing of a layout differs from what would be used."""
+    if (used.size, used.mean, used.std) != (SIZE, MIDDLE, MIDDLE) or used.resize is None:
+        return {}
+    wanted, now = PROTOCOL.get(layout, {}), used.to_dict()
+    return wanted if any(now[name] != value for name, value in wanted.items()) else {}
+
+
+def in_words(used: Preprocess) -> str:
+    """What is done to images: `shorter side to 256 (bilinear), the middle 224 x 224`."""
+    height, width = used.size
+    if isinstance(used.resize, int):
+        first = f"shorter side to {used.resize} ({used.interpolation})"
+    elif used.resize is not None:
+        first = f"resized to {used.resize[0]} x {used.resize[1]} ({used.interpolation})"
+    else:
+        first = "not resized"
+    return f"{first}, the middle {height} x {width}" if used.crop else first
+
 
 AVERAGE = "average"
 REFERENCE = "vit-base"
 """The model of the paper's main table."""
 SEVERITY = 5
-"""Of all corruptions in the paper."""
+"""Severity of all corruptions in the paper."""
 CORRUPTED = frozenset({"imagenet-c", "cifar-10-c"})
 LAYOUT_NAMES = {"cifar10-c": "cifar-10-c"}
 """What data is called here, by the name of its layout."""
@@ -45,17 +81,13 @@ class Value(NamedTuple):
 
 @cache
 def accuracies() -> dict[tuple[str, str], dict[str, dict[str, Value]]]:
-    """Printed accuracies in percent by model and data, then by domain and method.
-
-    Models are `vit-small`, `vit-base`, `vit-large` and `resnet-50`; data is `imagenet-c` (by corruption, and their
-    average), `cifar-10-c` (the average), `imagenet-r` and `imagenet-sketch` (`all`).
-    """
-    found: dict[tuple[str, str], dict[str, dict[str, Value]]] = {}
+    """Printed accuracies in percent by model and data, then by domain (or `average`, or `all`) and method."""
+    tables: dict[tuple[str, str], dict[str, dict[str, Value]]] = {}
     text = resources.files("neotta.paper").joinpath("published.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         model, data, domain = row.pop("model"), row.pop("data"), row.pop("domain")
-        found.setdefault((model, data), {})[domain] = {method: _value(cell) for method, cell in row.items() if cell}
-    return found
+        tables.setdefault((model, data), {})[domain] = {method: _value(cell) for method, cell in row.items() if cell}
+    return tables
 
 
 def _value(cell: str) -> Value:
@@ -63,46 +95,28 @@ def _value(cell: str) -> Value:
     return Value(float(mean), float(half_width) if half_width else None)
 
 
-def match(
-    model: str, data: str, model_options: Mapping[str, Any] | None = None, severity: int = SEVERITY
-) -> tuple[str, str] | None:
+def match(subject: Subject) -> tuple[str, str] | None:
     """The model and data of the paper that these are, or None.
 
     Architecture, input size and weights have to be the paper's, not only their family; so does the severity.
-
-    Args:
-        model: What `neotta.load_model` takes.
-        data: What `neotta.data.open_data` takes: a layout and its path, or a bare path to data in that layout.
-        model_options: Further arguments of `neotta.load_model`.
-        severity: Of the corruptions; of no meaning where there are none.
     """
-    layout = layout_of(data) or ""
+    layout = layout_of(subject.data) or ""
     name = LAYOUT_NAMES.get(layout, layout)
-    if (severity != SEVERITY and name in CORRUPTED) or not _as_published(model_options or {}, layout):
+    other = subject.severity != SEVERITY and name in CORRUPTED
+    if other or not _as_published(subject.model_options, layout):
         return None
     known = CIFAR_MODELS if name == "cifar-10-c" else IMAGENET_MODELS
-    found = (known.get(model, ""), name)
-    return found if found in accuracies() else None
+    key = (known.get(subject.model, ""), name)
+    return key if key in accuracies() else None
 
 
-def imagenet_model(model: str, model_options: Mapping[str, Any] | None = None) -> str | None:
+def imagenet_model(subject: Subject) -> str | None:
     """The paper's name of an ImageNet model with its published weights, whatever the data; None if it is another."""
-    return IMAGENET_MODELS.get(model) if _as_published(model_options or {}, "imagenet") else None
+    return IMAGENET_MODELS.get(subject.model) if _as_published(subject.model_options, "imagenet") else None
 
 
 def _as_published(options: Mapping[str, Any], layout: str) -> bool:
-    """Whether options leave a model with its published weights and the paper's preprocessing."""
     changed = {option: value for option, value in options.items() if option not in ("labels", "device")}
     prepared = dict(changed.pop("preprocess", None) or {})
     wanted = PROTOCOL.get(layout, {})
     return changed in ({}, {"pretrained": True}) and all(wanted.get(key) == value for key, value in prepared.items())
-
-
-def reference(
-    model: str, data: str, model_options: Mapping[str, Any] | None = None, severity: int = SEVERITY
-) -> tuple[str, str]:
-    """The model and data of the paper whose printed results are to stand beside measured ones.
-
-    These are what `match` finds; if the paper has none like them, its main table (ViT-Base on ImageNet-C) has to serve.
-    """
-    return match(model, data, model_options, severity) or (REFERENCE, "imagenet-c")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import Block, Comparison, Difference, compare
@@ -13,13 +14,13 @@ from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Metric, Value, gap_of, mean_of
-from neotta.paper.curves import Point
-from neotta.paper.finding import Holds
-from neotta.paper.tables import NOTHING, gap_rows, value_rows
-from neotta.paper.words import listed, some
+from neotta.paper.claims import Holds, listed, place_among, some
+from neotta.paper.study import in_paper_order
+from neotta.paper.tables import NOTHING, Point, gains_along, gap_rows, value_rows
 from neotta.report import grids
 from neotta.report.grids import Table
 
+T = TypeVar("T")
 Gaps = dict[str, Difference]
 """By method: its difference to another method, on the same samples."""
 PerSeed = dict[int, list[Value]]
@@ -28,12 +29,7 @@ PerSeed = dict[int, list[Value]]
 
 @dataclass(frozen=True)
 class Results:
-    """Methods side by side under the same conditions, among all that was compared.
-
-    Attributes:
-        comparison: All blocks of runs.
-        block: The one that is looked at.
-    """
+    """A comparison of methods, and the block of it, with runs under the same conditions, that is looked at."""
 
     comparison: Comparison
     block: Block
@@ -42,10 +38,13 @@ class Results:
     def of(cls, records: Sequence[Record], metric: str = "top1", baseline: str = "none") -> Results | None:
         """Look at the block with the most methods; None if no run succeeded or the baseline is missing."""
         try:
-            found = compare(records, metric, baseline=baseline) if records else None
+            comparison = compare(records, metric, baseline=baseline) if records else None
         except (DataError, OptionError):
             return None
-        return cls(found, max(found.blocks, key=lambda block: len(block.methods))) if found else None
+        if comparison is None:
+            return None
+        blocks = tuple(replace(block, methods=tuple(in_paper_order(block.methods))) for block in comparison.blocks)
+        return cls(replace(comparison, blocks=blocks), max(blocks, key=lambda block: len(block.methods)))
 
     def each(self) -> Iterator[Results]:
         """All blocks."""
@@ -66,17 +65,15 @@ class Results:
     @property
     def means(self) -> dict[str, Interval]:
         """The mean of each method over the shifted domains; with a single domain, that of the domain."""
-        if self.block.average:
-            return self.block.average
         alone, cells = self._alone, self.block.cells
-        return {label: cell.interval for (domain, label), cell in cells.items() if domain in alone and cell.values}
+        single = {label: cell.interval for (domain, label), cell in cells.items() if domain in alone and cell.values}
+        return self._in_order(self.block.average or single)
 
     @property
     def gaps(self) -> Gaps:
         """The differences to the baseline over the shifted domains; with a single domain, those on it."""
-        if self.block.average_differences:
-            return self.block.average_differences
-        return {label: gap for (domain, label), gap in self.block.differences.items() if domain in self._alone}
+        single = {label: gap for (domain, label), gap in self.block.differences.items() if domain in self._alone}
+        return self._in_order(self.block.average_differences or single)
 
     @property
     def gains(self) -> dict[str, Interval]:
@@ -92,8 +89,8 @@ class Results:
     @property
     def by_corruption(self) -> dict[str, dict[str, Interval]]:
         """Means by corruption (or other shifted domain), without its severity, and their average, then by method."""
-        found = {where.partition("/")[0]: self.in_domain(where)[0] for where in self.block.domains if where != CLEAN}
-        return {**found, "average" if len(found) > 1 else "all": self.means}
+        means = {where.partition("/")[0]: self.in_domain(where)[0] for where in self.block.domains if where != CLEAN}
+        return {**means, "average" if len(means) > 1 else "all": self.means}
 
     def value(self, label: str | None, domain: str, seed: int) -> Value | None:
         """What one run measured."""
@@ -103,8 +100,8 @@ class Results:
     def per_seed(self, label: str) -> PerSeed:
         """The values of a method in the shifted domains, for each seed that has them all."""
         domains = self.block.averaged or self.block.domains
-        found = {seed: [self.value(label, domain, seed) for domain in domains] for seed in self.block.seeds}
-        full = {seed: [value for value in values if value is not None] for seed, values in found.items()}
+        by_seed = {seed: [self.value(label, domain, seed) for domain in domains] for seed in self.block.seeds}
+        full = {seed: [value for value in values if value is not None] for seed, values in by_seed.items()}
         return {seed: got for seed, got in full.items() if len(got) == len(domains)}
 
     def seeds_of(self, label: str) -> set[int]:
@@ -112,32 +109,32 @@ class Results:
         return {seed for (_, name), cell in self.block.cells.items() if name == label for seed in cell.values}
 
     def curves(
-        self, place: Callable[[Any], float], *, domain: str | None = None, names: Mapping[str, str] | None = None
+        self,
+        place: Callable[[Any], float] = lambda run: run.samples,
+        *,
+        domain: str | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> dict[str, list[Point]]:
-        """The points of each method along something that differs between blocks.
+        """The points of each method along the samples, or what `place` reads from the conditions of a block.
 
-        Args:
-            place: What differs, from the conditions of a block.
-            domain: Look at this domain instead of the mean over the shifted ones.
-            names: What to call methods, by their labels.
+        They are of the given domain, or means over the shifted ones. `names` are other names for labels of methods;
+        without a gain of each of these methods there are no curves.
         """
-        found: dict[str, list[Point]] = {}
+        by_label: dict[str, list[Point]] = {}
         for each in self.each():
             means, gains = (each.means, each.gains) if domain is None else each.in_domain(domain)
             for label, mean in means.items():
                 point = Point(place(each.block.conditions), mean, gains.get(label, NOTHING))
-                found.setdefault((names or {}).get(label, label), []).append(point)
-        return {label: sorted(points) for label, points in found.items()}
+                by_label.setdefault((names or {}).get(label, label), []).append(point)
+        complete = all(gains_along(by_label.get(name, [])) for name in (names or {}).values())
+        return {label: sorted(points) for label, points in by_label.items()} if complete else {}
 
     def over_index(self, orders: Mapping[int, Sequence[str]]) -> dict[str, list[Point]]:
-        """The points of each method over the first, second, ... domain of a sequence, averaged over seeds.
+        """The points of each method over the first, second, ... domain in the order of each seed.
 
-        Only over the seeds that all methods have, because others meet the domains in another order.
-
-        Args:
-            orders: The domains in the order of each seed.
+        They are averaged over the seeds that all methods have, because others meet the domains in another order.
         """
-        block, found = self.block, dict[str, list[Point]]()
+        block, curves = self.block, dict[str, list[Point]]()
         having = [seeds for label in block.methods if (seeds := self.seeds_of(label))]
         shared = [seed for seed in block.seeds if all(seed in seeds for seeds in having)] or block.seeds
         for label, index in itertools.product(block.methods, range(len(block.domains))):
@@ -148,8 +145,11 @@ class Results:
             if mine:
                 mean = mean_of([[value] for value in mine.values()], self.comparison.metric)
                 gain = gap_of(pairs, self.comparison.metric).interval if pairs else NOTHING
-                found.setdefault(label, []).append(Point(index + 1, mean, gain))
-        return found
+                curves.setdefault(label, []).append(Point(index + 1, mean, gain))
+        return curves
+
+    def _in_order(self, by_label: Mapping[str, T]) -> dict[str, T]:
+        return {label: by_label[label] for label in self.block.methods if label in by_label}
 
     @property
     def _alone(self) -> tuple[str, ...]:
@@ -174,33 +174,38 @@ class Results:
                 tables.append(Table(where, differing, gap_rows(block), caption))
         return tables
 
-    @property
-    def extent(self) -> str:
-        """`512 samples, 3 seeds`."""
+    def extent(self, *labels: str) -> str:
+        """What methods, by default all, were run on: `512 samples, 1 to 3 seeds`."""
         count = self.block.conditions.samples
-        return f"{'all samples' if count < 0 else some(count, 'sample')}, {some(len(self.block.seeds), 'seed')}"
-
-    def extents(self, other: Results) -> tuple[str, str]:
-        """What to add on the samples and seeds of two blocks: nothing if they are the same."""
-        return ("", "") if self.block is other.block else (f" ({self.extent})", f" ({other.extent})")
+        seeds = [len(seeds) for label in labels or self.block.methods if (seeds := self.seeds_of(label))] or [0]
+        fewest = f"{min(seeds)} to " if min(seeds) < max(seeds) else ""
+        return f"{'all samples' if count < 0 else some(count, 'sample')}, {fewest}{some(max(seeds), 'seed')}"
 
     @property
     def seeds(self) -> str:
-        """A sentence on what the intervals are about."""
-        if len(self.block.seeds) < 2:
+        """A sentence on the seeds, and on what the intervals are about if there are any."""
+        count = len(self.block.seeds)
+        if all(math.isnan(cell.interval.half_width) for cell in self.block.cells.values()):
+            return (
+                f" Mean over {count} seeds, without intervals.{self.uneven}"
+                if count > 1
+                else " One seed, no intervals."
+            )
+        if count < 2:
             return " 95 % intervals over images; one seed, so the randomness of the methods is not in them."
-        return f" 95 % intervals over images and {len(self.block.seeds)} seeds.{self.uneven}"
+        return f" 95 % intervals over images and {count} seeds.{self.uneven}"
 
     @property
     def uneven(self) -> str:
         """A sentence on methods with fewer seeds than others, whose means are of other samples; empty without any."""
         few = [label for label in self.block.methods if 0 < len(self.seeds_of(label)) < len(self.block.seeds)]
-        why = "their means are of fewer samples, so compare them by their differences to none"
+        fewer = "their means are of fewer samples, so compare them by their differences to none"
+        why = fewer if self.block.conditions.samples >= 0 else "all see all images"
         return f" With fewer seeds: {listed(few)}; {why}." if few else ""
 
     def notes(self, verdicts: bool = True) -> list[str]:
         """What has to be said along with the tables; without verdicts if differences are not shown."""
-        return [note for note in self.comparison.notes() if verdicts or "verdict" not in note]
+        return [note for note in self.comparison.notes() if verdicts or "verdict" not in note.lower()]
 
     @property
     def failures(self) -> list[str]:
@@ -228,12 +233,13 @@ def ahead(gaps: Gaps) -> Holds:
 
 def rank(gaps: Gaps) -> str:
     """`the best of 9 methods`: where a method stands by how the others differ from it, and what may be chance."""
-    means = {label: gap.interval.mean for label, gap in gaps.items()}
+    means = {label: round(gap.interval.mean, 1) for label, gap in gaps.items()}
     ahead = sorted((label for label in means if means[label] > 0), key=lambda label: -means[label])
-    level = with_verdict(gaps, "can't tell")
-    first = "first" if level else "the best"
-    place = f"number {len(ahead) + 1}, after {listed(ahead)}," if ahead else first
-    chance = f" (its difference to {listed(level)} may be chance)" if level else ""
-    if len(level) == len(gaps) > 1:
+    tied = [label for label in means if means[label] == 0]
+    unsure = with_verdict(gaps, "can't tell")
+    place = place_among(ahead, tied, "first" if unsure or tied else "the best")
+    doubtful = [label for label in unsure if label not in tied]
+    chance = f" (its difference to {listed(doubtful)} may be chance)" if doubtful else ""
+    if len(doubtful) == len(gaps) > 1:
         chance = " (all its differences may be chance)"
     return f"{place} of {len(gaps) + 1} methods{chance}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,16 +12,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from neotta.adapters.registry import find
+from neotta.adapters.registry import names as parts_of
+from neotta.data.base import DataSource
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.source import DataSource
 from neotta.errors import OptionError
-from neotta.evaluate.clean_images import SHIFTED_LAYOUTS
-from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.method_plan import MethodPlan
-from neotta.evaluate.plan import SEEDS, Plan
+from neotta.evaluate.domains import CLEAN, SHIFTED_LAYOUTS
+from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
 
 METHODS = ("none", "t3a", "sar", "lame", "tent", "cotta", "foa", "surgeon", "neo")
 """The methods that the paper compares, in its order."""
+RIVALS = tuple(method for method in METHODS if method not in ("none", "neo"))
+"""The seven methods of others."""
 
 
 class Subject(BaseModel):
@@ -27,11 +30,11 @@ class Subject(BaseModel):
 
     Attributes:
         model: What `neotta.load_model` takes.
-        model_options: Its further arguments.
+        model_options: Further arguments of `neotta.load_model`.
         data: What `neotta.data.open_data` takes.
         domains: Only these domains of the data; where it has severities, by default those of `severity`.
         corruptions: Corrupt the data in these ways. By default all 15, and none where the data is shifted as it is.
-        severity: How strongly, 1 to 5.
+        severity: Severity of the corruptions, 1 to 5.
         corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
         source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
             if it has a clean domain.
@@ -80,12 +83,16 @@ class Study(BaseModel):
         methods: What to compare.
         samples: Number of samples of each domain in a run.
         seeds: The seeds.
-        slow_samples: The same for methods that need images (gradients, prompts); by default as many.
-        slow_seeds: Their seeds; by default the same.
-        evaluate: Number of held-out samples that are scored, at most; -1 for all.
+        slow_samples: Number of samples for methods that need images (gradients, prompts); by default `samples`.
+        slow_seeds: Seeds for methods that need images; by default `seeds`.
+        held_out_samples: Number of held-out samples that are scored, at most; -1 for all.
         batch_size: Samples per batch.
         cost_batches: Number of timed batches per method.
         cost_rounds: How often time and memory are measured, in turns; more than once where the machine is busy.
+        merge: Further files of results, such as `neotta bench -o` writes on another device.
+        cache: Folder of embeddings; by default the user's cache folder.
+        jobs: Number of runs at a time; by default one per core.
+        device: Where the model runs; by default a GPU if there is one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -96,20 +103,20 @@ class Study(BaseModel):
     seeds: list[int] = Field(default=list(SEEDS), min_length=1)
     slow_samples: int | None = Field(default=None, ge=1)
     slow_seeds: list[int] | None = Field(default=None, min_length=1)
-    evaluate: int = Field(default=-1, ge=-1)
+    held_out_samples: int = Field(default=-1, ge=-1)
     batch_size: int = Field(default=64, ge=1)
     cost_batches: int = Field(default=5, ge=1)
     cost_rounds: int = Field(default=1, ge=1)
+    merge: list[str] = []
+    cache: str | None = None
+    jobs: int | None = Field(default=None, ge=1)
+    device: str | None = None
 
     @classmethod
-    def make(cls, given: Mapping[str, Any]) -> Study:
-        """Check a study.
-
-        Raises:
-            OptionError: A key is unknown or a value wrong; the message names it.
-        """
+    def make(cls, entries: Mapping[str, Any]) -> Study:
+        """Check a study; an `OptionError` names an unknown key or a wrong value."""
         try:
-            study = cls.model_validate(dict(given))
+            study = cls.model_validate(dict(entries))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -126,33 +133,19 @@ class Study(BaseModel):
 
 @dataclass(frozen=True)
 class Setting:
-    """A subject that was opened: what can be asked of it, and how to plan runs on it.
-
-    Attributes:
-        study: What it belongs to.
-        subject: The model and data.
-        methods: The methods of the study that work on this model.
-        left_out: Methods that do not work on it, and why.
-        domains: The shifted domains.
-        images: Number of images of a domain.
-        classes: Number of classes of the data.
-        fewest: Number of images of the rarest class; 0 if unlabelled.
-        clean: Whether there are clean versions of the same images.
-        weights: A hash of the weights.
-        why_not: Says why a method, also one that is not in the study, does not work on this model; nothing if it does.
-    """
+    """A subject that was opened: what can be asked of it, and how to plan runs on it."""
 
     study: Study
     subject: Subject
-    methods: tuple[str, ...]
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    domains: tuple[str, ...] = ()
-    images: int = 0
+    methods: tuple[str, ...]  # of the study, those that work on this model
+    left_out: Mapping[str, str] = field(default_factory=dict)  # why the others do not
+    domains: tuple[str, ...] = ()  # the shifted ones
+    images: int = 0  # of a domain
     classes: int = 0
-    fewest: int = 0
-    clean: bool = False
-    weights: str = ""
-    why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)
+    fewest: int = 0  # images of the rarest class; 0 if unlabelled
+    clean: bool = False  # there are clean versions of the same images
+    weights: str = ""  # a hash
+    why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)  # of any method
 
     def can(self, method: str) -> bool:
         """Whether a method works on this model."""
@@ -162,11 +155,6 @@ class Setting:
     def names(self) -> list[str]:
         """The names of the methods, each once, without options."""
         return list(dict.fromkeys(MethodPlan.parse(method).method for method in self.methods))
-
-    @property
-    def slow(self) -> frozenset[str]:
-        """Those of the methods that need images."""
-        return frozenset(method for method in self.methods if needs_images(method))
 
     @property
     def title(self) -> str:
@@ -185,7 +173,7 @@ class Setting:
 
     @property
     def slow_samples(self) -> int:
-        """The same for slow methods."""
+        """Number of samples to adapt to with methods that need images."""
         return min(self.study.slow_samples or self.study.samples, self.images)
 
     @property
@@ -201,76 +189,71 @@ class Setting:
     @property
     def left_out_of_all(self) -> list[str]:
         """The methods that are not run on all images: slow ones, if the study gives them fewer samples than others."""
-        return [method for method in self.methods if method in self.slow and self.slow_samples < self.samples]
+        return [method for method in self.methods if needs_images(method) and self.slow_samples < self.samples]
 
-    def plan(self, *methods: str, clean: bool = False, **given: Any) -> Plan:
-        """A plan on this subject with the study's samples and seeds, unless others are given.
+    def plan(self, *methods: str, clean: bool = False, **entries: Any) -> Plan:
+        """A plan on this subject, with its clean images if `clean`, and with the study's samples and seeds.
 
-        Args:
-            *methods: As `neotta run --methods` takes them.
-            clean: Whether to run on the clean images, too.
-            **given: Further entries of the plan.
+        Further entries of the plan may be given, or others in place of the study's.
         """
-        subject = self.subject
-        corruptions = list(subject.corruptions or [])
-        if clean and self.clean:
-            corruptions.insert(0, CLEAN)
+        shared = ("model", "model_options", "data", "domains", "corruption_preset", "source")
         return Plan.make(
             {
-                "model": subject.model,
-                "model_options": subject.model_options,
-                "data": subject.data,
-                "domains": subject.domains,
-                "corruptions": corruptions,
-                "severities": [subject.severity],
-                "corruption_preset": subject.corruption_preset,
-                "source": subject.source,
+                **{name: getattr(self.subject, name) for name in shared},
+                "corruptions": [*([CLEAN] if clean and self.clean else []), *(self.subject.corruptions or [])],
+                "severities": [self.subject.severity],
                 "methods": list(methods),
                 "samples": [self.samples],
-                "held_out_samples": self.study.evaluate,
+                "held_out_samples": self.study.held_out_samples,
                 "seeds": self.study.seeds,
                 "batch_sizes": [self.study.batch_size],
-                **given,
+                **entries,
             }
         )
 
-    def online(self, *methods: str, clean: bool = False, **given: Any) -> list[Plan]:
-        """Plans for methods of which some may be slow.
-
-        If slow methods get fewer samples, the others are run on these, too: only the same samples compare.
-        """
-        asked = list(methods) or list(self.methods)
-        fast = [method for method in asked if not needs_images(method)]
+    def online(self, *methods: str, clean: bool = False, **entries: Any) -> list[Plan]:
+        """Plans for methods, by default all, of which some may be slow."""
         samples = self.slow_samples
-        if given.get("protocol") == "continual":
+        if entries.get("protocol") == "continual":
             samples = min(samples, self.subject.slow_continual_samples or samples)
-        if len(fast) == len(asked) or (samples, self.slow_seeds) == (self.samples, self.study.seeds):
-            return [self.plan(*asked, clean=clean, **given)]
-        less = {"samples": [samples], "seeds": self.slow_seeds}
-        plans = [self.plan(*asked, clean=clean, **{**given, **less})]
-        return [*([self.plan(*fast, clean=clean, **given)] if fast else []), *plans]
+        return self._plans(methods or self.methods, samples, samples=[self.samples], clean=clean, **entries)
 
     def full(self, *methods: str) -> list[Plan]:
-        """Plans on all images of every domain.
+        """Plans on all images; by default of all methods but slow ones that the study gives fewer samples."""
+        chosen = methods or [method for method in self.methods if method not in self.left_out_of_all]
+        return self._plans(chosen, -1, samples=[-1])
 
-        Args:
-            *methods: By default all; without the slow ones if the study gives them fewer samples than the others.
-        """
-        asked = list(methods) or [method for method in self.methods if method not in self.left_out_of_all]
-        fast = [method for method in asked if not needs_images(method)]
-        if len(fast) == len(asked) or self.slow_seeds == self.study.seeds:
-            return [self.plan(*asked, samples=[-1])]
-        plans = [self.plan(*asked, samples=[-1], seeds=self.slow_seeds)]
-        return [*([self.plan(*fast, samples=[-1])] if fast else []), *plans]
+    def _plans(self, methods: Sequence[str], slow_samples: int, **entries: Any) -> list[Plan]:
+        """If slow methods get fewer samples or seeds, the others also run on these: only the same samples compare."""
+        fast = [method for method in methods if not needs_images(method)]
+        less = {"samples": [slow_samples], "seeds": self.slow_seeds}
+        if len(fast) == len(methods) or less == {"samples": entries["samples"], "seeds": self.study.seeds}:
+            return [self.plan(*methods, **entries)]
+        plans = [self.plan(*methods, **{**entries, **less})]
+        return [*([self.plan(*fast, **entries)] if fast else []), *plans]
 
     def left_out_note(self) -> list[str]:
         """A note on the methods that are not run on all images, if there are some."""
-        if not self.left_out_of_all:
-            return []
-        return [
-            f"{self.title}: left out, because the study gives slow methods only {self.slow_samples} samples of each "
-            f"domain: {', '.join(self.left_out_of_all)}."
-        ]
+        why = f"because the study gives slow methods only {self.slow_samples} samples of each domain"
+        names = self.left_out_of_all
+        return [f"{self.title}: left out, {why}: {', '.join(names)}."] if names else []
+
+
+@functools.cache
+def shown_name(method: str) -> str:
+    """What tables call a method: its name, or the title of a class in a file of one's own."""
+    return "+".join(find(part).title if part.startswith("py:") else part for part in parts_of(method))
+
+
+def in_paper_order(labels: Iterable[str]) -> list[str]:
+    """Labels of methods: the paper's in its order, then the others as they come."""
+    places = {name: place for place, name in enumerate(METHODS)}
+    return sorted(labels, key=lambda label: places.get(method_of(label), len(places)))
+
+
+def method_of(label: str) -> str:
+    """The method of a label such as `"tent@original lr=0.001"`."""
+    return re.split(r"@| \w+=", label)[0]
 
 
 def needs_images(method: str) -> bool:

@@ -1,15 +1,16 @@
-"""Numbers as rows of data, and published beside measured ones."""
+"""Numbers as rows of data and as tables: published beside measured ones, and curves along something varied."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from neotta.evaluate.comparison import METRICS, Block
 from neotta.evaluate.metrics import Interval
 from neotta.paper.published import Value
 from neotta.report import grids
+from neotta.report.charts import Series
 from neotta.report.grids import Entry, Table, number
 
 NOTHING = Interval(math.nan, math.nan, 0)
@@ -18,11 +19,11 @@ Rows = list[dict[str, Any]]
 """Plain numbers for CSV."""
 
 
-def plain(found: Interval) -> dict[str, float | int | None]:
+def plain(interval: Interval) -> dict[str, float | int | None]:
     """An interval for a row of data."""
-    low, high = (known(end) for end in found.ends)
-    return {"mean": known(found.mean), "half_width": known(found.half_width), "low": low, "high": high,
-            "seeds": found.runs}  # fmt: skip
+    low, high = (known(end) for end in interval.ends)
+    return {"mean": known(interval.mean), "half_width": known(interval.half_width), "low": low, "high": high,
+            "seeds": interval.runs}  # fmt: skip
 
 
 def single(value: float) -> Interval:
@@ -37,11 +38,11 @@ def known(value: float) -> float | None:
 
 def value_rows(block: Block) -> Rows:
     """The cells of a comparison and their averages as plain numbers."""
-    found: Rows = [
+    rows: Rows = [
         {"domain": domain, "method": label, **plain(cell.interval), "failed": len(cell.failed)}
         for (domain, label), cell in block.cells.items()
     ]
-    return found + [{"domain": "average", "method": label, **plain(mean)} for label, mean in block.average.items()]
+    return rows + [{"domain": "average", "method": label, **plain(mean)} for label, mean in block.average.items()]
 
 
 def gap_rows(block: Block) -> Rows:
@@ -63,17 +64,7 @@ def beside(
     sign: str = "",
     caption: str = "",
 ) -> Table:
-    """Published and measured numbers side by side, with their difference.
-
-    Args:
-        title: Of the table.
-        published: Printed numbers by name.
-        measured: Measured ones by name; a name need not be in both.
-        corner: What the names are.
-        digits: How many decimals to show.
-        sign: `"+"` for numbers that are changes.
-        caption: How to read it.
-    """
+    """Published and measured numbers by name, side by side with their difference; `sign` is `"+"` for changes."""
     metric = METRICS["top1"]._replace(digits=digits)
     shown: dict[str, tuple[str, ...]] = {}
     data: Rows = []
@@ -90,19 +81,9 @@ def each_beside(
     title: str,
     published: Mapping[str, Mapping[str, Value]],
     measured: Mapping[str, Mapping[str, Interval]],
-    *,
-    corner: str = "domain",
-    caption: str = "",
+    caption: str,
 ) -> Table:
-    """Published and measured numbers by row and method, with their difference: `57.0 / 57.4 (+0.4)`.
-
-    Args:
-        title: Of the table.
-        published: Printed numbers by row, then by method.
-        measured: Measured ones by row, then by method; only rows and methods that are in both are shown.
-        corner: What the rows are.
-        caption: How to read it.
-    """
+    """Published and measured numbers by domain and method, if both exist: `57.0 / 57.4 (+0.4)`."""
     rows = {row: {name: value for name, value in published[row].items() if name in measured[row]}
             for row in published if row in measured}  # fmt: skip
     methods = list(dict.fromkeys(name for values in rows.values() for name in values))
@@ -118,9 +99,69 @@ def each_beside(
             shown[row].append(Entry().text if math.isnan(gap) else f"{both} ({_text(gap, 1, '+')})")
             about = {f"measured_{key}": value for key, value in plain(mine).items()}
             about = {"published": known(printed), "published_half_width": half, **about, "difference": known(gap)}
-            data.append({corner: row, "method": name, **about})
-    return Table(title, grids.grid(corner, methods, shown), data, caption)
+            data.append({"domain": row, "method": name, **about})
+    return Table(title, grids.grid("domain", methods, shown), data, caption)
 
 
 def _text(value: float, digits: int, sign: str) -> str:
     return Entry().text if math.isnan(value) else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+
+
+class Point(NamedTuple):
+    """A method's result at place x of a curve: its mean over the domains, and its difference to no adaptation."""
+
+    x: float
+    mean: Interval
+    gain: Interval
+
+
+Curves = Mapping[str, Sequence[Point]]
+"""By method: its points, in order."""
+
+
+def gains_along(points: Sequence[Point]) -> dict[float, Interval]:
+    """Differences to no adaptation by place, if there are any."""
+    return {point.x: point.gain for point in points if point.gain.runs}
+
+
+def mean_lines(curves: Curves) -> dict[str, Series]:
+    """Means as lines."""
+    return {label: _series([(point.x, point.mean) for point in points]) for label, points in curves.items()}
+
+
+def gain_lines(curves: Curves) -> dict[str, Series]:
+    """Differences to no adaptation as lines, for the methods that have any."""
+    by_label = {label: list(gains_along(points).items()) for label, points in curves.items()}
+    return {label: _series(gains) for label, gains in by_label.items() if gains}
+
+
+def _series(gains: Sequence[tuple[float, Interval]]) -> Series:
+    certain = not any(math.isnan(each.half_width) for _, each in gains)
+    ends = [each.ends for _, each in gains] if certain else []
+    return Series([x for x, _ in gains], [each.mean for _, each in gains], ends)
+
+
+def curve_table(
+    title: str, corner: str, curves: Curves, caption: str, digits: int = 1, names: Mapping[float, str] | None = None
+) -> Table:
+    """Places by methods: means, and differences to no adaptation; `names` for places not called by their numbers."""
+    metric = METRICS["top1"]._replace(digits=digits)
+    means = {label: {point.x: point.mean for point in points} for label, points in curves.items()}
+    gains = {label: gain for label, points in curves.items() if (gain := gains_along(points))}
+    shown: dict[str, list[str]] = {}
+    for x in sorted({x for by_place in means.values() for x in by_place}):
+        texts = [number(by_place.get(x, NOTHING), metric) for by_place in means.values()]
+        texts += [number(by_place.get(x, NOTHING), metric, "+") for by_place in gains.values()]
+        shown[(names or {}).get(x, f"{x:g}")] = texts
+    columns = (*curves, *(f"gain of {label}" for label in gains))
+    return Table(title, grids.grid(corner, columns, shown), curve_rows(corner, curves), caption)
+
+
+def curve_rows(corner: str, curves: Curves) -> Rows:
+    """The points as plain numbers."""
+    rows: Rows = []
+    for label, points in curves.items():
+        for point in points:
+            gain = {f"gain_{name}": value for name, value in plain(point.gain).items() if name != "seeds"}
+            rows.append({corner: point.x, "method": label, **plain(point.mean), **gain})
+    return rows

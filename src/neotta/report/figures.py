@@ -57,9 +57,9 @@ _OTHERS = (
 
 def style(name: str, others: Sequence[str] = ()) -> Style:
     """The style of a method; other names are styled by their place among `others`."""
-    found = STYLES.get(name)
-    if found is not None:
-        return found
+    known = STYLES.get(name)
+    if known is not None:
+        return known
     rest = [each for each in others if each not in STYLES]
     return _OTHERS[(rest.index(name) if name in rest else len(rest)) % len(_OTHERS)]
 
@@ -71,16 +71,7 @@ def legend_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a report.
-
-    Attributes:
-        name: Short and unique, for file names.
-        title: What it shows.
-        draw: Draws it onto an empty canvas.
-        data: The numbers behind it, one dict per point.
-        caption: How to read it.
-        size: Width and height in inches.
-    """
+    """A figure of a report: a unique name for files, the numbers behind it, one dict per point, its size in inches."""
 
     name: str
     title: str

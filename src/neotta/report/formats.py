@@ -1,17 +1,60 @@
-"""Tables as Markdown, LaTeX or CSV: any grid, and whole comparisons."""
+"""Tables as Markdown, LaTeX, CSV or Parquet: any grid, and whole comparisons, as text or as files."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from neotta._extras import need
+from neotta._files import atomic
 from neotta._words import one_line
-from neotta.evaluate.comparison import Comparison, Difference
-from neotta.evaluate.metrics import Interval
-from neotta.report.grids import AVERAGE, RELATIVE, Grid, differences, failures, summary, values
+from neotta.errors import OptionError, suggestion
+from neotta.evaluate.comparison import Comparison
+from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
+
+SUFFIXES = {"table": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv", "parquet": ".parquet"}
+"""What a comparison can be written as, and the suffix of its file."""
+_ALIASES = {"md": "markdown", "tex": "latex", "txt": "table"}
+
+Writers = Mapping[str, Callable[[], str | bytes]]
+"""Makes the content of a file, by format."""
+
+
+def chosen_formats(text: str) -> list[str]:
+    """The formats named in a text such as `md,latex,csv`."""
+    names = []
+    for word in filter(None, (each.strip().lower() for each in text.split(","))):
+        name = _ALIASES.get(word, word)
+        if name not in SUFFIXES:
+            raise OptionError(f"a comparison has no format {word!r}: {suggestion(word, [*SUFFIXES, *_ALIASES])}")
+        names.append(name)
+    if not names:
+        raise OptionError(f"--format takes one or more of {', '.join(SUFFIXES)}, with commas between them")
+    return list(dict.fromkeys(names))
+
+
+def targets(formats: Sequence[str], output: Path | None) -> dict[str, Path]:
+    """The file of each format, by its suffix if there are several; none if a single one is to be printed."""
+    if output is None:
+        if len(formats) > 1 or "parquet" in formats:
+            what = "several formats need" if len(formats) > 1 else "Parquet needs"
+            raise OptionError(f"{what} a file to go to: give --output NAME")
+        return {}
+    if len(formats) == 1:
+        return {formats[0]: output}
+    stem = output.with_suffix("") if output.suffix.lower() in SUFFIXES.values() else output
+    return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
+
+
+def write_files(files: Mapping[str, Path], writers: Writers) -> None:
+    """Write each format to its file; all are made before the first is written."""
+    made = {path: writers[name]() for name, path in files.items()}
+    for path, content in made.items():
+        with atomic(path) as temporary:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def markdown(comparison: Comparison) -> str:
@@ -78,48 +121,20 @@ def _escaped(text: str) -> str:
     return sign + "".join(special.get(character, character) for character in one_line(text))
 
 
-COLUMNS = ("conditions", "domain", "method", "mean", "half_width", "seeds", "failed",
-           "difference", "difference_low", "difference_high", "pvalue", "verdict")  # fmt: skip
-
-
-def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """One row per domain and method, with all digits; None where there is no number."""
-    found: list[tuple[Any, ...]] = []
-    for block in comparison.blocks:
-        where = ", ".join(filter(None, (comparison.shared, block.title)))
-        for domain in block.domains:
-            for label in block.methods:
-                cell = block.cells.get((domain, label))
-                if cell is not None:
-                    gap = block.differences.get((domain, label))
-                    found.append((where, domain, label, *_plain(cell.interval), len(cell.failed), *_gap(gap)))
-        for label, mean in block.average.items():
-            gap = block.average_differences.get(label)
-            found.append((where, AVERAGE, label, *_plain(mean), 0, *_gap(gap)))
-        for label, mean in block.relative_error.items():
-            found.append((where, RELATIVE, label, *_plain(mean), 0, *_gap(None)))
-    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
-
-
-def comma_separated(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
-    """Rows as CSV; empty where there is no number."""
+def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV with the columns of all of them; empty where a row has no value."""
     page = io.StringIO()
+    columns = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(page, list(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return page.getvalue()
 
 
-def _plain(found: Interval) -> tuple[float | None, float | None, int]:
-    return _known(found.mean), _known(found.half_width), found.runs
-
-
-def _gap(difference: Difference | None) -> tuple[float | str | None, ...]:
-    if difference is None:
-        return (None,) * 5
-    numbers = (difference.interval.mean, *difference.interval.ends, difference.pvalue)
-    return (*map(_known, numbers), difference.verdict)
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def parquet_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """A Parquet file of rows."""
+    purpose = "a comparison in Parquet"
+    arrow, parquet = need("pyarrow", purpose), need("pyarrow.parquet", purpose)
+    page = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist([dict(row) for row in rows]), page, compression="zstd")
+    return page.getvalue()

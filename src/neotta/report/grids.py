@@ -41,9 +41,8 @@ class Grid:
 
     def part(self, start: int, stop: int) -> Grid:
         """Some of the columns."""
-        return Grid(
-            self.corner, self.columns[start:stop], tuple((name, entries[start:stop]) for name, entries in self.rows)
-        )
+        rows = tuple((name, entries[start:stop]) for name, entries in self.rows)
+        return Grid(self.corner, self.columns[start:stop], rows)
 
 
 def grid(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Grid:
@@ -53,14 +52,7 @@ def grid(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]])
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a report.
-
-    Attributes:
-        title: What it shows.
-        grid: What is printed.
-        data: The same as plain numbers, one dict per row, for CSV.
-        caption: How to read it.
-    """
+    """A table of a report; `data` is its grid as plain numbers, one dict per row, for CSV."""
 
     title: str
     grid: Grid
@@ -73,17 +65,14 @@ def values(block: Block, metric: Metric) -> Grid:
     rows = []
     for domain in block.domains:
         cells = [block.cells.get((domain, label), Cell()) for label in block.methods]
-        marks = _ranks([cell.interval.mean for cell in cells], [cell.samples for cell in cells], metric)
+        marks = _ranks([cell.interval.mean for cell in cells], metric)
         rows.append((domain, tuple(_entry(cell, metric, mark) for cell, mark in zip(cells, marks, strict=True))))
     nothing = Interval(math.nan, math.nan, 0)
-    for name, means, kind in (
-        (AVERAGE, block.average, metric),
-        (RELATIVE, block.relative_error, RELATIVE_ERROR),
-    ):
+    for name, means, kind in ((AVERAGE, block.average, metric), (RELATIVE, block.relative_error, RELATIVE_ERROR)):
         if means:
-            found = [means.get(label, nothing) for label in block.methods]
-            marks = _ranks([each.mean for each in found], [block.samples(label) for label in block.methods], kind)
-            entries = [Entry(number(each, kind), mark) for each, mark in zip(found, marks, strict=True)]
+            row = [means.get(label, nothing) for label in block.methods]
+            marks = _ranks([each.mean for each in row], kind)
+            entries = [Entry(number(each, kind), mark) for each, mark in zip(row, marks, strict=True)]
             rows.append((name, tuple(entries)))
     return Grid("domain", block.methods, tuple(rows))
 
@@ -99,8 +88,8 @@ def differences(block: Block, metric: Metric) -> Grid | None:
         for domain in block.domains
     ]
     if block.average_differences:
-        found = (block.average_differences.get(label) for label in methods)
-        rows.append((AVERAGE, tuple(_difference(each, metric) for each in found)))
+        row = (block.average_differences.get(label) for label in methods)
+        rows.append((AVERAGE, tuple(_difference(each, metric) for each in row)))
     return Grid("domain", methods, tuple(rows))
 
 
@@ -128,9 +117,9 @@ def failures(block: Block) -> list[str]:
     return lines
 
 
-def number(found: Interval, metric: Metric, sign: str = "") -> str:
+def number(interval: Interval, metric: Metric, sign: str = "") -> str:
     """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` for a difference; only the mean without an interval, a dash for no run."""
-    return found.text(metric.digits, sign) if found.runs else Entry().text
+    return interval.text(metric.digits, sign) if interval.runs else Entry().text
 
 
 def _entry(cell: Cell, metric: Metric, mark: Mark) -> Entry:
@@ -149,21 +138,13 @@ def _difference(difference: Difference | None, metric: Metric) -> Entry:
 
 
 def _said(difference: Difference) -> str:
-    """The verdict, unless there was nothing to tell it from."""
     return UNTESTED if math.isnan(difference.interval.half_width) else difference.verdict
 
 
-def _ranks(means: list[float], samples: list[frozenset[Any]], metric: Metric) -> list[Mark]:
-    """Mark the best and the second best of those that most share their samples; what looks the same is marked the same.
-
-    Others are not marked: seeds and samples differ in how hard they are.
-    """
+def _ranks(means: list[float], metric: Metric) -> list[Mark]:
     shown = [round(mean, metric.digits) for mean in means]
-    seen = Counter(found for found, value in zip(samples, shown, strict=True) if not math.isnan(value))
-    if metric.better is None or len(shown) < 2 or not seen:
+    ranking = sorted({value for value in shown if not math.isnan(value)}, reverse=metric.better == "higher")
+    if metric.better is None or len(shown) < 2:
         return [""] * len(shown)
-    common = max(seen, key=lambda found: (seen[found], len(found)))
-    ranked = [math.nan if found != common else value for found, value in zip(samples, shown, strict=True)]
-    ranking = sorted({value for value in ranked if not math.isnan(value)}, reverse=metric.better == "higher")
     places: dict[float, Mark] = dict(zip(ranking, ("best", "second"), strict=False))
-    return [places.get(value, "") for value in ranked]
+    return [places.get(value, "") for value in shown]

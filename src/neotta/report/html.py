@@ -15,13 +15,7 @@ HERE = "report/templates"
 
 
 def render(template: str, *, templates: str = HERE, **values: Any) -> str:
-    """Fill a template; all values are escaped.
-
-    Args:
-        template: Its file name.
-        templates: The folder it is in, below the package; it may extend those in `report/templates`.
-        **values: What it is filled with.
-    """
+    """Fill a template with values, all of which are escaped; it may extend those in `report/templates`."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

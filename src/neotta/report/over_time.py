@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neotta.evaluate.blocks import Step, over_time
 from neotta.evaluate.comparison import METRICS, Comparison
-from neotta.evaluate.over_time import Step, over_time
 from neotta.report.charts import Panel, Series, line_chart
 from neotta.report.figures import Figure
 from neotta.report.formats import latex_table, markdown_table
@@ -17,43 +17,40 @@ CAPTION = (
     "Accuracy while adapting, over the batches of a run; all shifted domains and seeds together. Band: 95 % interval "
     "over images and seeds."
 )
-COLUMNS = ("conditions", "method", "first_batch", "last_batch", "mean", "half_width", "seeds")
 Steps = Mapping[str, Sequence[Step]]
 
 
-def batches_table(found: Steps) -> Grid:
+def batches_table(by_method: Steps) -> Grid:
     """Batches by methods."""
-    places = list(dict.fromkeys((step.first, step.last) for steps in found.values() for step in steps))
-    by_place = {label: {step[:2]: step.accuracy for step in steps} for label, steps in found.items()}
-    rows = [
-        (
-            str(first) if first == last else f"{first}–{last}",
-            tuple(_entry(by_place[label].get((first, last))) for label in found),
-        )
-        for first, last in sorted(places)
-    ]
-    return Grid("batch", tuple(found), tuple(rows))
+    places = list(dict.fromkeys((step.first, step.last) for steps in by_method.values() for step in steps))
+    by_place = {label: {step[:2]: step.accuracy for step in steps} for label, steps in by_method.items()}
+    rows = []
+    for first, last in sorted(places):
+        accuracies = (by_place[label].get((first, last)) for label in by_method)
+        entries = (Entry() if each is None else Entry(number(each, METRICS["top1"])) for each in accuracies)
+        rows.append((str(first) if first == last else f"{first}–{last}", tuple(entries)))
+    return Grid("batch", tuple(by_method), tuple(rows))
 
 
-def batches_figure(found: Steps, name: str = "over-time", title: str = "Accuracy over time") -> Figure:
+def batches_figure(by_method: Steps, name: str = "over-time", title: str = "Accuracy over time") -> Figure:
     """One line per method over the batches."""
     series = {
         label: Series(
             [(step.first + step.last) / 2 for step in steps],
             [step.accuracy.mean for step in steps],
-            [step.accuracy.half_width for step in steps],
+            [step.accuracy.ends for step in steps],
         )
-        for label, steps in found.items()
+        for label, steps in by_method.items()
     }
-    return Figure(name, title, line_chart(Panel(series, "batch", "accuracy in %")), rows(found), CAPTION)
+    return Figure(name, title, line_chart(Panel(series, "batch", "accuracy in %")), rows(by_method), CAPTION)
 
 
-def rows(found: Steps) -> list[dict[str, Any]]:
-    """The same as plain numbers."""
+def rows(by_method: Steps) -> list[dict[str, Any]]:
+    """Accuracy over time as plain numbers."""
     return [
         {"method": label, "first_batch": step.first, "last_batch": step.last, "mean": step.accuracy.mean,
          "half_width": step.accuracy.half_width, "seeds": step.accuracy.runs}
-        for label, steps in found.items()
+        for label, steps in by_method.items()
         for step in steps
     ]  # fmt: skip
 
@@ -65,17 +62,13 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def text(comparison: Comparison, format: str) -> str:
     """The tables of all blocks in Markdown or LaTeX."""
-    every = [(block.title, found) for block in comparison.blocks if (found := over_time(block))]
+    every = [(block.title, steps) for block in comparison.blocks if (steps := over_time(block))]
     if format == "latex":
         where = [", ".join(filter(None, (comparison.shared, title))) for title, _ in every]
-        tables = [batches_table(found) for _, found in every]
+        tables = [batches_table(steps) for _, steps in every]
         parts = [latex_table(table, f"{TITLE} ({words}).") for table, words in zip(tables, where, strict=True)]
     else:
         parts = [f"**{TITLE} ({comparison.shared})**"]
-        for title, found in every:
-            parts += [f"**{title}**"] * bool(title) + [markdown_table(batches_table(found))]
+        for title, steps in every:
+            parts += [f"**{title}**"] * bool(title) + [markdown_table(batches_table(steps))]
     return "\n\n".join(parts) + "\n"
-
-
-def _entry(found: Any) -> Entry:
-    return Entry() if found is None else Entry(number(found, METRICS["top1"]))

@@ -23,9 +23,8 @@ from torch import nn
 
 from neotta.adapters.registry import find
 from neotta.errors import UnsupportedModelError
-from neotta.testing._case import Case
+from neotta.testing._case import MODELS, Case
 from neotta.testing._checks import CHECKS
-from neotta.testing._models import MODELS
 
 __all__ = ["CHECKS", "MODELS", "Case", "Check", "check_adapter", "contract"]
 
@@ -41,7 +40,7 @@ class Check:
         """Check the promise.
 
         Raises:
-            AssertionError: It is not kept.
+            AssertionError: The method does not keep the promise.
         """
         self.run(self.case)
 

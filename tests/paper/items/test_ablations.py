@@ -12,10 +12,11 @@ from neotta.errors import DataError
 from neotta.evaluate.answers import unpack
 from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Value
 from neotta.evaluate.metrics import Interval
-from neotta.paper.catalog import chosen
+from neotta.evaluate.records import Record
+from neotta.paper.claims import counted
 from neotta.paper.evidence import Evidence
-from neotta.paper.finding import counted
-from neotta.paper.items import alpha, batch_size, collapse
+from neotta.paper.item import chosen
+from neotta.paper.items import ablations, collapse
 from neotta.paper.results import Results
 from neotta.paper.study import Study, Subject
 
@@ -52,17 +53,25 @@ def test_batch_sizes_make_no_difference_to_the_mean_of_all_samples(found):
 
 def test_a_difference_between_batch_sizes_is_a_matter_of_certainty_beyond_what_the_paper_has():
     same = Interval(0.0, 0.0, 3)
-    assert batch_size._holds({1: Interval(-0.1, 0.01, 3), 64: same}) == "yes"
-    assert batch_size._holds({1: Interval(-0.5, 0.1, 3), 64: same}) == "no"
-    assert batch_size._holds({1: Interval(-0.5, 0.9, 3), 64: same}) == "unclear"
-    assert batch_size.spread({1: Interval(-0.5, 0.9, 3), 4: Interval(0.25, 0.9, 3), 64: same}) == 0.75
+    assert ablations._spread({1: Interval(-0.1, 0.01, 3), 64: same}) == (0.1, "yes")
+    assert ablations._spread({1: Interval(-0.5, 0.1, 3), 64: same}) == (0.5, "no")
+    assert ablations._spread({1: Interval(-0.5, 0.9, 3), 4: Interval(0.25, 0.9, 3), 64: same}) == (0.75, "unclear")
 
 
 # ---- alpha
 
 
-@pytest.mark.parametrize("weight", [0.01, 0.5, 1.0])
+@pytest.mark.parametrize("weight", [0.001, 0.005, 0.5])
 def test_accuracy_of_a_moving_average_with_each_weight(found, weight):
+    table, beside = found["alpha"].parts[:2]
+    reached = {each: reached_with(each) for each in (0.001, weight)}
+    assert _row(table, "alpha", weight)["gain_mean"] == pytest.approx(reached[weight], abs=0.01)
+    row = _row(beside, "alpha", f"{weight:g}")
+    assert row["measured_mean"] == pytest.approx(reached[weight] - reached[0.001], abs=0.01)
+
+
+def reached_with(weight):
+    """The gain over no adaptation."""
     gains = []
     for seed in SEEDS:
         adapted, rest = np.split(permutation(seed), [48])
@@ -73,19 +82,16 @@ def test_accuracy_of_a_moving_average_with_each_weight(found, weight):
                 centroid = rule(embeddings(domain)[adapted[start : start + 16]])
             per_domain.append(accuracy(domain, rest, centroid) - accuracy(domain, rest))
         gains.append(np.mean(per_domain))
-    table, beside = found["alpha"].parts[:2]
-    assert _row(table, "alpha", weight)["gain_mean"] == pytest.approx(np.mean(gains), abs=0.01)
-    name = {0.01: "0.01 (second row)"}.get(weight, f"{weight:g}")
-    assert _row(beside, "alpha", name)["measured_mean"] == pytest.approx(np.mean(gains), abs=0.01)
+    return np.mean(gains)
 
 
-def test_no_weight_is_no_adaptation_and_published_gains_refer_to_it(found):
+def test_the_rows_that_the_paper_prints_with_two_digits_are_run(found):
     table, beside = found["alpha"].parts[:2]
-    assert _row(table, "alpha", 0.0)["gain_mean"] == 0
+    assert [row["alpha"] for row in table.data] == [0.001, 0.005, 0.01, 0.05, 0.1, 0.5]
     printed = {row["alpha"]: row["published"] for row in beside.data}
-    assert printed["0.5"] == pytest.approx(3.37)
-    assert (printed["0.01 (first row)"], printed["0.01 (second row)"]) == pytest.approx((0.13, 0.32))
-    assert any("prints alpha = 0.01 in two rows" in note for note in found["alpha"].notes)
+    assert printed == pytest.approx({"0.001": 0, "0.005": 0.13, "0.01": 0.32, "0.05": 1.12, "0.1": 1.87, "0.5": 3.37})
+    assert all(row["measured_mean"] is not None for row in beside.data)
+    assert any("0.00, 0.01 and 0.01 are 0.001, 0.005 and 0.01" in note for note in found["alpha"].notes)
 
 
 def test_the_answer_names_the_best_weight(found):
@@ -97,22 +103,21 @@ def test_the_answer_names_the_best_weight(found):
 def test_accuracy_has_to_grow_over_all_weights_and_must_not_fall_at_a_step():
     def judged(*reached):
         """Accuracies in percent on 1000 images, for as many weights."""
-        numbers = dict(zip(alpha.ALPHAS, reached, strict=False))
+        numbers = dict(zip(ablations.ALPHAS, reached, strict=False))
         cells = {
             ("fog", f"neo-continual alpha={weight}"): Cell({seed: answered(number, seed) for seed in range(3)})
             for weight, number in numbers.items()
         }
         block = Block(None, "", tuple(label for _, label in cells), None, ("fog",), cells)
-        gains = {weight: Interval(number, 0.1, 3) for weight, number in numbers.items()}
-        return alpha._holds(gains, Results(compared, block))
+        return ablations._grows(Results(compared, block), list(block.methods))
 
     def answered(number, seed):
         images = np.arange(1000) + 1000 * seed
-        recorded = {"answers": packed(np.arange(1000) < 10 * number, images), "seed": 1, "batch_size": 8}
+        recorded = Record(key="", answers=packed(np.arange(1000) < 10 * number, images), seed=1, batch_size=8)
         return Value(number, (), unpack(recorded).of_domain("fog/5"))
 
     compared = Comparison(METRICS["top1"], (), "")
-    assert judged(50, 51, 52, 53, 54, 40) == "yes", "what happens beyond 0.5 the paper does not say"
+    assert judged(50, 51, 52, 53, 54, 55) == "yes"
     assert judged(50, 51, 56, 53, 54) == "partly"
     assert judged(50, 51, 53, 52.9, 54) == "yes", "a fall that may be chance is none"
     assert judged(50, 50, 50, 50, 50) == "unclear"
@@ -158,15 +163,18 @@ def test_collapse_is_judged_by_the_least_collapsed_model_of_the_paper():
 
 def test_with_one_image_per_class_there_is_no_collapse_to_measure(evidence):
     setting = evidence.settings[0]
-    few = setting.study.model_copy(update={"samples": 1, "evaluate": 7, "seeds": [3]})
+    few = setting.study.model_copy(update={"samples": 1, "held_out_samples": 7, "seeds": [3]})
     with pytest.raises(DataError, match="several images of each class"):
         collapse._measure(evidence, dataclasses.replace(setting, study=few))
 
 
-def test_few_images_per_class_are_warned_of(evidence):
-    notes = collapse._about(evidence.settings[0], {"images": 40, "classes": 10})
-    assert "4.0 per class" in notes[0]
-    assert "NC1 comes out too low" in notes[1]
+def test_few_images_per_class_are_warned_of(evidence, monkeypatch):
+    few = {"values": [0.6, 1.25, 1.2, 0.86], "images": 40, "classes": 10}
+    monkeypatch.setattr(collapse, "_measure", lambda *_: few)
+    (item,) = chosen(["collapse"])
+    notes = item.find(evidence).notes
+    assert any("4.0 per class" in note for note in notes)
+    assert any("NC1 comes out too low" in note for note in notes)
 
 
 # ---- all of them

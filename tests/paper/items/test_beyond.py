@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.digits_by_hand import Moving, Neo, accuracy, domain_order, embeddings, nothing, online, permutation, shrunk
 
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.item import chosen
 from neotta.paper.study import Study, Subject
 
 DOMAINS = ("fog/5", "contrast/5")
@@ -99,7 +99,7 @@ def test_figures_can_be_drawn(few, start):
 
 
 def test_without_clean_images_the_shifted_ones_remain(tmp_path):
-    study = Study(subjects=[Subject(corruptions=[])], methods=["none"], samples=4, seeds=[1], evaluate=20)
+    study = Study(subjects=[Subject(corruptions=[])], methods=["none"], samples=4, seeds=[1], held_out_samples=20)
     evidence = Evidence(study, tmp_path / "records.jsonl")
     finding = _found(evidence, "few-samples")
     assert {row["where"] for row in finding.parts[0].data} == {"shifted"}

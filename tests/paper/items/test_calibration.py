@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.answered import records_of
 from support.small_studies import computed, small_study
 
 from neotta.evaluate.verdicts import Value
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
-from neotta.paper.items.calibration import _below
+from neotta.paper.item import chosen
+from neotta.paper.items.all_images import _changes, _lowest, _with_every_seed
+from neotta.paper.results import Results
 from neotta.report.figures import Figure
 
 (ITEM,) = chosen(["calibration"])
@@ -51,8 +53,8 @@ def test_the_answer_says_where_neo_stands(evidence, finding):
 def test_all_images_are_seen_by_every_method(evidence, finding):
     for setting in evidence.settings:
         records = evidence.records(*ITEM.plans(setting))
-        assert {record["count"] for record in records} == {setting.images}
-        assert {record["method"] for record in records} == set(setting.names)
+        assert {record.count for record in records} == {setting.images}
+        assert {record.method for record in records} == set(setting.names)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_all_images_are_seen_by_every_method(evidence, finding):
 )
 def test_an_error_is_below_another_if_it_is_with_every_seed(mine, theirs, holds):
     seeds = [{seed: [Value(error, ())] for seed, error in enumerate(errors)} for errors in (mine, theirs)]
-    assert _below(*seeds) == holds
+    assert _with_every_seed([change < 0 for change in _changes(*seeds)]) == holds
 
 
 @pytest.mark.parametrize(("methods", "said"), [(["none", "lame"], "lowest"), (["neo"], "neo has the lowest")])
@@ -74,5 +76,21 @@ def test_without_neo_or_others_nothing_can_be_claimed(tmp_path, methods, said):
     evidence = Evidence(small_study(methods=methods, seeds=[1]), tmp_path / "records.jsonl")
     evidence.gather([ITEM])
     finding = ITEM.find(evidence)
-    assert finding.holds == "unclear"
+    assert finding.holds == "not judged"
     assert said in finding.answer
+
+
+def test_captions_promise_no_interval_where_there_is_none(finding):
+    captions = [part.caption for part in finding.parts]
+    assert not any("95 % interval" in caption for caption in captions)
+    assert any("Mean over 2 seeds, without intervals." in caption for caption in captions)
+
+
+def test_equal_errors_are_a_tie():
+    records = [
+        record.model_copy(update={"metrics": {"ece": {"neo": 0.2, "t3a": 0.2}.get(record.method, 0.3)}})
+        for record in records_of({"none": (1, 1), "t3a": (1, 1), "neo": (1, 1)}, ("fog/5", "snow/5"))
+    ]
+    answer, holds = _lowest(Results.of(records, "ece"))
+    assert "is 0.200, the lowest, level with t3a, of 3 methods" in answer
+    assert holds == "no"

@@ -8,9 +8,9 @@ from support.small_studies import small_study
 
 from neotta.evaluate.plan import Run
 from neotta.paper import published
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
-from neotta.paper.items.cnn import _judge
+from neotta.paper.item import chosen
+from neotta.paper.items.corruptions import _cnn_judge
 from neotta.paper.results import Results
 from neotta.paper.study import Subject
 
@@ -125,9 +125,20 @@ def test_the_answer_tells_where_the_others_lose_and_what_neo_does_there(both, fi
 def test_where_others_hurt_and_what_neo_does_there_follows_the_verdicts(neo, said, holds):
     right = {"none": (200, 200), "neo": neo, **dict.fromkeys(("neo-bn", "bn", "tent"), (100, 199))}
     records = records_of(right, ("fog/5", "snow/5"))
-    answer, held = _judge(Results.of(records))
+    answer, held = _cnn_judge(Results.of(records))
     assert said in answer
     assert held == holds
+
+
+def test_each_method_is_told_with_the_seeds_that_it_has():
+    right = {"none": (200, 200), "neo": (250, 250)}
+    records = records_of(right, ("fog/5", "snow/5")) + records_of(
+        {"neo-bn": (260, 260)}, ("fog/5", "snow/5"), seeds=(1,)
+    )
+    answer, _ = _cnn_judge(Results.of(records))
+    assert "with NEO (400 samples, 2 seeds)" in answer
+    assert "with NEO-BN (400 samples, 1 seed)" in answer
+    assert Results.of(records).extent() == "400 samples, 1 to 2 seeds"
 
 
 def test_without_a_cnn_it_says_what_is_needed(evidence):

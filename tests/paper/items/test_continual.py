@@ -7,8 +7,10 @@ import pytest
 from support.digits_by_hand import Moving, Neo, domain_order, nothing, online
 
 from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Difference, Value
+from neotta.evaluate.labels import Conditions
 from neotta.evaluate.metrics import Interval
-from neotta.paper.catalog import chosen
+from neotta.evaluate.records import Record
+from neotta.paper.item import chosen
 from neotta.paper.items import continual
 from neotta.paper.results import Results
 
@@ -71,7 +73,8 @@ def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
         for label, seeds in (("none", (1, 2)), ("neo", (1, 2)), ("tent", (1,)))
     }
     methods = ("none", "neo", "tent")
-    block = Block(conditions=None, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
+    conditions = Conditions.of(Record(key="", samples=48))
+    block = Block(conditions=conditions, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
     path = Results(Comparison(METRICS["top1"], (), ""), block).over_index({1: ("a", "b"), 2: ("b", "a")})
     assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
         label: [10.0, 10.0] for label in methods

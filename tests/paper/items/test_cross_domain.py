@@ -9,10 +9,12 @@ from support.answered import packed
 from support.digits_by_hand import accuracy, embeddings, permutation
 
 from neotta.evaluate.metrics import Interval
-from neotta.paper.catalog import chosen
+from neotta.evaluate.records import Record
+from neotta.evaluate.verdicts import Value
+from neotta.paper.claims import family, short_names
+from neotta.paper.item import chosen
 from neotta.paper.items import cross_domain
 from neotta.paper.results import Results
-from neotta.paper.words import family, short_names
 
 DOMAINS = ("fog/5", "contrast/5")
 
@@ -93,8 +95,8 @@ def test_sources_are_compared_on_the_same_targets_image_by_image():
         about = {"key": f"{source} {target} {method}", "status": "ok", "model": "m", "data": "d", "seed": 1}
         about |= {"protocol": "cross-domain", "source_domain": source, "domain": target, "domains": [target]}
         about |= {"method": method, "batch_size": 8, "samples": 8, "metrics": {"top1": 100 * count / images}}
-        records.append({**about, "answers": packed(np.arange(images) < count, domain=target)})
-    over_none, over_others = cross_domain._gaps(Results.of(records))
+        records.append(Record.make({**about, "answers": packed(np.arange(images) < count, domain=target)}))
+    over_none, over_others = cross_domain._gaps(*cross_domain._values(Results.of(records)))
     assert over_none.mean == pytest.approx(15.0)
     assert over_others.mean == pytest.approx(10.0)
     assert over_none.ends[0] > 0
@@ -102,14 +104,10 @@ def test_sources_are_compared_on_the_same_targets_image_by_image():
 
 
 def test_a_pair_of_which_a_run_failed_is_left_out():
-    ok = {"status": "ok", "source_domain": "a", "domain": "b"}
-    records = [
-        {**ok, "method": "none", "metrics": {"top1": 40.0}},
-        {**ok, "method": "neo", "metrics": {"top1": 41.5}},
-        {**ok, "domain": "c", "method": "none", "metrics": {"top1": 40.0}},
-        {**ok, "domain": "c", "method": "neo", "status": "failed"},
-    ]
-    assert cross_domain.changes(records) == {("a", "b"): 1.5}
+    neo, none = (
+        {("a", domain): Value(number, ()) for domain in domains} for number, domains in ((41.5, "b"), (40, "bc"))
+    )
+    assert cross_domain._changes(neo, none) == {("a", "b"): 1.5}
 
 
 def test_the_matrices_can_be_drawn(found):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.small_studies import computed, small_study
 
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.item import chosen
 from neotta.paper.study import Subject
 
 (ITEM,) = chosen(["full"])

@@ -7,9 +7,9 @@ import pytest
 from support.small_studies import computed, small_study
 
 from neotta.evaluate.metrics import Interval
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
-from neotta.paper.items.gains import Gain, _holds
+from neotta.paper.item import chosen
+from neotta.paper.items.all_images import Gain, _gains_hold
 
 (ITEM,) = chosen(["gains"])
 
@@ -43,7 +43,7 @@ def test_the_changes_are_those_computed_from_embeddings(evidence, finding):
 def test_all_images_are_seen(evidence, finding):
     for setting in evidence.settings:
         records = evidence.records(*ITEM.plans(setting))
-        assert {record["count"] for record in records} == {setting.images}
+        assert {record.count for record in records} == {setting.images}
 
 
 def test_the_answer_names_every_subject_with_its_numbers(evidence, finding):
@@ -73,7 +73,7 @@ def gain(accuracy, half, kept):
     ],
 )
 def test_whether_the_claim_holds(gains, holds):
-    assert _holds(gains) == holds
+    assert _gains_hold(gains) == holds
 
 
 def test_one_seed_gives_intervals_over_images(tmp_path):

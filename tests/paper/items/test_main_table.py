@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -8,13 +9,14 @@ from support.answered import records_of
 from support.digits_by_hand import Neo, nothing, online
 from support.small_studies import small_study
 
-from neotta.paper.catalog import chosen
+from neotta.evaluate.comparison import Difference
+from neotta.evaluate.metrics import Interval, verdict
 from neotta.paper.evidence import Evidence
-from neotta.paper.finding import Finding
-from neotta.paper.item import Case
-from neotta.paper.items.corruptions import _judge
+from neotta.paper.item import Report, chosen
+from neotta.paper.items.corruptions import _judge, _placed, printed_places
 from neotta.paper.results import Results
 from neotta.paper.study import Setting, Subject
+from neotta.report.formats import latex_table
 
 (ITEM,) = chosen(["corruptions"])
 SEEDS = [2020, 1234, 9999]
@@ -58,7 +60,58 @@ def test_the_gain_is_told_from_the_most_seeds_and_the_rank_from_all_methods(foun
     assert re.search(gain + r"\[\S+, \S+\] points \(48 samples, 3 seeds\)", found.answer)
     assert "of 3 methods" in found.answer
     assert "(32 samples, 1 seed)" in found.answer
-    assert found.holds == "yes"
+    assert found.holds == "not judged"
+    assert found.missing == ["T3A", "SAR", "LAME", "CoTTA", "FOA", "Surgeon"]
+
+
+def test_without_its_rivals_the_claim_is_not_judged(found):
+    assert found.verdict == "is not judged: T3A, SAR, LAME, CoTTA, FOA and Surgeon are missing"
+    assert "digits: the claim is not judged without T3A, SAR, LAME, CoTTA, FOA and Surgeon." in found.notes
+    one = dataclasses.replace(found, missing=["CoTTA"])
+    assert one.verdict == "is not judged: CoTTA is missing"
+
+
+def test_the_best_of_the_printed_means_is_bold_whatever_the_seeds(found):
+    table = next(part for part in found.parts if "32 samples" in part.title)
+    (entries,) = [entries for name, entries in table.grid.rows if name == "average"]
+    numbers = [float(entry.text.split()[0]) for entry in entries]
+    assert [entry.mark == "best" for entry in entries] == [number == max(numbers) for number in numbers]
+    assert r"\textbf{" in latex_table(table.grid, "")
+
+
+def test_methods_come_in_the_order_of_the_paper(found):
+    assert next(part for part in found.parts if "32 samples" in part.title).grid.columns == ("none", "tent", "neo")
+
+
+def test_the_printed_table_has_neo_third_under_shot_noise(found):
+    places = printed_places()
+    assert {domain: place for domain, place in places.items() if place} == {
+        "gaussian_noise": 1,
+        "shot_noise": 2,
+        "impulse_noise": 1,
+    }
+    note = (
+        "In the table that the paper prints, NEO is best under 12, second under 2 and third under 1 of 15 corruptions."
+    )
+    assert note in found.notes
+
+
+@pytest.mark.parametrize(
+    ("others", "holds"),
+    [
+        ([(-2.0,)] * 12 + [(1.0, -2.0)] * 3, "yes"),
+        ([(-2.0,)] * 12 + [(1.0, 1.0)] + [(1.0, -2.0)] * 2, "no"),  # third in one, beyond chance
+        ([(-2.0,)] * 11 + [(1.0, -2.0)] * 4, "no"),
+        ([(-2.0,)] * 11 + [(0.0, -2.0)] * 4, "unclear"),  # a tie is not the best
+        ([(-2.0,)] * 11 + [(0.1, -2.0)] * 4, "unclear"),
+    ],
+)
+def test_being_best_under_12_and_second_under_3_is_judged(others, holds):
+    def gap(mean):
+        return Difference(interval := Interval(mean, 0.5, 3), verdict(interval))
+
+    by_domain = {str(place): {str(n): gap(mean) for n, mean in enumerate(means)} for place, means in enumerate(others)}
+    assert _placed(by_domain) == holds
 
 
 @pytest.mark.parametrize(
@@ -73,7 +126,7 @@ def test_the_gain_is_told_from_the_most_seeds_and_the_rank_from_all_methods(foun
 )
 def test_the_verdict_follows_the_statistics(right, holds):
     records = records_of({"none": (200, 200), **right}, DOMAINS)
-    assert _judge(Results.of(records), Results.of(records, baseline="neo").gaps)[1] == holds
+    assert _judge(Results.of(records), Results.of(records, baseline="neo"))[1] == holds
 
 
 def test_published_accuracies_stand_beside_measured_ones_of_the_same_model_and_data(evidence):
@@ -81,9 +134,9 @@ def test_published_accuracies_stand_beside_measured_ones_of_the_same_model_and_d
     records = records_of({"none": (220, 240), "neo": (240, 250), "rotta": (100, 100)}, DOMAINS)
 
     def shown(subject):
-        case = Case(ITEM, evidence, Setting(evidence.study, subject, ("none", "neo")), Finding())
-        case.published_values(("vit-base", "imagenet-c"), Results.of(records), "another model")
-        return case.finding.parts
+        report = Report(ITEM, evidence, Setting(evidence.study, subject, ("none", "neo")))
+        report.published_values(("vit-base", "imagenet-c"), Results.of(records), "another model")
+        return report.parts
 
     table, gains = shown(subject)
     assert table.title.endswith("accuracy, published and measured")

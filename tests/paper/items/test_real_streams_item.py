@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from neotta.data.real_streams import CHANGES, EVERY_KIND
+from neotta.evaluate.records import Record
 from neotta.paper.items import real_streams
 from neotta.paper.items.real_streams import Summary, embedding_methods, gains, plain
 
 
-def record(method, domain, seed, top1, **options):
+def record(method, domain, seed, top1, per_domain=None, **options):
     about = {"method": method, "preset": "paper", "options": options, "domain": domain, "seed": seed}
-    return {**about, "status": "ok", "metrics": {"top1": top1}}
+    return Record.make({"key": "", **about, "status": "ok", "metrics": {"top1": top1}, "per_domain": per_domain})
 
 
 def test_gains_are_taken_on_the_same_samples_and_averaged_over_seeds():
@@ -24,7 +25,7 @@ def test_gains_are_taken_on_the_same_samples_and_averaged_over_seeds():
         record("neo", "fog/5", 1, 55.0, weighting="sample", shrinkage="james-stein"),
     ]
     alone = [record("neo", "fog/5", 1, 10.0, **neo)]  # without its baseline
-    found = gains({"sorted": [*records, {**records[0], "status": "failed"}], "1-class": alone})
+    found = gains({"sorted": [*records, records[0].model_copy(update={"status": "failed"})], "1-class": alone})
     assert found["neo"] == {("sorted", "fog/5"): pytest.approx(-2.5)}
     assert found["neo shrinkage=james-stein"] == {("sorted", "fog/5"): pytest.approx(5.0)}
 
@@ -35,9 +36,12 @@ def test_a_summary_counts_the_cells_that_lose_more_than_a_point():
 
 
 def test_cells_of_a_stream_through_domains_are_its_domains():
-    both = record("none", "2 domains", 1, 55.0), record("neo", "2 domains", 1, 60.0, weighting="sample")
-    both[0]["per_domain"] = {"fog/5": {"top1": 40.0}, "clean": {"top1": 70.0}}
-    both[1]["per_domain"] = {"fog/5": {"top1": 52.0}, "clean": {"top1": 68.0}}
+    plain_parts = {"fog/5": {"top1": 40.0}, "clean": {"top1": 70.0}}
+    neo_parts = {"fog/5": {"top1": 52.0}, "clean": {"top1": 68.0}}
+    both = [
+        record("none", "2 domains", 1, 55.0, plain_parts),
+        record("neo", "2 domains", 1, 60.0, neo_parts, weighting="sample"),
+    ]
     found = gains({"changes-64": both})
     assert found["neo"] == {("changes-64", "fog/5"): 12.0, ("changes-64", "clean"): -2.0}
     assert plain({"changes-64": both}) == {"changes-64": 40.0}
@@ -57,10 +61,10 @@ class FakeSetting:
 
 
 def test_every_kind_of_stream_and_every_embedding_method_is_planned():
-    from neotta.paper.catalog import chosen
+    from neotta.paper.item import chosen
 
     (item,) = chosen(["real-streams"])
-    assert item is real_streams.show
+    assert item is real_streams.real_streams
     assert item.claim == ""
     planned = item.runs(FakeSetting(["fog/5", "snow/5"]))
     assert [given["order_options"]["kind"] for _, given in planned] == list(EVERY_KIND)

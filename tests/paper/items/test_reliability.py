@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.small_studies import answers, small_study
 
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.item import chosen
 from neotta.paper.items.reliability import error
 
 (ITEM,) = chosen(["reliability"])
@@ -38,9 +38,9 @@ def test_bins_are_sums_over_domains_and_seeds(evidence, finding):
 
 def test_the_third_is_the_best_calibrated_other_method(evidence, finding):
     for setting, figure in zip(evidence.settings, finding.parts, strict=True):
-        records = [record for record in evidence.records(*ITEM.plans(setting)) if record["domain"] != "clean"]
+        records = [record for record in evidence.records(*ITEM.plans(setting)) if record.domain != "clean"]
         errors = {
-            method: np.mean([record["metrics"]["ece"] for record in records if record["method"] == method])
+            method: np.mean([record.metrics["ece"] for record in records if record.method == method])
             for method in ("t3a", "lame")
         }
         assert list(dict.fromkeys(row["method"] for row in figure.data)) == ["none", "neo", min(errors, key=errors.get)]

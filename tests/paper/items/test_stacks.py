@@ -8,8 +8,8 @@ import torch
 from support.small_studies import first_embeddings, recentered, small_study
 
 import neotta
-from neotta.paper.catalog import chosen
 from neotta.paper.evidence import Evidence
+from neotta.paper.item import chosen
 
 (ITEM,) = chosen(["stacks"])
 

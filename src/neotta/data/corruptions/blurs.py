@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.draws import Draws
-from neotta.data.corruptions.filters import CACHED_SIDE, gaussian, mirrored, to_bytes
+from neotta.data.corruptions.common import CACHED_SIDE, Draws, gaussian, mirrored, to_bytes
 
 Array = NDArray[Any]
 
@@ -104,12 +103,12 @@ def _sweep(height: int, width: int, rows: Index, columns: Index, dy: NDArray[Any
     at once, each round doubling the stride, so that a few rounds replace the loop over pixels.
 
     Args:
-        height: Of the picture.
-        width: Of the picture.
+        height: Height of the picture.
+        width: Width of the picture.
         rows: The targets' rows in the order of the visit, (R,).
         columns: The targets' columns in the order of the visit, (C,).
         dy: Vertical offset of each target's neighbour, (R, C).
-        dx: Horizontal offset, (R, C).
+        dx: Horizontal offset of each target's neighbour, (R, C).
     """
     target = rows[:, None] * width + columns
     neighbour = target + dy * width + dx

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.draws import Draws
-from neotta.data.corruptions.filters import (
+from neotta.data.corruptions.common import (
+    Draws,
     bilinear,
     fold_mirror,
     fold_reflect,

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.draws import Draws, draws_for
-from neotta.data.corruptions.filters import CACHED_SIDE, fractal, gaussian
+from neotta.data.corruptions.common import CACHED_SIDE, Draws, draws_for, fractal, gaussian
 from neotta.data.decode import SUFFIXES, decode
 from neotta.errors import DataError
 
@@ -99,8 +98,8 @@ def _nearest_nucleus(draws: Draws, crystals: int) -> tuple[Plane, Plane, Plane]:
             away_x, away_y = x - jitter_x.take(other) - right, y - jitter_y.take(other) - down
             distance = away_x**2 + away_y**2
             nearer = distance < best
-            for kept, new in ((best, distance), (best_x, away_x), (best_y, away_y), (best_cell, other)):
-                np.copyto(kept, new, where=nearer)
+            for nearest, new in ((best, distance), (best_x, away_x), (best_y, away_y), (best_cell, other)):
+                np.copyto(nearest, new, where=nearer)
     scale = np.float32(pitch)
     return best_x * scale, best_y * scale, turn.take(best_cell) * SIXTH
 
@@ -174,10 +173,10 @@ def _folder(folder: str) -> Textures:
     if not Path(folder).is_dir():
         raise DataError(f"textures: {folder!r} is not a folder")
     files = (file for file in Path(folder).iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
-    found = tuple(sorted(str(file) for file in files if file.is_file()))
-    if not found:
+    paths = tuple(sorted(str(file) for file in files if file.is_file()))
+    if not paths:
         raise DataError(f"textures: no image ({', '.join(sorted(SUFFIXES))}) in {folder!r}")
-    return Textures(found)
+    return Textures(paths)
 
 
 @lru_cache(maxsize=16)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.draws import Draws
-from neotta.data.corruptions.filters import to_bytes
+from neotta.data.corruptions.common import Draws, to_bytes
 
 Array = NDArray[Any]
 

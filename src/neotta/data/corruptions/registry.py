@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL.Image import Image as Pillow
 
 from neotta._registry import Registry
 from neotta.data._numbers import checked_seed
 from neotta.data.base import Image
 from neotta.data.corruptions.blurs import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from neotta.data.corruptions.common import Draws, draws_for
 from neotta.data.corruptions.digital import elastic_transform, jpeg_compression, pixelate
-from neotta.data.corruptions.draws import Draws, draws_for
 from neotta.data.corruptions.frost import GROWN, Textures
 from neotta.data.corruptions.parameters import PRESETS, TEXTURE_SCALE
 from neotta.data.corruptions.pixels import (
@@ -28,8 +29,7 @@ from neotta.data.corruptions.pixels import (
     shot_noise,
     speckle_noise,
 )
-from neotta.data.corruptions.spatter import spatter
-from neotta.data.corruptions.weather import fog, frost, snow
+from neotta.data.corruptions.weather import fog, frost, snow, spatter
 from neotta.errors import InputError, OptionError, UnknownNameError
 
 CORRUPTIONS = (
@@ -106,7 +106,7 @@ def register_corruption(name: str) -> Callable[[Corruption], Corruption]:
 
 
 def corrupt(
-    image: Image,
+    image: Image | Pillow,
     name: str,
     severity: int = 3,
     preset: str = "imagenet",
@@ -121,7 +121,7 @@ def corrupt(
     get the same noise.
 
     Args:
-        image: (H, W, 3) uint8 RGB, of any size.
+        image: (H, W, 3) uint8 RGB, of any size; or a Pillow image.
         name: One of `CORRUPTIONS` or `EXTRA_CORRUPTIONS`, one that was added (`register_corruption`, or the entry point
             of a package), or `py:path/to/file.py:function`.
         severity: 1 (slight) to 5 (strong).
@@ -134,13 +134,15 @@ def corrupt(
         A new picture, (H, W, 3) uint8.
 
     Raises:
-        InputError: The image is not an (H, W, 3) uint8 array.
+        InputError: The image is neither an (H, W, 3) uint8 array nor a Pillow image.
         UnknownNameError: There is no such corruption or preset.
         OptionError: The severity is not 1 to 5, or the seed is not an integer.
         DataError: The folder of textures holds no usable picture.
     """
     check_choice(name, severity, preset)
     checked_seed(seed)
+    if isinstance(image, Pillow):
+        image = np.asarray(image.convert("RGB"))
     draws = draws_for(seed, image_id, label(name), severity)
     if not is_published(name):
         return _apply_added(image, name, severity, draws.generator)
@@ -206,7 +208,7 @@ def check_image(image: Any) -> None:
     """Raise the error that says how to make a usable picture of what was given."""
     wanted = "expected an RGB image as an (H, W, 3) uint8 array"
     if not isinstance(image, np.ndarray):
-        raise InputError(f"{wanted}, got {type(image).__name__}: convert it (Pillow: np.asarray(image.convert('RGB')))")
+        raise InputError(f"{wanted}, got {type(image).__name__}: convert it with np.asarray")
     got = f"{wanted}, got shape {image.shape} and dtype {image.dtype}"
     if image.ndim == 2:
         raise InputError(f"{got}: repeat the grey channel with np.stack([image] * 3, axis=2)")

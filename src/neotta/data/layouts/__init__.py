@@ -7,19 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from neotta._registry import Registry
-from neotta.data.layouts import (
-    arrays,
-    ccc,
-    cifar,
-    cifar100,
-    corrupted,
-    domain_folders,
-    folders,
-    imagenet,
-    parquet,
-    wilds,
-)
-from neotta.data.source import DataSource
+from neotta.data.base import DataSource
+from neotta.data.layouts import arrays, ccc, cifar, corrupted, folders, imagenet
 from neotta.errors import OptionError
 
 Opener = Callable[[Path], DataSource]
@@ -59,8 +48,8 @@ def register_layout(name: str, *, recognises: Recogniser | None = None) -> Calla
 
 def recognise(path: Path) -> str | None:
     """The layout of a bare path, or None; plug-ins that cannot be loaded are left out with a warning."""
-    asked = sorted(LAYOUTS.available(), key=lambda name: name in GENERIC)  # in order of registration, these last
-    return next((name for name in asked if name in _recognisers and _recognisers[name](path)), None)
+    names = sorted(LAYOUTS.available(), key=lambda name: name in GENERIC)  # in order of registration, these last
+    return next((name for name in names if name in _recognisers and _recognisers[name](path)), None)
 
 
 _OURS: tuple[tuple[str, Opener, Recogniser], ...] = (
@@ -68,10 +57,8 @@ _OURS: tuple[tuple[str, Opener, Recogniser], ...] = (
     ("cifar10-c", cifar.open_cifar10_c, cifar.looks_like_cifar10_c),
     ("cifar100-c", cifar.open_cifar100_c, cifar.looks_like_cifar100_c),
     ("cifar-10", cifar.open_cifar10, cifar.looks_like_cifar10),
-    ("cifar-100", cifar100.open_cifar100, cifar100.looks_like_cifar100),
+    ("cifar-100", cifar.open_cifar100, cifar.looks_like_cifar100),
     ("ccc", ccc.open_ccc, ccc.looks_like_ccc),
-    *((table.layout, table.open, table.recognises) for table in wilds.TABLES),
-    ("povertymap", wilds.open_povertymap, wilds.looks_like_povertymap),
     ("tiny-imagenet", imagenet.open_tiny_imagenet, imagenet.looks_like_tiny_imagenet),
     ("imagenet-3dcc", corrupted.open_imagenet_3dcc, corrupted.looks_like_imagenet_3dcc),
     ("imagenet-c-bar", corrupted.open_imagenet_c_bar, corrupted.looks_like_imagenet_c_bar),
@@ -83,15 +70,9 @@ _OURS: tuple[tuple[str, Opener, Recogniser], ...] = (
     ("imagenet-sketch", imagenet.open_imagenet_sketch, imagenet.looks_like_imagenet_sketch),
     ("imagenet", imagenet.open_imagenet, imagenet.looks_like_imagenet),
     ("imagenet-v2", imagenet.open_imagenet_v2, imagenet.looks_like_imagenet_v2),
-    ("visda-c", domain_folders.open_visda, domain_folders.looks_like_visda),
-    ("pacs", domain_folders.open_pacs, domain_folders.looks_like_pacs),
-    ("office-home", domain_folders.open_office_home, domain_folders.looks_like_office_home),
-    ("domainnet-126", domain_folders.open_domainnet126, domain_folders.looks_like_domainnet126),
-    ("domainnet", domain_folders.open_domainnet, domain_folders.looks_like_domainnet),
-    ("parquet", parquet.open_parquet, parquet.looks_like_parquet),
     ("folder", folders.open_folder, folders.looks_like_folder),
     ("images", folders.open_images, folders.looks_like_images),
 )
 for _name, _opener, _recognises in _OURS:
     register_layout(_name, recognises=_recognises)(_opener)
-register_layout("domain-folders")(domain_folders.open_domain_folders)  # not to be told from splits or classes
+register_layout("domain-folders")(folders.open_domain_folders)  # not to be told from splits or classes

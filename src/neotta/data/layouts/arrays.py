@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neotta.data.base import Image, ImageDataset
-from neotta.data.source import DataSource, full_name
+from neotta.data.base import DataSource, Image, ImageDataset, full_name
 from neotta.errors import DataError
 
 
@@ -78,7 +77,7 @@ def rgb(image: NDArray[np.uint8]) -> Image:
 
 
 def load_array(path: Path) -> NDArray[Any]:
-    """Map a `.npy` file; one that holds pickled objects is refused."""
+    """Map a `.npy` file; one that holds pickled objects raises an error."""
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:

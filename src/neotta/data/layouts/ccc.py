@@ -6,6 +6,7 @@ they lie, labels are numbers in plain text.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tarfile
 import urllib.parse
@@ -14,16 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from neotta.data.downloads.fetch import Progress
-from neotta.data.downloads.shards import expanded, fetch_shards
+from neotta.data.base import DataSource, full_name
+from neotta.data.downloads import fetch
 from neotta.data.layouts.files import EncodedDataset, subfolders
 from neotta.data.layouts.imagenet import imagenet_wnids
-from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 _STREAM = re.compile(r"baseline_\d+_transition\+speed_\d+_seed_\d+")
 _SHARDS, FIRST = "serial_*.tar", "serial_00000.tar"
-_FILES = re.compile(r"serial_(\d+|\{\d+\.\.\d+\})\.tar")
+_FILES = re.compile(r"serial_(?:(\d+)|\{(\d+)\.\.(\d+)\})\.tar")
 IMAGES = ("input.jpg", "jpg", "jpeg")
 LABELS = ("output.cls", "cls", "txt")
 """Endings of labels; the first of a sample counts."""
@@ -87,7 +87,7 @@ def _members(shard: Path) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
                 elif kind in LABELS and (content := archive.extractfile(member)) is not None:
                     labels.setdefault(key, {})[kind] = content.read(LONGEST_LABEL)
         return images, {
-            key: int(next(found[kind] for kind in LABELS if kind in found)) for key, found in labels.items()
+            key: int(next(contents[kind] for kind in LABELS if kind in contents)) for key, contents in labels.items()
         }
     except (tarfile.TarError, OSError, ValueError, OverflowError, MemoryError) as error:
         why = str(error) or type(error).__name__
@@ -128,15 +128,20 @@ def _open(streams: dict[str, Path], domain: str) -> TarDataset:
     return _dataset(sorted(streams[domain].glob(_SHARDS)), domain)
 
 
-def open_ccc_address(address: str, progress: Progress | None = None) -> DataSource:
+def is_address(text: str) -> bool:
+    """Whether this is an http or https address."""
+    return text.lower().startswith(("http://", "https://"))
+
+
+def open_ccc_address(address: str, progress: bool = False) -> DataSource:
     """A stream on a server: `https://HOST/.../baseline_20_transition+speed_1000_seed_43/serial_{00000..00004}.tar`.
 
     The files are fetched when the stream is opened, one after the other, and kept in the user's cache. The address of
     the folder alone is its first file.
 
     Args:
-        address: Of the folder, of a file in it, or of several.
-        progress: Called as bytes arrive.
+        address: Address of the folder, of one file in it, or of several files.
+        progress: Show a bar on standard error.
 
     Raises:
         DataError: This is not an address of CCC.
@@ -146,23 +151,37 @@ def open_ccc_address(address: str, progress: Progress | None = None) -> DataSour
     if not file.endswith(".tar"):
         folder, file = address.rstrip("/"), FIRST
     stream = urllib.parse.unquote(folder.rpartition("/")[2])
-    if place.query or place.fragment or not _STREAM.fullmatch(stream) or not _FILES.fullmatch(file):
+    numbers = _FILES.fullmatch(file)
+    if place.query or place.fragment or not _STREAM.fullmatch(stream) or numbers is None:
         raise DataError(
             f"{address!r} is not the address of a stream of CCC, such as https://HOST/baseline_20_transition+speed_1000_"
             "seed_43/serial_{00000..00004}.tar; other datasets are read from disk"
         )
-    names = expanded(file)
+    first, last = numbers[1] or numbers[2], numbers[1] or numbers[3]
+    names = [f"serial_{number:0{len(first)}d}.tar" for number in range(int(first), int(last) + 1)]
+    if not names:
+        raise DataError(f"{file!r} runs backwards: write the smaller number first")
     only = f"of this stream only its first file: for ten of them say {folder}/serial_{{00000..00009}}.tar"
     notes = (NOTE,) if address.endswith(".tar") else (NOTE, only)
 
     def opened(domain: str) -> TarDataset:
-        shards = fetch_shards(folder, names, progress=progress)
+        shards = [_cache_folder(folder) / name for name in names]
+        for shard in shards:
+            fetch(f"{folder}/{shard.name}", shard, progress=progress)
         try:
             return _dataset(shards, domain)
         except DataError as error:
             raise DataError(f"{error}; remove the file to have it fetched again") from error
 
     return DataSource("ccc", address, (stream,), opened, imagenet_wnids(), notes=notes)
+
+
+def _cache_folder(address: str) -> Path:
+    """Where the files of a stream on a server are kept: one folder for each address."""
+    from platformdirs import user_cache_path
+
+    stream, digest = address.rpartition("/")[2], hashlib.sha256(address.encode()).hexdigest()[:12]
+    return user_cache_path("neotta", appauthor=False) / "shards" / f"{urllib.parse.unquote(stream)}-{digest}"
 
 
 def _dataset(shards: list[Path], stream: str) -> TarDataset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from neotta.data.base import DataSource
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 from neotta.data.decode import probe
 from neotta.data.layouts.files import (
@@ -16,7 +17,6 @@ from neotta.data.layouts.files import (
 )
 from neotta.data.layouts.folders import SPLITS
 from neotta.data.layouts.imagenet import imagenet_wnids, is_wnid, mostly_imagenets
-from neotta.data.source import DataSource
 from neotta.errors import DataError
 
 PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
@@ -49,8 +49,8 @@ def corruption_folders(root: Path) -> dict[str, Path]:
         return {}
     places = [root, *(root / group for group in GROUPS if (root / group).is_dir())]
     folders = (place / name for place in places for name in subfolders(place))
-    found = {folder.name: folder for folder in folders if _severities(folder)}
-    return {name: found[name] for name in in_paper_order(found)}
+    by_name = {folder.name: folder for folder in folders if _severities(folder)}
+    return {name: by_name[name] for name in in_paper_order(by_name)}
 
 
 def _severities(folder: Path) -> list[str]:
@@ -117,24 +117,24 @@ def open_imagenet_c(root: Path) -> DataSource:
 
 
 def open_imagenet_3dcc(root: Path) -> DataSource:
-    """The same with the corruptions of ImageNet-3DCC, such as `near_focus`."""
+    """ImageNet-C's folders with the corruptions of ImageNet-3DCC, such as `near_focus`."""
     return _open(root, "imagenet-3dcc", imagenet_wnids())
 
 
 def open_imagenet_c_bar(root: Path) -> DataSource:
-    """The same with the corruptions of ImageNet-C-bar, such as `plasma_noise`."""
+    """ImageNet-C's folders with the corruptions of ImageNet-C-bar, such as `plasma_noise`."""
     return _open(root, "imagenet-c-bar", imagenet_wnids())
 
 
 def open_tiny_imagenet_c(root: Path) -> DataSource:
-    """The same with Tiny-ImageNet's 200 classes, in the order of `wnids.txt` if it is there, else sorted."""
+    """ImageNet-C's folders with Tiny-ImageNet's 200 classes, in the order of `wnids.txt` if present, else sorted."""
     listed = root / "wnids.txt"
-    found = _all_classes(corruption_folders(root))
-    return _open(root, "tiny-imagenet-c", read_classes(listed) if listed.is_file() else (*filter(is_wnid, found),))
+    names = _all_classes(corruption_folders(root))
+    return _open(root, "tiny-imagenet-c", read_classes(listed) if listed.is_file() else (*filter(is_wnid, names),))
 
 
 def open_corrupted(root: Path) -> DataSource:
-    """The same with any classes, or with images directly in the severity's folder: then without labels."""
+    """ImageNet-C's folders with any classes, or with images in the severity's folder: then without labels."""
     return _open(root, "corrupted", None)
 
 

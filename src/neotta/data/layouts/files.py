@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neotta.data.base import Image, ImageDataset
+from neotta.data.base import DataSource, Image, ImageDataset, full_name
 from neotta.data.decode import SUFFIXES, Encoded, Header, decode, probe
-from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 
@@ -70,7 +69,7 @@ def folder_source(
 
     Args:
         layout: The name of the layout.
-        root: Where all of it lies.
+        root: The folder of the whole dataset.
         folders: Domain to folder.
         classes: Names of the classes in the order of the labels; None if nothing is known of them.
         **more: What else `DataSource` takes.
@@ -106,7 +105,7 @@ def list_images(folder: Path) -> list[str]:
 
 
 def _check_text(names: list[str], folder: Path, kind: str) -> None:
-    """Refuse names that are bytes without a meaning as text."""
+    """Raise an error if a name is not valid UTF-8."""
     try:
         "\n".join(names).encode()
     except UnicodeEncodeError as error:

@@ -1,14 +1,14 @@
-"""Anybody's images: a folder with a subfolder for each class, or a folder of images without labels."""
+"""Anybody's images: a folder for each class, also below one for each domain, or images without labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from neotta.data.base import DataSource
 from neotta.data.decode import SUFFIXES
 from neotta.data.layouts.files import first_image, folder_source, sort_names, subfolders
-from neotta.data.source import DataSource
 from neotta.errors import DataError
 
 SPLITS = ("val", "valid", "validation", "test", "train")
@@ -28,7 +28,7 @@ def open_folder(root: Path) -> DataSource:
     splits = {name: root / name for name in SPLITS if _split(root / name)}
     if set(subfolders(root)) != set(splits):
         splits = {root.resolve().name: root}
-    classes = tuple(sort_names({name for folder in splits.values() for name in subfolders(folder)}))
+    classes = _classes(splits)
     if not classes:
         raise DataError(f"{str(root)!r} holds no class folders; for images without labels say images={root}")
     notes = tuple(filter(None, (_about_strays(folder) for folder in splits.values())))
@@ -57,6 +57,18 @@ def _images_at_the_top(folder: Path) -> list[str]:
 
 def _folders_with_images(folder: Path) -> Iterator[str]:
     return (name for name in subfolders(folder) if first_image(folder / name))
+
+
+def open_domain_folders(root: Path) -> DataSource:
+    """`<domain>/<class>/*`; classes are numbered in sorted order over all domains."""
+    domains = {name: root / name for name in subfolders(root) if subfolders(root / name)}
+    if not domains:
+        raise DataError(f"{str(root)!r} holds no <domain>/<class> folders")
+    return folder_source("domain-folders", root, domains, _classes(domains))
+
+
+def _classes(folders: Mapping[str, Path]) -> tuple[str, ...]:
+    return tuple(sort_names({name for folder in folders.values() for name in subfolders(folder)}))
 
 
 def looks_like_images(root: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neotta.data.base import ImageDataset
+from neotta.data.base import DataSource, ImageDataset, full_name
 from neotta.data.layouts.files import (
     FileDataset,
     class_folders,
@@ -23,7 +23,6 @@ from neotta.data.layouts.files import (
     subfolders,
 )
 from neotta.data.layouts.folders import SPLITS
-from neotta.data.source import DataSource, full_name
 from neotta.errors import DataError
 
 # The kinds of rendition, with which the names of ImageNet-R's files begin ("art_12.jpg").

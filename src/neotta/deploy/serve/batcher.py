@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from neotta.deploy.serve.classifier import Answer, Classifier, Job
+from neotta.deploy.serve.guard import RequestError
 from neotta.deploy.serve.logs import log
-from neotta.deploy.serve.refusal import Refusal
 from neotta.deploy.serve.settings import Limits
 
 Result = TypeVar("Result")
@@ -59,16 +59,13 @@ class Batcher:
         return self._rows
 
     async def submit(self, job: Job) -> Answer:
-        """Answer a job with others.
-
-        Raises:
-            Refusal: Too many wait already (429), the server is going down (503), or it took too long (504).
-        """
+        """Answer a job with others."""
         if self.closing:
-            raise Refusal(503, "the server is shutting down: try another one", {"Retry-After": "1"})
+            raise RequestError(503, "the server is shutting down: try another one", {"Retry-After": "1"})
         if self._queue and self._rows + len(job.images) > self.limits.queue:
             seconds = max(1, math.ceil(self._seconds_per_row * self._rows))
-            raise Refusal(429, f"{self._rows} images are waiting already: try later", {"Retry-After": str(seconds)})
+            headers = {"Retry-After": str(seconds)}
+            raise RequestError(429, f"{self._rows} images are waiting already: try later", headers)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(job, answer, time.monotonic()))
         self._rows += len(job.images)
@@ -77,13 +74,13 @@ class Batcher:
         try:
             return await asyncio.wait_for(answer, self.limits.timeout)
         except asyncio.TimeoutError:
-            raise Refusal(
+            raise RequestError(
                 504, f"no answer within {self.limits.timeout:g} seconds: the server has too much to do"
             ) from None
 
-    async def call(self, work: Callable[..., Result], *given: Any) -> Result:
+    async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something in the thread that owns the model, between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     async def close(self) -> None:
         """Answer what was accepted, write what was learnt, and end."""

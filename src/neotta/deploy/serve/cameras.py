@@ -14,10 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from neotta._version import __version__
-from neotta.deploy.serve.guard import read_body
-from neotta.deploy.serve.refusal import Refusal
+from neotta.deploy.serve.guard import RequestError, read_body
 from neotta.deploy.serve.service import Service
-from neotta.neo.statefile import write_arrays
+from neotta.neo.statefile import write_state
 
 Handler = Callable[[Request], Awaitable[Response]]
 SHOWN = 1000
@@ -67,11 +66,12 @@ class Cameras:
         """One camera with its history, alarms and snapshots."""
         camera = self._known(request.query_params.get("id"))
         records, watch = self.service.records, self.service.watch
-        count = (await self.service.call(self.service.engine.counts_of, camera)) if self.service.engine.adapts else 0
+        health = await self.service.call(self.service.engine.health, camera)
         return JSONResponse(
             {
                 **watch.summary(camera),
-                "samples": count,
+                "samples": 0 if health is None else health.samples,
+                "health": None if health is None else {"verdict": health.verdict, "remarks": health.remarks},
                 "history": records.history(camera),
                 "alarm_list": records.alarms(camera),
                 "snapshots": records.snapshots(camera),
@@ -84,10 +84,10 @@ class Cameras:
         camera = self._known(request.query_params.get("id"))
         snapshot = await self.service.call(self.service.engine.snapshot, camera)
         if snapshot is None:
-            raise Refusal(404, "nothing was learnt of this camera yet")
+            raise RequestError(404, "nothing was learnt of this camera yet")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "state.safetensors"
-            write_arrays(path, snapshot, self.service.engine.about())
+            write_state(path, snapshot, self.service.engine.about())
             content = path.read_bytes()
         headers = {"Content-Disposition": 'attachment; filename="camera.safetensors"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
@@ -97,7 +97,7 @@ class Cameras:
         camera, number = self._known(request.query_params.get("id")), request.query_params.get("number", "0")
         images = self.service.watch.images(camera)[::-1]
         if not number.isdigit() or int(number) >= len(images):
-            raise Refusal(404, "there is no such image")
+            raise RequestError(404, "there is no such image")
         return Response(images[int(number)], media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
     # ---- acting
@@ -112,37 +112,37 @@ class Cameras:
 
     async def rename(self, request: Request) -> Response:
         """Show a camera under another name; its id stays."""
-        camera, given = await self._asked(request)
-        name = given.get("name")
+        camera, entries = await self._camera_and_entries(request)
+        name = entries.get("name")
         if not isinstance(name, str) or not 1 <= len(name.strip()) <= 100 or not name.isprintable():
-            raise Refusal(400, "the name must be a text of 1 to 100 printable characters")
+            raise RequestError(400, "the name must be a text of 1 to 100 printable characters")
         return await self._done(camera, lambda: self.service.records.describe(camera, name=name.strip()), "renamed")
 
     async def _describe(self, request: Request, frozen: bool) -> Response:
-        camera, _ = await self._asked(request)
+        camera, _ = await self._camera_and_entries(request)
         act = lambda: self.service.records.describe(camera, frozen=frozen)  # noqa: E731
         return await self._done(camera, act, "frozen" if frozen else "unfrozen")
 
     async def reset(self, request: Request) -> Response:
         """Forget what was learnt; a snapshot is kept, so that it can be undone."""
-        camera, _ = await self._asked(request)
+        camera, _ = await self._camera_and_entries(request)
         return await self._done(camera, lambda: self.service.reset(camera), "reset")
 
     async def rollback(self, request: Request) -> Response:
         """Go back to the last snapshot up to a time, in seconds since 1970."""
-        camera, given = await self._asked(request)
-        to = given.get("to")
+        camera, entries = await self._camera_and_entries(request)
+        to = entries.get("to")
         if isinstance(to, bool) or not isinstance(to, int | float) or not 0 <= to < 1e11:
-            raise Refusal(400, "to must be a time in seconds since 1970")
-        found = await self.service.call(self.service.roll_back, camera, float(to))
-        if found is None:
-            raise Refusal(404, "there is no snapshot of this camera from before that time")
+            raise RequestError(400, "to must be a time in seconds since 1970")
+        snapshot = await self.service.call(self.service.roll_back, camera, float(to))
+        if snapshot is None:
+            raise RequestError(404, "there is no snapshot of this camera from before that time")
         log_action(self.service, camera, "rolled back")
-        return JSONResponse({**self.service.watch.summary(camera), "restored": found})
+        return JSONResponse({**self.service.watch.summary(camera), "restored": snapshot})
 
     async def forget(self, request: Request) -> Response:
         """Delete everything about a camera."""
-        camera, _ = await self._asked(request)
+        camera, _ = await self._camera_and_entries(request)
         await self.service.call(self.service.forget, camera)
         log_action(self.service, camera, "forgotten")
         return JSONResponse({"id": camera, "forgotten": True})
@@ -155,21 +155,21 @@ class Cameras:
         log_action(self.service, camera, what)
         return JSONResponse(self.service.watch.summary(camera))
 
-    async def _asked(self, request: Request) -> tuple[str, dict[str, Any]]:
+    async def _camera_and_entries(self, request: Request) -> tuple[str, dict[str, Any]]:
         """The camera and the rest of a request; only JSON, which no page of another site can send unasked."""
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise Refusal(415, "actions are sent as application/json")
+            raise RequestError(415, "actions are sent as application/json")
         try:
-            given = json.loads(await read_body(request, self.service.settings.limits))
+            entries = json.loads(await read_body(request, self.service.settings.limits))
         except (ValueError, RecursionError):
-            raise Refusal(400, "the body is not JSON") from None
-        if not isinstance(given, dict):
-            raise Refusal(400, 'expected an object such as {"id": "gate"}')
-        return self._known(given.get("id")), given
+            raise RequestError(400, "the body is not JSON") from None
+        if not isinstance(entries, dict):
+            raise RequestError(400, 'expected an object such as {"id": "gate"}')
+        return self._known(entries.get("id")), entries
 
     def _known(self, camera: Any) -> str:
         if not isinstance(camera, str) or camera not in self.service.known:
-            raise Refusal(404, "there is no camera of this id")
+            raise RequestError(404, "there is no camera of this id")
         return camera
 
 
@@ -187,7 +187,6 @@ def about(service: Service) -> dict[str, Any]:
         "waiting": 0 if batcher is None else batcher.waiting,
         "uptime": time.monotonic() - service.started,
         "images": service.settings.images,
-        "rollback": service.settings.rollback,
     }
 
 

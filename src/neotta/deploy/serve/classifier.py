@@ -17,7 +17,7 @@ class Job(NamedTuple):
 
     Attributes:
         images: Preprocessed, (n, 3, H, W) float32.
-        camera: Whose they are.
+        camera: Id of the camera.
         adapt: Whether to learn from them.
         pixels: The images before preprocessing, if they are known: (H, W, 3) uint8 each.
     """
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
     Attributes:
         jobs: The jobs in order of arrival.
-        answers: Their answers.
+        answers: The answer to each job.
         forward: What the plain model said of all rows together.
     """
 
@@ -80,11 +80,7 @@ class Classifier:
         self.dirty: dict[str, None] = {}  # cameras with unwritten changes, in order
 
     def run(self, jobs: Sequence[Job]) -> list[Answer]:
-        """Answer a batch; with `durable` 0 what it taught is on disk when this returns.
-
-        Raises:
-            StorageError: What was learnt cannot be written; it is tried again with the next batch.
-        """
+        """Answer a batch; with `durable` 0 what it taught is on disk when this returns."""
         if not jobs:
             return []
         for job in jobs:
@@ -96,7 +92,6 @@ class Classifier:
         )
         forward = self.engine.forward(images)
         learns = [job.adapt and self.engine.adapts and not self._frozen(job.camera) for job in jobs]
-        self.engine.welcome(dict.fromkeys(job.camera for job, learnt in zip(jobs, learns, strict=True) if learnt))
         adapted = self._recentered(forward, jobs, learns)
         self.dirty.update(dict.fromkeys(job.camera for job, learnt in zip(jobs, learns, strict=True) if learnt))
         ends = np.cumsum([len(job.images) for job in jobs])
@@ -124,10 +119,7 @@ class Classifier:
         return adapted
 
     def flush(self) -> None:
-        """Write what was learnt since the last write.
-
-        Raises:
-            StorageError: It cannot be written; nothing is forgotten.
-        """
+        """Write what was learnt since the last write."""
         if self.dirty:
-            self.dirty = dict.fromkeys(self.engine.flush(self.dirty))
+            self.engine.flush(self.dirty)
+            self.dirty = {}

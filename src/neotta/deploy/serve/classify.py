@@ -12,13 +12,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from neotta.deploy.serve.classifier import Answer
-from neotta.deploy.serve.guard import read_body
+from neotta.deploy.serve.engine import softmax
+from neotta.deploy.serve.guard import RequestError, read_body
 from neotta.deploy.serve.inputs import check_rows, from_files
-from neotta.deploy.serve.refusal import Refusal
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import camera_name
 from neotta.neo.statefile import Array
-from neotta.neo.stream_moments import softmax
 
 
 def routes(service: Service) -> list[Route]:
@@ -29,7 +28,7 @@ def routes(service: Service) -> list[Route]:
         try:
             camera = camera_name(query.get("stream"))
         except ValueError as error:
-            raise Refusal(400, str(error)) from None
+            raise RequestError(400, str(error)) from None
         adapt = _truth("adapt", query.get("adapt", "true"))
         top = _top(query.get("top", "3"), service.engine.classes)
         files = await _files(request, service)
@@ -48,36 +47,25 @@ async def _files(request: Request, service: Service) -> list[bytes]:
     body = await read_body(request, limits)
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         if not body:
-            raise Refusal(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
+            raise RequestError(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
         return [body]
     try:
         form = await _replayed(request, body).form(max_files=limits.rows, max_fields=16)
     except (MultiPartException, MultipartParseError) as error:
-        raise Refusal(400, f"the form cannot be read: {str(error).rstrip('.')[:200]}") from None
+        raise RequestError(400, f"the form cannot be read: {str(error).rstrip('.')[:200]}") from None
     except Exception as error:  # Starlette turns its own errors into those of HTTP
-        raise Refusal(400, f"the form cannot be read: {str(getattr(error, 'detail', 'damaged'))[:200]}") from None
-    async with _closing(form):
+        raise RequestError(400, f"the form cannot be read: {str(getattr(error, 'detail', 'damaged'))[:200]}") from None
+    try:
         texts = [name for name, part in form.multi_items() if isinstance(part, str)]
         if texts:
-            raise Refusal(
+            raise RequestError(
                 400, f"the form has a text {texts[0][:50]!r}: stream, adapt and top belong into the address, files here"
             )
         files = [await part.read() for _, part in form.multi_items() if not isinstance(part, str)]
+    finally:
+        await form.close()  # its files may lie on disk
     check_rows(len(files), limits)
     return files
-
-
-class _closing:
-    """Closes a form, whose files may lie on disk."""
-
-    def __init__(self, form: Any) -> None:
-        self._form = form
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._form.close()
 
 
 def _replayed(request: Request, body: bytes) -> Request:
@@ -105,18 +93,18 @@ def _described(answer: Answer, camera: str, top: int, service: Service) -> dict[
 def _best(probabilities: Array, top: int, labels: tuple[str, ...]) -> dict[str, Any]:
     """The most probable labels of an image."""
     order = (-probabilities).argsort(kind="stable")[:top]
-    found = [{"label": labels[index], "probability": round(float(probabilities[index]), 6)} for index in order]
-    return {"label": found[0]["label"], "predictions": found}
+    classes = [{"label": labels[index], "probability": round(float(probabilities[index]), 6)} for index in order]
+    return {"label": classes[0]["label"], "predictions": classes}
 
 
 def _truth(name: str, text: str) -> bool:
     known = {"true": True, "1": True, "false": False, "0": False}
     if text.lower() not in known:
-        raise Refusal(400, f"{name} must be true or false")
+        raise RequestError(400, f"{name} must be true or false")
     return known[text.lower()]
 
 
 def _top(text: str, classes: int) -> int:
     if not text.isascii() or not text.isdigit() or not int(text[:9]) >= 1:
-        raise Refusal(400, "top must be a whole number, at least 1")
+        raise RequestError(400, "top must be a whole number, at least 1")
     return min(int(text[:9]), classes)

@@ -10,19 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.deploy.serve.redis_share import RedisShare
-from neotta.deploy.serve.shared_moments import Shared, check_rule, shared_part, with_shared
-from neotta.errors import StateError, StateMismatchError
+from neotta.errors import InputError, StateError, StateMismatchError
 from neotta.models.preprocess import Preprocess
-from neotta.neo.memory import OneStreamMemory
-from neotta.neo.moments import limit
-from neotta.neo.recent_answers import Evidence, RecentAnswers
-from neotta.neo.sqlite_store import SqliteStore
+from neotta.monitoring.health import Health, health_of
+from neotta.neo.files import entries, states_in
+from neotta.neo.state import LARGEST
 from neotta.neo.statefile import Array
-from neotta.neo.stream_memory import StreamMemory
+from neotta.neo.streams import Streams
 
-Snapshot = dict[str, Array]
-"""The state of one camera: arrays by `HEAD.FIELD`."""
+Snapshot = dict[str, Tensor]
+"""The state of one camera as entries of a state file: tensors by `HEAD.FIELD`."""
 
 
 class Forward(NamedTuple):
@@ -38,10 +35,9 @@ class Forward(NamedTuple):
 
     def usable(self) -> Array:
         """Which rows can be learnt from, (N,): those without NaN, Inf or numbers too large to sum up."""
-        largest = limit(np.dtype(np.float32))
         parts = [np.abs(rows.float().cpu().numpy()).reshape(len(rows), -1) for rows in self.embeddings]
         with np.errstate(invalid="ignore"):
-            good = [(part <= largest).all(1) for part in (np.abs(self.logits), *parts)]
+            good = [(part <= LARGEST).all(1) for part in (np.abs(self.logits), *parts)]
         return np.asarray(np.logical_and.reduce(good))
 
 
@@ -49,24 +45,20 @@ class Engine(ABC):
     """A model and the states of its cameras. Not thread-safe: one thread owns it.
 
     Attributes:
-        start: What new cameras start from; None for nothing.
         rule: Name of the rule: "neo-stream", ..., or "none".
         options: The options of the rule.
         classes: Number of classes C.
         labels: Names of the classes.
         preprocess: Makes the model's input from images.
-        shares: What replicas share, by head; empty if there is only this one.
-        memories: Where the states of the cameras live, by head; empty for the rule "none".
+        streams: The states of the cameras, by head; empty for the rule "none".
     """
 
-    start: Snapshot | None = None
-    shares: dict[str, RedisShare] = {}  # noqa: RUF012  # replaced by `share`, never changed
     rule: str
     options: dict[str, Any]
     classes: int
     labels: tuple[str, ...]
     preprocess: Preprocess
-    memories: dict[str, StreamMemory]
+    streams: dict[str, Streams]
 
     @abstractmethod
     def forward(self, images: Array) -> Forward:
@@ -79,7 +71,7 @@ class Engine(ABC):
         Args:
             forward: What `forward` returned.
             rows: Which rows, (n,), in order of arrival.
-            cameras: The camera of each of them, n ids.
+            cameras: The camera of each row, n ids.
             adapt: Whether to learn from them; if not, nothing changes.
 
         Returns:
@@ -89,15 +81,6 @@ class Engine(ABC):
     def head_logits(self, embeddings: Tensor) -> Tensor | None:
         """Logits of the plain head for changed embeddings, (..., d) to (..., C); None if it is not known."""
         return None
-
-    # ---- does adapting help?
-
-    def evidence(self, camera: str) -> Evidence:
-        """What the last answers to a camera say, and whether adapting hurts; see `neotta.neo.recent_answers`."""
-        return RecentAnswers().evidence()
-
-    def forget_answers(self, camera: str) -> None:  # noqa: B027  # nothing to forget by default
-        """Forget the last answers to a camera: its state was changed."""
 
     # ---- the cameras' states
 
@@ -109,121 +92,54 @@ class Engine(ABC):
         """
         if about.get("heads") != self.about().get("heads"):
             raise StateMismatchError(f"{source!r} was saved with other head weights: it belongs to another model")
-        self.start = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
-        self._centroids(self.start)
-
-    def share(self, url: str, replica: str | None = None) -> None:
-        """Share the states of cameras with other replicas through Redis.
-
-        Raises:
-            OptionError: The rule's states do not add up.
-            StorageError: Redis cannot be reached.
-        """
-        for memory in self.memories.values():
-            check_rule(memory.rule)
-        self.shares = {head: RedisShare(url, f"{self.owner()} {head}", replica) for head in self.memories}
-
-    def owner(self) -> str:
-        """What tells the states of this model and rule from those of others."""
-        return f"{self.about().get('heads')} {self.rule} {self.about()['options']}"
-
-    def welcome(self, cameras: Iterable[str]) -> None:
-        """Give cameras that have no state yet the one that other replicas know, or the one to start from."""
-        for head, share in self.shares.items():
-            for camera, moments in share.fetch(list(cameras)).items():
-                self._adopt(head, camera, moments, fresh=True)
-        if self.start is None:
-            return
-        for camera in cameras:
-            if all(memory.cache.read(camera) is None for memory in self.memories.values()):
-                self.restore(camera, self.start)
+        for streams, state in self._states(tensors):
+            streams.begin_with(state)
 
     @property
     def adapts(self) -> bool:
         """Whether there is anything to adapt."""
-        return bool(self.memories)
+        return bool(self.streams)
 
     @property
     def stored(self) -> bool:
         """Whether states outlive the process."""
-        return bool(self.shares) or any(memory.cache.store is not None for memory in self.memories.values())
+        return any(streams.spill is not None for streams in self.streams.values())
 
     def counts(self) -> dict[str, int]:
-        """Number of samples learnt from, by camera; 0 for those of other replicas that were not met here."""
-        found: dict[str, int] = {}
-        for share in self.shares.values():
-            found = dict.fromkeys(share.cameras(), 0)
-        for memory in self.memories.values():
-            return {**found, **{str(camera): count for camera, count in memory.counts().items()}}
-        return found
+        """Number of samples learnt from, by camera."""
+        for streams in self.streams.values():
+            return {str(camera): count for camera, count in streams.counts().items()}
+        return {}
 
-    def counts_of(self, camera: str) -> int:
-        """Number of samples learnt from, of one camera."""
-        for memory in self.memories.values():
-            state = memory.cache.read(camera)
-            return 0 if state is None else int(state["count"][0])
-        return 0
+    def health(self, camera: str) -> Health | None:
+        """How adapting to a camera is doing; None if nothing was learnt of it."""
+        for streams in self.streams.values():
+            state = _known(streams, camera)
+            return None if state is None else health_of(streams.rule, state)
+        return None
 
-    def _adopt(self, head: str, camera: str, moments: Shared, *, fresh: bool) -> None:
-        """Take over the moments that all replicas share; with `fresh`, nothing of this replica's own stays."""
-        memory = self.memories[head]
-        state = None if fresh else memory.cache.read(camera)
-        own = memory.blank().state() if state is None else {name: values[0] for name, values in state.items()}
-        merged = with_shared(memory.rule, {name: values.cpu().numpy() for name, values in own.items()}, moments)
-        blank = memory.blank()
-        blank.load_state({name: torch.from_numpy(np.array(values)) for name, values in merged.items()})
-        memory.put(blank, camera)
-
-    def _deliver(self, cameras: Sequence[str]) -> list[str]:
-        """Add what cameras learnt to what replicas share; those that could not be delivered."""
-        left: list[str] = []
-        for head, share in self.shares.items():
-            memory, states = self.memories[head], {}
-            for camera in cameras:
-                state = memory.cache.read(camera)
-                if state is not None:
-                    own = {name: values[0].cpu().numpy() for name, values in state.items()}
-                    states[camera] = shared_part(memory.rule, own)
-            done = share.add(states)
-            for camera, (moments, fresh) in done.items():
-                self._adopt(head, camera, moments, fresh=fresh)
-            left += [camera for camera in states if camera not in done]
-        return left
-
-    def flush(self, cameras: Iterable[str]) -> list[str]:
-        """Write the states of cameras; they are on disk, or with Redis, when this returns.
-
-        Returns:
-            Cameras that could not be delivered to Redis for now; they have to be given again.
-        """
+    def flush(self, cameras: Iterable[str]) -> None:
+        """Write the states of cameras; they are on disk when this returns."""
         chosen = list(cameras)
-        if self.shares:
-            return self._deliver(chosen)
-        for memory in self.memories.values():
-            if memory.cache.store is not None:
-                memory.flush(chosen)
-        return []
+        for streams in self.streams.values():
+            if streams.spill is not None:
+                streams.flush(chosen)
 
     def reset(self, camera: str) -> None:
-        """Forget what was learnt of a camera, in all replicas.
-
-        Raises:
-            StorageError: Redis cannot be reached.
-        """
-        for share in self.shares.values():
-            share.replace(camera, None)
-        for memory in self.memories.values():
-            memory.reset(camera)
+        """Forget what was learnt of a camera."""
+        for streams in self.streams.values():
+            streams.reset(camera)
 
     def snapshot(self, camera: str) -> Snapshot | None:
         """A copy of a camera's state; None if nothing was learnt of it."""
-        found: Snapshot = {}
-        for head, memory in self.memories.items():
-            state = memory.cache.read(camera)
+        parts: Snapshot = {}
+        for head, streams in self.streams.items():
+            state = _known(streams, camera)
             if state is None:
                 return None
-            found.update({f"{head}.{name}": values[0].cpu().numpy() for name, values in state.items()})
-        return found or None
+            entry = entries(streams.layout, [], state.cpu(), many=False)
+            parts.update({f"{head}.{name}": values for name, values in entry.items()})
+        return parts or None
 
     def restore(self, camera: str, snapshot: Snapshot) -> None:
         """Give a camera the state of a snapshot.
@@ -231,33 +147,39 @@ class Engine(ABC):
         Raises:
             StateError: It does not fit, or holds values that no stream can have.
         """
-        centroids = self._centroids(snapshot)
-        for (memory, centroid), share in zip(centroids, self.shares.values(), strict=False):
-            own = {name: values.cpu().numpy() for name, values in centroid.state().items()}
-            share.replace(camera, shared_part(memory.rule, own))
-        for memory, centroid in centroids:
-            memory.put(centroid, camera)
+        for streams, state in self._states(snapshot):
+            streams.put(state, camera)
 
-    def _centroids(self, snapshot: Snapshot) -> list[tuple[StreamMemory, OneStreamMemory]]:
-        """The checked centroid of each head in a snapshot."""
+    def _states(self, snapshot: Mapping[str, Tensor]) -> list[tuple[Streams, Tensor]]:
+        """The checked state of each head in a snapshot."""
         checked = []
-        for head, memory in self.memories.items():
-            blank = memory.blank()
+        for head, streams in self.streams.items():
             part = {name[len(head) + 1 :]: values for name, values in snapshot.items() if name.startswith(f"{head}.")}
-            if set(part) != set(memory.cache.fields):
-                raise StateError(f"the state has no part for the head {head!r} of this model")
-            blank.load_state({name: torch.from_numpy(np.array(values)) for name, values in part.items()})
-            checked.append((memory, blank))
+            try:
+                checked.append((streams, states_in(streams.layout, streams.rule, part, False)[1]))
+            except StateMismatchError as error:
+                raise StateError(f"the state has no part for the head {head!r} of this model: {error}") from error
         return checked
 
     def close(self) -> None:
         """Let another process open the states; the engine cannot be used any more."""
-        for share in self.shares.values():
-            share.close()
-        for memory in self.memories.values():
-            if isinstance(memory.cache.store, SqliteStore):
-                memory.cache.store.close()
+        for streams in self.streams.values():
+            if streams.spill is not None:
+                streams.spill.close()
 
     def about(self) -> dict[str, Any]:
         """What an exported state says of itself."""
         return {"kind": "camera", "method": self.rule, "options": self.options, "streams": False}
+
+
+def _known(streams: Streams, camera: str) -> Tensor | None:
+    """The state of a camera, (1, width); None if it was never seen."""
+    try:
+        return streams.state(camera)
+    except InputError:
+        return None
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities, (N, C), of logits."""
+    return np.asarray(torch.from_numpy(np.asarray(logits)).softmax(-1).numpy())

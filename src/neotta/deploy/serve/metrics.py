@@ -26,7 +26,6 @@ GAUGES = {
     "accuracy": "Estimated accuracy of adapted answers.",
     "evidence": "How close the next alarm is, 0 to 1.",
     "frozen": "1 if the camera does not adapt.",
-    "hurts": "1 if the evidence says that adapting hurts.",
 }
 COUNTERS = {"seen": "Samples seen.", "learnt": "Samples learnt from.", "alarms": "Alarms raised."}
 
@@ -79,12 +78,12 @@ class Metrics:
 
     def _chosen(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         watch, most = self._service.watch, self._service.settings.metric_cameras
-        found = watch.changed(0)
-        for camera in found:
+        cameras = watch.changed(0)
+        for camera in cameras:
             if len(self._labelled) < most:
                 self._labelled.setdefault(camera)
-        mine = [watch.summary(camera) for camera in found if camera in self._labelled]
-        others = [watch.totals(camera) for camera in found if camera not in self._labelled]
+        mine = [watch.summary(camera) for camera in cameras if camera in self._labelled]
+        others = [watch.totals(camera) for camera in cameras if camera not in self._labelled]
         return mine, others
 
 

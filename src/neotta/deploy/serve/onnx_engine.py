@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,14 @@ import numpy as np
 import torch
 
 from neotta._extras import need
-from neotta.deploy._onnx_head import head_of
-from neotta.deploy.onnx_runtime import OnnxClassifier
+from neotta.deploy.onnx.head import head_of
+from neotta.deploy.onnx.runtime import OnnxClassifier
 from neotta.deploy.serve.engine import Engine, Forward
 from neotta.errors import HeadNotFoundError, OptionError
-from neotta.neo.harm_watch import MOST
-from neotta.neo.recent_answers import Evidence, RecentAnswers
-from neotta.neo.sqlite_store import SqliteStore
+from neotta.neo.context import streams
+from neotta.neo.spill import Spill
 from neotta.neo.statefile import Array, fingerprint
-from neotta.neo.stream_cache import record_type
-from neotta.neo.stream_ids import streams
-from neotta.neo.stream_memory import StreamMemory
+from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS, rule_of
 
 
@@ -60,14 +56,14 @@ class OnnxEngine(Engine):
             raise OptionError(f"{os.fspath(path)!r} does not say how images are made ready: export a loaded model")
         self.preprocess = self._classifier.preprocess
         folded = self._classifier.form == "folded" and self._classifier.count > 0
-        if self._classifier.reference is not None:
+        if self._classifier.has_reference:
             raise OptionError(
                 f"{os.fspath(path)!r} contains a reference, which the server does not use: export the model without it"
             )
         if self._classifier.form == "adaptive":
             self._classifier.reset()
         if folded and rule not in (None, "none"):
-            raise OptionError(f"{os.fspath(path)!r} has a centroid folded in: it is served as it is (omit --rule)")
+            raise OptionError(f"{os.fspath(path)!r} was adapted and folded: it is served as it is (omit --method)")
         self.rule = "none" if folded else rule or "neo-stream"
         self.options = dict(options)
         probe = self.forward(np.zeros((1, 3, *self.preprocess.size), np.float32))
@@ -78,21 +74,20 @@ class OnnxEngine(Engine):
             raise OptionError(f"{len(self.labels)} labels for a model of {self.classes} classes")
         known = self._classifier.bias  # in an adaptive file with neo-stream; in others it is that of the last layer
         self._bias = None if self.rule == "none" else _bias(path) if known is None else known.astype(np.float32)
-        self.memories = {} if self.rule == "none" else {"head": self._memory(folder, capacity)}
-        self._recent: OrderedDict[str, RecentAnswers] = OrderedDict()
+        self.streams = {} if self.rule == "none" else {"head": self._open(folder, capacity)}
 
-    def _memory(self, folder: str | os.PathLike[str] | None, capacity: int) -> StreamMemory:
+    def _open(self, folder: str | os.PathLike[str] | None, capacity: int) -> Streams:
         if self.rule not in ("neo", "neo-continual", "neo-stream") or self.options.get("shrinkage"):
             raise OptionError(
                 f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: use "
                 "neo-stream, neo or neo-continual"
             )
         checked = VARIANTS[self.rule].make(self.rule, self.options)
-        rule, store = rule_of(checked), None
+        rule, spill = rule_of(checked), None
         if folder is not None:
             owner = f"{fingerprint({'bias': np.asarray(self._bias)})} logits {self.rule} {checked}"
-            store = SqliteStore(Path(folder) / "head", record_type(rule.fields(self.classes)), owner)
-        return StreamMemory(self.classes, rule, capacity=None if store is None else capacity, store=store)
+            spill = Spill(Path(folder) / "head", rule.layout(self.classes).width, owner)
+        return Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
 
     def forward(self, images: Array) -> Forward:
         """Run the graph with an empty state."""
@@ -100,36 +95,13 @@ class OnnxEngine(Engine):
 
     def recenter(self, forward: Forward, rows: Array, cameras: Sequence[str], adapt: bool) -> Array:
         """Apply the rule to the logits."""
-        (memory,) = self.memories.values()
+        (states,) = self.streams.values()
         logits = torch.from_numpy(forward.logits[rows])
         bias = torch.from_numpy(np.asarray(self._bias, np.float32))
         with torch.no_grad(), streams(cameras):
-            free = logits if memory.rule.space == "logits" else logits - bias
-            subtract = memory.step(free, len(rows), bias=bias, adapt=adapt)
-        answers = np.asarray((logits - subtract).float().numpy())
-        self._remember(forward.logits[rows], answers, cameras)
-        return answers
-
-    def _remember(self, plain: Array, adapted: Array, cameras: Sequence[str]) -> None:
-        """Keep the last answers to each camera; there is no head that does."""
-        found = np.stack([plain.argmax(1), adapted.argmax(1), adapted.argmax(1)], 1)
-        lengths = np.linalg.norm(plain - plain.mean(1, keepdims=True), axis=1)
-        names = np.array(cameras, object)
-        careful = all(memory.rule.space == "logits" for memory in self.memories.values())
-        for camera in dict.fromkeys(cameras):
-            mine = np.flatnonzero((names == camera) & np.isfinite(lengths))
-            self._recent.setdefault(camera, RecentAnswers(careful)).add(found[mine], lengths[mine])
-            self._recent.move_to_end(camera)
-        while len(self._recent) > MOST:
-            self._recent.popitem(last=False)
-
-    def evidence(self, camera: str) -> Evidence:
-        """What the last answers say; of harm only a collapse, as no careful rule runs beside the graph."""
-        return self._recent.get(camera, RecentAnswers()).evidence()
-
-    def forget_answers(self, camera: str) -> None:
-        """Forget them."""
-        self._recent.pop(camera, None)
+            free = logits if states.rule.space == "logits" else logits - bias
+            subtract = states.step(free, bias, adapt=adapt)
+        return np.asarray((logits - subtract).float().numpy())
 
 
 def _bias(path: str | os.PathLike[str]) -> Array:

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.numpy import load, save
+from safetensors.torch import load, save
 
 from neotta.deploy.serve.engine import Snapshot
 from neotta.errors import StateFileError, StorageError
 
 FILE = "cameras.sqlite"
-FORMAT = 1
+FORMAT = 2
 POINTS = 1024  # of a camera's history
 ALARMS = 256  # of a camera
 SNAPSHOTS = 48  # of a camera
@@ -52,10 +52,6 @@ class Records:
 
     Args:
         folder: Folder of the database; None to keep it in memory.
-
-    Raises:
-        StateFileError: The database is damaged or of another version.
-        StorageError: It cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -67,8 +63,8 @@ class Records:
             self._database = sqlite3.connect(self._where, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
-            (found,) = self._database.execute("PRAGMA user_version").fetchone()
-            if found not in (0, FORMAT):
+            (version,) = self._database.execute("PRAGMA user_version").fetchone()
+            if version not in (0, FORMAT):
                 raise StateFileError(f"{self._where!r} was written by another version of neotta")
             self._database.executescript(_TABLES)
             self._database.execute(f"PRAGMA user_version = {FORMAT}")
@@ -96,8 +92,8 @@ class Records:
 
     def frozen(self, camera: str) -> bool:
         """Whether a camera is not to adapt."""
-        found = self._cameras.get(camera)
-        return found is not None and found.frozen
+        entry = self._cameras.get(camera)
+        return entry is not None and entry.frozen
 
     def describe(self, camera: str, *, name: str | None = None, frozen: bool | None = None) -> None:
         """Name a camera, or freeze it."""
@@ -180,8 +176,8 @@ class Records:
         """The last snapshot of a camera up to a time, and its own time; None if there is none."""
         with self._translated():
             query = "SELECT time, state FROM snapshots WHERE camera = ? AND time <= ? ORDER BY time DESC LIMIT 1"
-            found = self._database.execute(query, (camera, before)).fetchone()
-        return None if found is None else (found[0], load(found[1]))
+            row = self._database.execute(query, (camera, before)).fetchone()
+        return None if row is None else (row[0], load(row[1]))
 
     def _bound(self, table: str, camera: str, most: int) -> None:
         """Delete the oldest rows of a camera beyond a number; snapshots get sparser with age, the first one stays."""

@@ -12,12 +12,11 @@ import numpy as np
 from neotta.deploy.serve.batcher import Batcher
 from neotta.deploy.serve.classifier import Answer, Classifier, Job
 from neotta.deploy.serve.engine import Engine
+from neotta.deploy.serve.guard import RequestError
 from neotta.deploy.serve.logs import log
 from neotta.deploy.serve.records import Records
-from neotta.deploy.serve.refusal import Refusal
 from neotta.deploy.serve.settings import Settings
 from neotta.deploy.serve.watch import Watch
-from neotta.deploy.serve.webhook import Webhook
 
 Result = TypeVar("Result")
 
@@ -29,11 +28,11 @@ class Service:
         engine: The model.
         settings: How it is served.
         records: What is kept of cameras; in memory by default.
-        threshold: Of the estimate of accuracy, if clean images were given; see `learn_threshold`.
+        threshold: Threshold of the accuracy estimate (see `learn_threshold`), if clean images were given.
 
     Attributes:
         known: The ids of all cameras.
-        watch: Their figures.
+        watch: Live figures of every camera.
         ending: Set when the server is told to end.
     """
 
@@ -42,8 +41,7 @@ class Service:
     ) -> None:
         self.engine, self.settings = engine, settings
         self.records = Records() if records is None else records
-        self.webhook = None if settings.webhook is None else Webhook(settings.webhook, settings.webhook_key)
-        self.watch = Watch(engine, self.records, settings, self.webhook or (lambda alarm: None), threshold)
+        self.watch = Watch(engine, self.records, settings, threshold)
         self.classifier = Classifier(engine, frozen=self.records.frozen, durable=settings.durable, watch=self.watch)
         self.batcher: Batcher | None = None
         self.known = {*engine.counts(), *self.records.cameras()}
@@ -68,8 +66,6 @@ class Service:
         if self.batcher is not None:
             await self.batcher.close()
             self.watch.tick()
-        if self.webhook is not None:
-            self.webhook.close()
         self.engine.close()
         self.records.close()
         log("stopped", model=self.settings.name)
@@ -90,32 +86,24 @@ class Service:
     # ---- answering
 
     async def answer(self, job: Job) -> Answer:
-        """Answer a job, together with those of other cameras.
-
-        Raises:
-            Refusal: There are too many cameras or requests, it took too long, or there is no finite answer.
-        """
+        """Answer a job, together with those of other cameras."""
         if self.batcher is None:
-            raise Refusal(503, "the server is starting", {"Retry-After": "1"})
+            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
         if job.adapt and self.engine.adapts and job.camera not in self.known:
             most = self.settings.limits.cameras
             if len(self.known) >= most:
-                raise Refusal(403, f"{most:,} cameras are known, which is the limit: forget one, or send adapt=false")
+                raise RequestError(403, f"{most:,} cameras are known, the limit: forget one, or send adapt=false")
             self.known.add(job.camera)
         answer = await self.batcher.submit(job)
         if not (np.isfinite(answer.plain).all() and np.isfinite(answer.adapted).all()):
-            raise Refusal(422, "the model has no finite answer to these images: their values are too large")
+            raise RequestError(422, "the model has no finite answer to these images: their values are too large")
         return answer
 
-    async def call(self, work: Callable[..., Result], *given: Any) -> Result:
-        """Run something in the thread that owns the model.
-
-        Raises:
-            Refusal: The server is starting.
-        """
+    async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run something in the thread that owns the model."""
         if self.batcher is None:
-            raise Refusal(503, "the server is starting", {"Retry-After": "1"})
-        return await self.batcher.call(work, *given)
+            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
+        return await self.batcher.call(work, *arguments)
 
     def metadata(self) -> dict[str, Any]:
         """The description of the model that the protocol asks for."""
@@ -144,14 +132,14 @@ class Service:
 
     def roll_back(self, camera: str, to: float) -> float | None:
         """Go back to the last snapshot up to a time; its own time, or None if there is none."""
-        found = self.records.snapshot(camera, to)
-        if found is None:
+        snapshot = self.records.snapshot(camera, to)
+        if snapshot is None:
             return None
         self.watch.snapshot(camera)
-        self.engine.restore(camera, found[1])
+        self.engine.restore(camera, snapshot[1])
         self.engine.flush([camera])
         self.watch.renew(camera)
-        return found[0]
+        return snapshot[0]
 
     def forget(self, camera: str) -> None:
         """Delete everything about a camera."""

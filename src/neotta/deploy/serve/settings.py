@@ -63,9 +63,6 @@ class Settings:
         history: Seconds between two points of a camera's history.
         snapshots: Seconds between two snapshots of a camera's state.
         images: Number of recent images kept for the dashboard, per camera; 0 keeps none.
-        rollback: What happens when the evidence says that adapting hurts: "off", "warn" or "act".
-        webhook: Address that alarms are sent to; None for none.
-        webhook_key: Signs what is sent there.
         metric_cameras: Most cameras with metrics of their own; the others are summed up as "other".
     """
 
@@ -78,9 +75,6 @@ class Settings:
     history: float = 10.0
     snapshots: float = 3600.0
     images: int = 0
-    rollback: str = "warn"
-    webhook: str | None = None
-    webhook_key: str | None = dataclasses.field(default=None, repr=False)
     metric_cameras: int = 100
 
     def __post_init__(self) -> None:
@@ -88,8 +82,6 @@ class Settings:
             raise OptionError(f"the name {self.name!r} does not fit into an address: use letters, digits, '.-_'")
         if not isinstance(self.durable, int | float) or not 0 <= self.durable <= 3600:
             raise OptionError(f"durable is {self.durable!r}: expected 'batch', or seconds from 0.01 to 3600")
-        if self.rollback not in ("off", "warn", "act"):
-            raise OptionError(f"rollback is {self.rollback!r}: expected 'off', 'warn' or 'act'")
         if self.read_key is not None and self.key is None:
             raise OptionError("a read-only key needs a key beside it: set NEOTTA_KEY or --key-file")
 

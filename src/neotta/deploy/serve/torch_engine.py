@@ -14,13 +14,12 @@ from neotta.deploy.serve.engine import Engine, Forward
 from neotta.errors import UnsupportedModelError
 from neotta.models.load import LoadedModel
 from neotta.neo.adapt import adapt
+from neotta.neo.context import streams
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import HeadView
 from neotta.neo.module_swap import ModuleSwap
-from neotta.neo.recent_answers import Evidence
 from neotta.neo.statefile import Array, fingerprint
-from neotta.neo.stream_ids import streams
 from neotta.neo.surgery import heads, original
 
 
@@ -55,22 +54,21 @@ class TorchEngine(Engine):
         self.rule, self.options = rule, dict(options)
         self._caught: dict[nn.Module, Tensor] = {}
         if rule == "none":
-            found: list[nn.Module | None] = [*find_heads(self.model).values()]
+            originals: list[nn.Module | None] = [*find_heads(self.model).values()]
             self.heads: dict[str, NEOHead] = {}
         else:
             place: dict[str, Any] = {} if folder is None else {"folder": folder, "capacity": capacity}
-            # No camera may change the answers to another: a new one begins plain, not where the others are.
-            adapt(self.model, rule, streams=True, on_harm=_kept_in_mind, **{**place, "start": "plain", **options})
+            adapt(self.model, rule, streams=True, **place, **options)
             self.heads = heads(self.model)
             pairs = {neo: original(neo) for neo in self.heads.values()}
-            found = list(pairs.values())
+            originals = list(pairs.values())
             ModuleSwap(self.model, pairs).do()  # type: ignore[arg-type]
-        plain = [module for module in found if isinstance(module, nn.Linear) and not isinstance(module, HeadView)]
-        if len(plain) < len(found):
+        plain = [module for module in originals if isinstance(module, nn.Linear) and not isinstance(module, HeadView)]
+        if len(plain) < len(originals):
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} has no plain linear head, which a server needs: serve an ONNX file of it"
             )
-        self.memories = {name: neo.streams for name, neo in self.heads.items()}
+        self.streams = {name: neo.streams for name, neo in self.heads.items()}
         self._plain = plain
         for module in plain:
             module.register_forward_pre_hook(self._catch)
@@ -115,17 +113,6 @@ class TorchEngine(Engine):
         logits = parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
         return np.asarray(logits.float().cpu().numpy())
 
-    def evidence(self, camera: str) -> Evidence:
-        """Of the first head on which adapting hurts, else of the first."""
-        found = [neo.watch.evidence(camera) for neo in self.heads.values() if neo.watch is not None]
-        return next((each for each in found if each.harm), found[0]) if found else super().evidence(camera)
-
-    def forget_answers(self, camera: str) -> None:
-        """Forget them in all heads."""
-        for neo in self.heads.values():
-            if neo.watch is not None:
-                neo.watch.forget(camera)
-
     def head_logits(self, embeddings: Tensor) -> Tensor | None:
         """Run the plain head, if there is only one."""
         return self._plain[0](embeddings) if len(self._plain) == 1 else None
@@ -134,9 +121,5 @@ class TorchEngine(Engine):
         """As `neotta.save` describes a state, so that `neotta.load` takes it."""
         prints = {name: fingerprint(dict(neo.named_parameters())) for name, neo in self.heads.items()}
         options = next(iter(self.heads.values())).__dict__["_adaptation"].options if self.heads else None
-        given = {} if options is None else options.model_dump(mode="json")
-        return {**super().about(), "kind": "model", "options": given, "heads": prints}
-
-
-def _kept_in_mind(camera: object, reason: str) -> None:
-    """The server asks for the evidence itself, and acts on it: the heads only have to gather it."""
+        values = {} if options is None else options.model_dump(mode="json")
+        return {**super().about(), "kind": "model", "options": values, "heads": prints}

@@ -1,4 +1,4 @@
-"""Watches every batch: the figures of each camera, alarms, history, snapshots, and going back where adapting hurts."""
+"""Watches every batch: the figures of each camera, alarms, history and snapshots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from PIL import Image
 from neotta.deploy.serve.alarms import Sketch, VideoDetector
 from neotta.deploy.serve.classifier import Batch, Job
 from neotta.deploy.serve.engine import Engine
-from neotta.deploy.serve.estimate import Dropout, best, estimates
-from neotta.deploy.serve.figures import Figures, Rows
+from neotta.deploy.serve.figures import Dropout, Figures, Rows, best, estimates
 from neotta.deploy.serve.logs import log
 from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.settings import Settings
@@ -33,10 +31,10 @@ class View:
     """One camera, live.
 
     Attributes:
-        figures: Its last samples.
-        detector: Its alarms.
+        figures: Figures of the last samples.
+        detector: Detects changes, which raise alarms.
         seen: Samples since the server started.
-        learnt: How many of them it learnt from.
+        learnt: Samples learnt from since the server started.
         version: Grows with every change, over all cameras.
         images: The last images as JPEG files, newest last.
     """
@@ -46,9 +44,7 @@ class View:
         self.images: deque[bytes] = deque(maxlen=max(images, 1))
         self.seen = self.learnt = self.alarms = self.version = 0
         self.last = self.alarmed = -np.inf
-        self.kept = -np.inf  # when a snapshot was taken
-        self.hurts = ""
-        self.fine: float | None = None  # the clock when it was last known not to hurt
+        self.snapshot_taken = -np.inf  # by time.monotonic()
         self.ticked = 0
 
 
@@ -58,20 +54,12 @@ class Watch:
     Args:
         engine: The model.
         records: Where history, alarms and snapshots go.
-        settings: What is kept, and what happens where adapting hurts.
-        tell: Called with every alarm.
-        threshold: Of the estimate of accuracy, if clean images were given.
+        settings: What is kept.
+        threshold: Threshold of the accuracy estimate, if clean images were given.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        records: Records,
-        settings: Settings,
-        tell: Callable[[Mapping[str, Any]], None] = lambda alarm: None,
-        threshold: float | None = None,
-    ) -> None:
-        self._engine, self._records, self._settings, self._tell = engine, records, settings, tell
+    def __init__(self, engine: Engine, records: Records, settings: Settings, threshold: float | None = None) -> None:
+        self._engine, self._records, self._settings = engine, records, settings
         self.threshold = threshold
         self._dropout, self._sketch = Dropout(engine), Sketch()
         self._views: OrderedDict[str, View] = OrderedDict()
@@ -121,18 +109,15 @@ class Watch:
     # ---- now and then
 
     def tick(self) -> None:
-        """Add points to the histories of cameras that were active, take snapshots, and judge whether adapting hurts."""
+        """Add points to the histories of cameras that were active, and take snapshots."""
         with self._lock:
             active = {camera: view for camera, view in self._views.items() if view.seen != view.ticked}
-        for camera, view in active.items():
+        for view in active.values():
             view.ticked = view.seen
-            self._judge(camera, view)
         self._records.add_points({camera: self._point(camera) for camera in active})
         for camera, view in active.items():
-            if time.monotonic() - view.kept >= self._settings.snapshots:
+            if time.monotonic() - view.snapshot_taken >= self._settings.snapshots:
                 self.snapshot(camera)
-            if not view.hurts:
-                view.fine = time.time()
 
     def _point(self, camera: str) -> dict[str, Any]:
         figures = self.summary(camera)
@@ -144,35 +129,8 @@ class Watch:
         if state is None:
             return False
         self._records.add_snapshot(camera, state)
-        self._view(camera).kept = time.monotonic()
+        self._view(camera).snapshot_taken = time.monotonic()
         return True
-
-    def _judge(self, camera: str, view: View) -> None:
-        if self._settings.rollback == "off" or not self._engine.adapts:
-            return
-        reason = self._engine.evidence(camera).harm
-        if not reason:
-            view.hurts = ""
-            return
-        if not view.hurts:
-            view.hurts = reason
-            self._alarm(camera, view, "hurts", reason)
-            if self._settings.rollback == "act":
-                self._go_back(camera, view)
-
-    def _go_back(self, camera: str, view: View) -> None:
-        """Return to the last snapshot from before it hurt, or to nothing, and stop adapting."""
-        found = None if view.fine is None else self._records.snapshot(camera, view.fine)
-        self.snapshot(camera)  # so that this can be undone
-        if found is None:
-            self._engine.reset(camera)
-        else:
-            self._engine.restore(camera, found[1])
-            self._engine.flush([camera])
-        self._records.describe(camera, frozen=True)
-        self.renew(camera)
-        what = "forgot what it learnt" if found is None else "went back to an earlier state"
-        self._alarm(camera, self._view(camera), "rollback", f"the camera {what} and is frozen")
 
     def _alarm(self, camera: str, view: View, kind: str, reason: str) -> None:
         with self._lock:
@@ -185,16 +143,14 @@ class Watch:
             self._records.add_alarm(camera, about)
         except NeottaError as error:
             log("error", error=type(error).__name__, message=str(error))
-        self._tell({"camera": camera, "time": time.time(), **about})
 
     # ---- reading
 
     def renew(self, camera: str) -> None:
         """Reset the figures of a camera, after its state was changed by hand."""
         view = self._view(camera)
-        self._engine.forget_answers(camera)
         with self._lock:
-            view.figures, view.hurts = Figures(self._engine.classes), ""
+            view.figures = Figures(self._engine.classes)
             self.version += 1
             view.version = self.version
 
@@ -245,8 +201,8 @@ class Watch:
             view = self._views.get(camera)
             figures = Figures(self._engine.classes) if view is None else view.figures
             rows = figures.recent().copy()
-            found = estimates(rows, self._engine.classes, self.threshold)
-            chosen = best(found)
+            by_name = estimates(rows, self._engine.classes, self.threshold)
+            chosen = best(by_name)
             return {
                 "id": camera,
                 "name": record.name,
@@ -255,17 +211,14 @@ class Watch:
                 "version": 0 if view is None else view.version,
                 **self.totals(camera),
                 "evidence": 0.0 if view is None else view.detector.evidence,
-                "hurts": "" if view is None else view.hurts,
                 **figures.summary(),
                 "accuracy": None if chosen is None else chosen._asdict(),
-                "estimates": {name: each.accuracy for name, each in found.items()},
+                "estimates": {name: each.accuracy for name, each in by_name.items()},
             }
 
 
 def _status(view: View | None, frozen: bool) -> str:
     """One word for the state of a camera."""
-    if view is not None and view.hurts:
-        return "hurts"
     if frozen:
         return "frozen"
     if view is None:
@@ -283,10 +236,10 @@ def _pictures(job: Job, engine: Engine, most: int) -> list[bytes]:
         )
         scaled = (job.images[-most:] * std + mean).clip(0, 1) * 255
         pixels = list(scaled.round().astype(np.uint8).transpose(0, 2, 3, 1))
-    found = []
+    images = []
     for each in pixels:
         image, buffer = Image.fromarray(each), io.BytesIO()
         image.thumbnail((224, 224))
         image.save(buffer, "JPEG", quality=80)
-        found.append(buffer.getvalue())
-    return found
+        images.append(buffer.getvalue())
+    return images

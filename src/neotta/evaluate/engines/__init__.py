@@ -2,13 +2,12 @@
 
 An engine takes runs and yields their records as they are done, in any order. It is the sweep that writes them down, so
 the records are the same whatever the engine. Closing the generator ends the work at once. This module has the engine
-for this process, and hands work out to the workers of the others, each of which has a workbench of its own.
+for this process, and hands work out to the workers of the others, each of which has a session of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -17,11 +16,11 @@ from typing import Protocol
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
 
 Outcome = tuple[Record, RunResult | None]
 """The record of a run, and its predictions if they are asked for."""
-Engine = Callable[[Workbench, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
+Engine = Callable[[Session, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
 """Carries out runs, a number at a time, and returns the predictions of those with certain keys."""
 
 LIVES = 2
@@ -32,65 +31,54 @@ KILLED = "the process that carried it out was killed twice (out of memory?)"
 class Worker(Protocol):
     """Carries out runs elsewhere."""
 
-    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+    def execute(self, run: Run, keep: set[str]) -> Outcome | None:
         """Carry a run out; None if it killed its process too often."""
 
     def end(self) -> None:
         """Stop at once, whatever it is busy with."""
 
 
-def chains(runs: Sequence[Run]) -> list[list[Run]]:
-    """Consecutive runs that differ only in their number of samples.
-
-    They belong on one workbench, one after the other: a longer one continues where a shorter one stopped.
-    """
-    alike = itertools.groupby(runs, lambda run: run.model_dump(exclude={"samples"}))
-    return [list(chain) for _, chain in alike]
-
-
-def outcome(bench: Workbench, run: Run, resumable: bool, keep: set[str]) -> Outcome:
+def outcome(bench: Session, run: Run, keep: set[str]) -> Outcome:
     """Carry out one run."""
-    record, result = bench.execute(run, resumable=resumable)
-    return record, result if record["key"] in keep else None
+    record, result = bench.execute(run)
+    return record, result if record.key in keep else None
 
 
-def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     """Carry out one run after the other, in this process."""
-    for chain in chains(runs):
-        for run in chain:
-            yield outcome(bench, run, len(chain) > 1, keep)
+    for run in runs:
+        yield outcome(bench, run, keep)
 
 
 def hand_out(
-    bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
+    bench: Session, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
 ) -> Generator[Outcome, None, None]:
     """Let workers carry out runs, and yield what comes of them. A thread waits for each worker."""
-    todo: queue.SimpleQueue[list[Run]] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[Run] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Run, Outcome | None] | BaseException] = queue.SimpleQueue()
-    for chain in chains(runs):
-        todo.put(chain)
+    for run in runs:
+        todo.put(run)
     workers = [start() for _ in range(min(jobs, todo.qsize()))]
 
     def serve(worker: Worker) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
-                chain = todo.get_nowait()
-                for run in chain:
-                    try:
-                        done.put((run, worker.execute(run, len(chain) > 1, keep)))
-                    except BaseException as error:
-                        done.put(error)
-                        return
+                run = todo.get_nowait()
+                try:
+                    done.put((run, worker.execute(run, keep)))
+                except BaseException as error:
+                    done.put(error)
+                    return
 
     threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
     try:
         for thread in threads:
             thread.start()
         for _ in runs:
-            found = done.get()
-            if isinstance(found, BaseException):
-                raise found
-            run, result = found
+            message = done.get()
+            if isinstance(message, BaseException):
+                raise message
+            run, result = message
             yield result or (bench.failure(run, KILLED), None)
     finally:
         for worker in workers:

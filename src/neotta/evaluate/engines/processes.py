@@ -1,6 +1,6 @@
 """Runs in several processes of this machine.
 
-Each process opens a workbench of its own, once, and is then given one run after the other. One that dies is replaced,
+Each process opens a session of its own, once, and is then given one run after the other. One that dies is replaced,
 and its run is repeated.
 """
 
@@ -20,12 +20,12 @@ from neotta._processes import begin_worker, interrupts_held, terminations_raised
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
 
-Opener = Callable[[], Workbench]
+Opener = Callable[[], Session]
 
 
-def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     """Carry out runs in several processes.
 
     Raises:
@@ -47,16 +47,16 @@ class _ProcessWorker:
         self._pool: ProcessPoolExecutor | None = None
         self._ended = False
 
-    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+    def execute(self, run: Run, keep: set[str]) -> Outcome | None:
         for _ in range(LIVES):
             if self._pool is None:
                 self._start()
             try:
-                found: Outcome = self._call(_execute, run, resumable, keep)
+                outcome: Outcome = self._call(_execute, run, keep)
             except BrokenProcessPool:
                 self._pool = None
             else:
-                return found
+                return outcome
         return None
 
     def _start(self) -> None:
@@ -86,8 +86,8 @@ class _ProcessWorker:
             self._pool.shutdown(cancel_futures=True)
 
 
-_BENCH: list[Workbench] = []
-"""The workbench of a worker process."""
+_BENCH: list[Session] = []
+"""The session of a worker process."""
 
 
 def _begin(threads: int) -> None:
@@ -102,5 +102,5 @@ def _open(opener: Opener) -> None:
         raise (StorageError if isinstance(error, StorageError) else NeottaError)(str(error)) from None
 
 
-def _execute(run: Run, resumable: bool, keep: set[str]) -> Outcome:
-    return outcome(_BENCH[0], run, resumable, keep)
+def _execute(run: Run, keep: set[str]) -> Outcome:
+    return outcome(_BENCH[0], run, keep)

@@ -1,6 +1,6 @@
 """Runs on a Ray cluster: the one that `RAY_ADDRESS` names or that runs on this machine, else one on loopback.
 
-Each worker is an actor with a workbench of its own. Ray restarts an actor that died and repeats its run. The embeddings
+Each worker is an actor with a session of its own. Ray restarts an actor that died and repeats its run. The embeddings
 travel through Ray's object store, so the nodes need no common cache; models and data have to be found under the same
 names on every node.
 """
@@ -20,20 +20,20 @@ from neotta._warning import warn
 from neotta.errors import NeottaError
 from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.workbench import Workbench
+from neotta.evaluate.session import Session
 
 
 def package() -> ModuleType:
     """Import Ray.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: Ray is not installed.
     """
     ray: ModuleType = need("ray", "the engine 'ray'")
     return ray
 
 
-def execute(bench: Workbench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     """Carry out runs on a cluster."""
     ray = package()
     mine = not ray.is_initialized()
@@ -82,25 +82,23 @@ def _on_loopback() -> Iterator[None]:
 
 
 class _RayWorker:
-    """This side of an actor."""
-
     def __init__(self, ray: ModuleType, actor: Any) -> None:
         self._ray, self._actor = ray, actor
 
-    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome | None:
+    def execute(self, run: Run, keep: set[str]) -> Outcome | None:
         try:
-            found: Outcome = self._ray.get(self._actor.execute.remote(run, resumable, keep))
+            outcome: Outcome = self._ray.get(self._actor.execute.remote(run, keep))
         except self._ray.exceptions.RayActorError as error:
             if error.actor_init_failed:
                 raise NeottaError(f"a Ray worker cannot open the model or the data: {error}") from None
             return None
-        return found
+        return outcome
 
     def end(self) -> None:
         self._ray.kill(self._actor)
 
 
-def _share(ray: ModuleType, bench: Workbench, jobs: int) -> dict[str, Any]:
+def _share(ray: ModuleType, bench: Session, jobs: int) -> dict[str, Any]:
     """What each actor gets of the cluster, so that all of them have a place, and how often it may be lost."""
     resources = ray.cluster_resources()
     share: dict[str, Any] = {"num_cpus": min(1.0, resources.get("CPU", 1.0) / jobs)}
@@ -110,13 +108,13 @@ def _share(ray: ModuleType, bench: Workbench, jobs: int) -> dict[str, Any]:
 
 
 class Actor:
-    """A workbench on some node of the cluster."""
+    """A session on some node of the cluster."""
 
-    def __init__(self, opener: Callable[[], Workbench], contents: list[Any]) -> None:
+    def __init__(self, opener: Callable[[], Session], contents: list[Any]) -> None:
         self._bench = opener()
         # In a list the reference itself arrives, as it has to if the actor is to be started again.
         self._bench.embeddings.take(package().get(contents[0]))
 
-    def execute(self, run: Run, resumable: bool, keep: set[str]) -> Outcome:
+    def execute(self, run: Run, keep: set[str]) -> Outcome:
         """Carry a run out."""
-        return outcome(self._bench, run, resumable, keep)
+        return outcome(self._bench, run, keep)

@@ -1,20 +1,18 @@
-"""Adaptation that is never reset while domain follows domain."""
+"""Adaptation that is never reset while domain follows domain, and how NEO-Continual starts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neotta.evaluate.method_plan import MethodPlan
+from neotta.evaluate.blocks import over_time
 from neotta.evaluate.metrics import Interval
-from neotta.evaluate.over_time import over_time
-from neotta.evaluate.plan import Plan
-from neotta.paper.curves import Point, curve_rows, gain_lines, mean_lines
+from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.paper.claims import Holds, doubted, file_name, gained, listed, points, some, together
 from neotta.paper.evidence import Evidence
-from neotta.paper.finding import Holds, gained, together
-from neotta.paper.item import Case, Skip, item
-from neotta.paper.results import Gaps, with_verdict
-from neotta.paper.study import Setting
-from neotta.paper.words import doubted, file_name, listed, points
+from neotta.paper.item import Report, Skip, item, need
+from neotta.paper.results import Gaps, Results, with_verdict
+from neotta.paper.study import RIVALS, Setting, method_of
+from neotta.paper.tables import Point, curve_rows, gain_lines, gains_along, mean_lines
 from neotta.report.charts import Panel, line_chart
 from neotta.report.over_time import batches_figure
 
@@ -28,43 +26,42 @@ def _runs(setting: Setting) -> list[Plan]:
 
 
 @item(
-    order=11,
-    name="continual",
     title="Domain after domain, without a reset",
     place="Figure 5c; over the domain index in the appendix",
-    question="Which methods still help when domains follow one another without notice?",
     claim="NEO-Continual gains accuracy, more of it than CoTTA, and only Surgeon gains more.",
+    rivals=RIVALS,
     runs=_runs,
     domains=2,
 )
-def show(case: Case) -> None:
-    """Compare mean gains, and follow them over the index of the domain."""
-    found = case.results()
-    gains = dict(sorted(found.gains.items(), key=lambda entry: -entry[1].mean))
-    if not gains:
-        raise Skip
-    case.ranking(
+def continual(report: Report) -> None:
+    """Which methods still help when domains follow one another without notice?"""
+    results = report.results()
+    gains = dict(sorted(need(results.gains).items(), key=lambda entry: -entry[1].mean))
+    report.ranking(
         "continual gain",
-        f"mean gain over {len(found.block.domains)} domains in a row",
+        f"mean gain over {len(results.block.domains)} domains in a row",
         gains,
         "gain over no adaptation (points of accuracy)",
-        f"{found.block.conditions.samples} samples of each domain, no reset.{found.seeds}",
+        f"{results.block.conditions.samples} samples of each domain, no reset.{results.seeds}",
         sign="+",
     )
-    _follow(case, found.over_index(sequences(case.evidence, case.setting, case.plans)))
-    case.add(*found.tables(case.title))
-    if by_batch := over_time(found.block):
-        case.add(batches_figure(by_batch, file_name("over time", case.title), f"{case.title}: accuracy over time"))
-    of_others = {label: gap for label, gap in case.against(OURS).items() if not label.startswith(("neo", "none"))}
-    sure = found.surest(OURS)
+    _follow(report, results.over_index(sequences(report.evidence, report.setting, report.plans)))
+    report.add(*results.tables(report.title))
+    if by_batch := over_time(results.block):
+        title = f"{report.title}: accuracy over time"
+        report.add(batches_figure(by_batch, file_name("over time", report.title), title))
+    of_others = {label: gap for label, gap in report.against(OURS).items() if not label.startswith(("neo", "none"))}
+    sure = results.surest(OURS)
     if OURS in sure.gains:
-        where = sure.extents(found)
+        extents = sure.extent(OURS), results.extent(*gains)
+        where = ("", "") if extents[0] == extents[1] else (f" ({extents[0]})", f" ({extents[1]})")
         ours = sure.gains[OURS]
-        case.say(_answer(len(case.setting.domains), ours, gains, of_others, where), _holds(ours, of_others))
+        rivals = {label: gap for label, gap in of_others.items() if method_of(label) in RIVALS}
+        report.say(_answer(len(report.setting.domains), ours, gains, of_others, where), _holds(ours, rivals), rivals)
     else:
         best = next(iter(gains))
-        case.say(f"{best} gains most: {points(gains[best])}", "unclear")
-    case.note(*found.failures)
+        report.say(f"{best} gains most: {points(gains[best])}", "unclear")
+    report.note(*results.failures)
 
 
 def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> dict[int, tuple[str, ...]]:
@@ -74,15 +71,13 @@ def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> di
     return {seed: bench.orders(run)[0].domains for seed, run in runs.items()}
 
 
-def _follow(case: Case, path: dict[str, list[Point]]) -> None:
-    """Draw accuracy and gain over the index of the domain, without intervals."""
+def _follow(report: Report, path: dict[str, list[Point]]) -> None:
     upper, lower = (
-        {label: points._replace(half_width=None) for label, points in lines(path).items()}
-        for lines in (mean_lines, gain_lines)
+        {label: points._replace(ends=()) for label, points in lines(path).items()} for lines in (mean_lines, gain_lines)
     )
     ticks = range(1, 1 + max(len(points) for points in path.values()))
     below = "place of the domain in the sequence"
-    case.figure(
+    report.figure(
         "continual index",
         "accuracy over the index of the domain",
         line_chart(
@@ -98,15 +93,6 @@ def _follow(case: Case, path: dict[str, list[Point]]) -> None:
 
 
 def _answer(domains: int, ours: Interval, gains: Mapping[str, Interval], others: Gaps, where: tuple[str, str]) -> str:
-    """One sentence on NEO-Continual.
-
-    Args:
-        domains: How many follow one another.
-        ours: What it gains, over the most seeds.
-        gains: What all methods gain, the best first.
-        others: How the methods of others differ from it.
-        where: What to add on the samples and seeds of its gain, and of all gains.
-    """
     first = next(iter(gains))
     named = [
         f"{label} {doubted(gain)}"
@@ -128,3 +114,56 @@ def _holds(ours: Interval, others: Gaps) -> Holds:
         better, level = (with_verdict(rivals, said) for said in ("helps", "can't tell"))
         parts.append("no" if better else "unclear" if level else "yes")
     return together(parts)
+
+
+# ---- the start
+
+AVERAGES = ("none", "neo", "neo-continual:debias=false|true")
+DEBIASED = "neo-continual, debiased"
+NAMES = {"neo-continual debias=False": OURS, "neo-continual debias=True": DEBIASED}
+
+
+def _starts(setting: Setting) -> list[Plan]:
+    numbers = [setting.study.batch_size * 2**power for power in range(10)]
+    numbers = [*(number for number in numbers if number < setting.samples), setting.samples]
+    plans = [setting.plan(*AVERAGES, samples=numbers)]
+    return [*plans, setting.plan(*AVERAGES, protocol="continual")] if len(setting.domains) > 1 else plans
+
+
+@item(title="The start of NEO-Continual", runs=_starts)
+def continual_start(report: Report) -> None:
+    """What does it cost that the moving average starts at zero, and does debias make up for it?"""
+    first, *rest = (Results.of(report.evidence.records(plan)) for plan in report.plans)
+    start, domains = first.curves(names=NAMES) if first else {}, len(report.setting.domains)
+    if first is None or not start:
+        raise Skip
+    report.lines(
+        "continual start",
+        "gain over the first samples of a domain, with and without debias",
+        {"": start},
+        curve_rows("samples", start),
+        "Accuracy on the samples themselves while adapting, mean over the domains. Band: 95 % interval over images "
+        "and seeds.",
+        x=f"samples of the domain so far (batches of {report.setting.study.batch_size})",
+        y="gain over none (points)",
+    )
+    caption = f"Accuracy in % while adapting, mean over {domains} domains.{first.seeds}"
+    report.curve("accuracy over the first samples of a domain", "samples", start, caption)
+    plain, debiased = (gains_along(start[name]) for name in (OURS, DEBIASED))
+    said = [
+        f"{_both(plain[number], debiased[number])} over the first {some(number, 'sample')}"
+        for number in dict.fromkeys([min(plain), max(plain)])
+        if number in debiased
+    ]
+    report.note(*first.failures)
+    for results in filter(None, rest):
+        if row := results.curves(names=NAMES):
+            caption = f"Accuracy in % while adapting without a reset.{results.seeds}"
+            report.curve(f"accuracy over {domains} domains in a row", "samples per domain", row, caption)
+            said.append(f"{_both(row[OURS][0].gain, row[DEBIASED][0].gain)} over {domains} domains in a row")
+        report.note(*results.failures)
+    report.say(f"NEO-Continual gains {'; '.join(said)}")
+
+
+def _both(plain: Interval, debiased: Interval) -> str:
+    return f"{doubted(plain)} without and {doubted(debiased)} with debias"

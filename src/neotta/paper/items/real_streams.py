@@ -12,10 +12,10 @@ from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
 from neotta.evaluate.stream_harm import HURT, Cells, Summary, accuracies, gains
-from neotta.paper.item import Case, Skip, item
+from neotta.paper.item import Report, item, need
 from neotta.paper.study import Setting, needs_images
 from neotta.paper.tables import Rows
-from neotta.report.diagrams import heat_chart
+from neotta.report.charts import heat_chart
 from neotta.report.grids import grid
 
 VARIANTS = ("neo:shrinkage=james-stein",)
@@ -29,77 +29,69 @@ def embedding_methods() -> list[str]:
 
 
 def _kinds(setting: Setting) -> list[str]:
-    """The kinds of streams that can be shown: domains can only change where there are several."""
     return [kind for kind in EVERY_KIND if kind not in CHANGES or len(setting.domains) > 1]
 
 
 def _runs(setting: Setting) -> list[Plan]:
     how = {"order": "real", "batch_sizes": [BATCH], "seeds": setting.study.seeds[:1]}  # cells are many already
-    asked = [method for method in embedding_methods() if setting.can(method)]
-    return [setting.plan(*asked, clean=True, order_options={"kind": kind}, **how) for kind in _kinds(setting)]
+    methods = [method for method in embedding_methods() if setting.can(method)]
+    return [setting.plan(*methods, clean=True, order_options={"kind": kind}, **how) for kind in _kinds(setting)]
 
 
 @item(
-    order=22,
-    name="real-streams",
     title="Re-centering on real streams",
-    question="Does re-centering do harm on the streams that real cameras see?",
     runs=_runs,
     remarks=("This is not part of the paper, which assumes that the classes of a stream are balanced.",),
 )
-def show(case: Case) -> None:
-    """Show the gain by kind of stream and method, and how often a method does harm."""
-    plans = zip(_kinds(case.setting), case.plans, strict=True)  # other orders may have the same records
-    records = {kind: case.evidence.records(plan) for kind, plan in plans}
-    cells = gains(records)
-    if not cells:
-        raise Skip
+def real_streams(report: Report) -> None:
+    """Does re-centering do harm on the streams that real cameras see?"""
+    plans = zip(_kinds(report.setting), report.plans, strict=True)  # other orders may have the same records
+    records = {kind: report.evidence.records(plan) for kind, plan in plans}
+    cells = need(gains(records))
     shifted = {method: {at: gain for at, gain in each.items() if at[1] != CLEAN} for method, each in cells.items()}
     clean = {method: {at: gain for at, gain in each.items() if at[1] == CLEAN} for method, each in cells.items()}
-    _draw(case, "shifted", "corrupted images", shifted)
-    _draw(case, "clean", "clean images", clean)
-    _by_kind(case, shifted, plain(records))
-    _harm_by_kind(case, cells)
-    _table(case, cells, clean)
+    _draw(report, "shifted", "corrupted images", shifted)
+    _draw(report, "clean", "clean images", clean)
+    _by_kind(report, shifted, plain(records))
+    _harm_by_kind(report, cells)
+    _table(report, cells, clean)
     sums = {method: Summary.of(each.values()) for method, each in cells.items()}
-    told = [
+    lines = [
         f"{method} changes accuracy by {sums[method].mean:+.1f} points on average ({sums[method].worst:+.1f} in the "
         f"worst case) and costs more than a point in {sums[method].hurt:.0f} % of the cases"
         for method in ("neo", "neo-stream")
         if method in sums
     ]
-    case.say("; ".join(told))
+    report.say("; ".join(lines))
 
 
 def plain(records: Mapping[str, Sequence[Record]]) -> dict[str, float]:
     """Accuracy of the plain model by kind of stream, in percent, over the shifted domains."""
-    found: dict[str, list[float]] = {}
+    by_kind: dict[str, list[float]] = {}
     for (kind, domain, _), by_method in accuracies(records).items():
         if domain != CLEAN and "none" in by_method:
-            found.setdefault(kind, []).append(by_method["none"])
-    return {kind: statistics.fmean(values) for kind, values in found.items()}
+            by_kind.setdefault(kind, []).append(by_method["none"])
+    return {kind: statistics.fmean(values) for kind, values in by_kind.items()}
 
 
 def _means(cells: Cells) -> dict[str, dict[str, float]]:
-    """Mean gain over domains, by kind of stream, then by method."""
     kinds = [kind for kind in EVERY_KIND if any(at[0] == kind for each in cells.values() for at in each)]
     return {
         kind: {
-            method: statistics.fmean(found)
+            method: statistics.fmean(gains)
             for method, each in cells.items()
-            if (found := [gain for at, gain in each.items() if at[0] == kind])
+            if (gains := [gain for at, gain in each.items() if at[0] == kind])
         }
         for kind in kinds
     }
 
 
-def _draw(case: Case, name: str, what: str, cells: Cells) -> None:
-    """Draw kinds of stream by methods, the domains averaged."""
+def _draw(report: Report, name: str, what: str, cells: Cells) -> None:
     means = _means(cells)
     if not means:
         return
     data: Rows = [{"method": m, "kind": kind, "gain": gain} for kind, by in means.items() for m, gain in by.items()]
-    case.figure(
+    report.figure(
         f"real streams {name}",
         f"gain on {what} by kind of stream",
         heat_chart(
@@ -115,8 +107,7 @@ def _draw(case: Case, name: str, what: str, cells: Cells) -> None:
     )
 
 
-def _by_kind(case: Case, cells: Cells, without: Mapping[str, float]) -> None:
-    """Add the accuracy of the plain model and the gain of each method, by kind of stream."""
+def _by_kind(report: Report, cells: Cells, without: Mapping[str, float]) -> None:
     means = _means(cells)
     rows = {
         kind: [f"{without[kind]:.1f}", *(f"{by[method]:+.1f}" if method in by else "–" for method in cells)]
@@ -124,25 +115,23 @@ def _by_kind(case: Case, cells: Cells, without: Mapping[str, float]) -> None:
     }
     data: Rows = [{"kind": kind, "plain": without[kind], **by} for kind, by in means.items()]
     caption = "Accuracy of the plain model in %, and points over it, mean over shifted domains."
-    case.table("gain by kind of stream", grid("stream", ["plain", *cells], rows), data, caption)
+    report.table("gain by kind of stream", grid("stream", ["plain", *cells], rows), data, caption)
 
 
-def _harm_by_kind(case: Case, cells: Cells) -> None:
-    """Add the worst domain of each kind of stream, and how many domains lose more than a point."""
+def _harm_by_kind(report: Report, cells: Cells) -> None:
     rows: dict[str, list[str]] = {}
     data: Rows = []
     for kind in _means(cells):
         mine = {method: [gain for at, gain in each.items() if at[0] == kind] for method, each in cells.items()}
-        sums = {method: Summary.of(found) for method, found in mine.items() if found}
-        rows[kind] = [str(max(found.cells for found in sums.values()))]
+        sums = {method: Summary.of(gains) for method, gains in mine.items() if gains}
+        rows[kind] = [str(max(summary.cells for summary in sums.values()))]
         rows[kind] += [f"{sums[m].worst:+.1f}, {sums[m].hurt_cells}" if m in sums else "–" for m in cells]
-        data += [{"kind": kind, "method": method, **found._asdict()} for method, found in sums.items()]
+        data += [{"kind": kind, "method": method, **summary._asdict()} for method, summary in sums.items()]
     caption = f"Worst domain (clean images included), and number of domains that lose more than {HURT:g} point."
-    case.table("harm by kind of stream", grid("stream", ["domains", *cells], rows), data, caption)
+    report.table("harm by kind of stream", grid("stream", ["domains", *cells], rows), data, caption)
 
 
-def _table(case: Case, cells: Cells, clean: Cells) -> None:
-    """Add mean gain, worst cell and share of cells hurt; clean cells apart."""
+def _table(report: Report, cells: Cells, clean: Cells) -> None:
     rows: dict[str, list[str]] = {}
     data: Rows = []
     for method, each in cells.items():
@@ -158,4 +147,4 @@ def _table(case: Case, cells: Cells, clean: Cells) -> None:
         "A cell is a domain and a kind of stream. Points over the plain model; hurt: a loss of more "
         f"than {HURT:g} point."
     )
-    case.table("harm and gain over all kinds of streams", grid("method", columns, rows), data, caption)
+    report.table("harm and gain over all kinds of streams", grid("method", columns, rows), data, caption)

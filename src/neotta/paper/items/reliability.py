@@ -11,50 +11,45 @@ from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Variant, labels
 from neotta.evaluate.metrics import BINS
 from neotta.evaluate.records import Record
-from neotta.paper.item import Case, Skip, item
+from neotta.paper.claims import listed
+from neotta.paper.item import Report, item, need
 from neotta.paper.results import Results
 from neotta.paper.tables import Rows
-from neotta.paper.words import listed
-from neotta.report.diagrams import reliability_chart
+from neotta.report.charts import reliability_chart
 
 Curve = NDArray[np.float64]
 """Samples, sum of confidences and right answers of each bin, (3, 15)."""
 
 
 @item(
-    order=21,
-    name="reliability",
     title="Reliability diagrams",
-    question="When the model states a confidence, how often is it right?",
     remarks=("All domains but the clean one, and all seeds, are put into the same bins.",),
     runs=lambda setting: setting.online(clean=True),
 )
-def show(case: Case) -> None:
-    """Sum up the bins of all shifted domains and seeds."""
-    found = case.results("ece")
-    curves = _curves(found, case.records)
-    if not curves:
-        raise Skip
+def reliability(report: Report) -> None:
+    """When the model states a confidence, how often is it right?"""
+    results = report.results("ece")
+    curves = need(_curves(results, report.records))
     data: Rows = []
     for label, curve in curves.items():
         for number, (samples, confidence, right) in enumerate(curve.T):
             row = {"method": label, "from": number / BINS, "to": (number + 1) / BINS, "samples": int(samples)}
             known = {"confidence": confidence / samples, "accuracy": right / samples} if samples else {}
             data.append({**row, "confidence": None, "accuracy": None, **known})
-    case.figure(
+    report.figure(
         "reliability",
         "reliability",
         reliability_chart(curves, {label: f"{label}: ECE {error(curve):.3f}" for label, curve in curves.items()}),
         data,
         "Above: how often answers of a confidence are right; on the dashed line, as often as the model says. Below "
         "it, the model is too sure. Below: how many answers have that confidence. ECE: expected calibration error "
-        f"of all samples together ({found.block.conditions.samples} of each domain and seed).",
+        f"of all samples together ({results.block.conditions.samples} of each domain and seed).",
     )
     said = []
     for label, curve in curves.items():
         count, confidence, right = curve.sum(axis=1)
         said.append(f"{100 * confidence / count:.1f} and {100 * right / count:.1f} % with {label}")
-    case.say(f"mean confidence and share of right answers are {listed(said)}")
+    report.say(f"mean confidence and share of right answers are {listed(said)}")
 
 
 def error(curve: Curve) -> float:
@@ -66,18 +61,20 @@ def _curves(results: Results, records: Sequence[Record]) -> dict[str, Curve]:
     """The bins of the methods to show, summed over the domains and seeds that all of them have."""
     means = results.means
     others = sorted((label for label in means if label not in ("none", "neo")), key=lambda label: means[label].mean)
-    names = labels([record for record in records if "metrics" in record])
-    found: dict[str, dict[tuple[str, int], Curve]] = {label: {} for label in ("none", "neo", *others[:1])}
+    names = labels([record for record in records if record.measured])
+    by_label: dict[str, dict[tuple[str, int], Curve]] = {label: {} for label in ("none", "neo", *others[:1])}
     samples = results.block.conditions.samples
     for record in records:
-        if "reliability" in record and record["samples"] == samples and record["domain"] != CLEAN:
+        if record.reliability and record.samples == samples and record.domain != CLEAN:
             label = names[Variant.of(record)]
-            if label in found:
-                found[label][record["domain"], record["seed"]] = _sums(record["reliability"])
-    found = {label: curves for label, curves in found.items() if curves}
-    shared = set.intersection(*(set(curves) for curves in found.values())) if found else set()
+            if label in by_label:
+                by_label[label][record.domain, record.seed] = _sums(record.reliability)
+    by_label = {label: curves for label, curves in by_label.items() if curves}
+    shared = set.intersection(*(set(curves) for curves in by_label.values())) if by_label else set()
     return {
-        label: np.sum([curves[place] for place in sorted(shared)], axis=0) for label, curves in found.items() if shared
+        label: np.sum([curves[place] for place in sorted(shared)], axis=0)
+        for label, curves in by_label.items()
+        if shared
     }
 
 

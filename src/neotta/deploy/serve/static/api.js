@@ -8,7 +8,7 @@ export function setKey(text) {
 
 const headers = (more = {}) => (key ? { Authorization: `Bearer ${key}`, ...more } : more);
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -18,7 +18,7 @@ export class Refused extends Error {
 async function checked(answer) {
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
-  throw new Refused(answer.status, body.error ?? `the server answered ${answer.status}`);
+  throw new RequestError(answer.status, body.error ?? `the server answered ${answer.status}`);
 }
 
 export const get = async (path) => (await checked(await fetch(path, { headers: headers() }))).json();

@@ -1,5 +1,5 @@
 // The dashboard: cameras at a glance, live; one of them in detail.
-import { Refused, get, getBlob, listen, post, setKey } from "/static/api.js";
+import { RequestError, get, getBlob, listen, post, setKey } from "/static/api.js";
 import { plots } from "/static/plots.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,7 +9,7 @@ let chosen = null, detail = null, abort = null;
 const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)} %`);
 const number = (value, digits = 2) => (value == null ? "–" : value.toFixed(digits));
 const whole = (value) => (value ?? 0).toLocaleString("en");
-const STATUS = { calm: "calm", changed: "changed", hurts: "adapting hurts", frozen: "frozen", quiet: "quiet" };
+const STATUS = { calm: "calm", changed: "changed", frozen: "frozen", quiet: "quiet" };
 
 function make(tag, text = "", className = "") {
   const node = document.createElement(tag);
@@ -83,7 +83,6 @@ function showLive(camera) {
   $("name").textContent = camera.name === camera.id ? camera.name : `${camera.name} (${camera.id})`;
   $("status").textContent = STATUS[camera.status];
   $("status").dataset.status = camera.status;
-  $("why").textContent = camera.hurts;
   const accuracy = camera.accuracy;
   const figures = [
     ["Images seen", whole(camera.seen)],
@@ -199,9 +198,9 @@ async function run() {
       await listen(take, signal);
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Refused && error.status === 401) {
+      if (error instanceof RequestError && error.status === 401) {
         $("login").hidden = false;
-        $("refused").textContent = sessionStorage.getItem("key") ? error.message : "";
+        $("key-error").textContent = sessionStorage.getItem("key") ? error.message : "";
         $("line").textContent = "";
         return;
       }

@@ -1,0 +1,249 @@
+"""One evaluation from beginning to end: open the model and the data, run what is not recorded, return the results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from torch import nn
+
+from neotta.adapters.registry import METHODS, methods, register
+from neotta.data.base import DataSource, ImageDataset
+from neotta.data.memory import data_source
+from neotta.errors import DataError, InputError, NeottaError, OptionError
+from neotta.evaluate.plan import MethodPlan, Plan, Run, split_methods
+from neotta.evaluate.records import Record, Records
+from neotta.evaluate.results import Results
+from neotta.evaluate.session import Session
+from neotta.evaluate.sweep import Summary, Watcher, left_out_lines, left_out_records, suited, sweep
+from neotta.evaluate.tuning import reported_plan, tune
+from neotta.evaluate.unlabelled import reported_runs, unlabelled_report
+from neotta.models.load import LoadedModel
+from neotta.models.preprocess import AsIs, Preprocess
+from neotta.options import Options
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured.
+
+    Attributes:
+        bench: The model and the data.
+        summary: How many runs were done, skipped, and failed.
+        results: The records of the plan's runs.
+        runs: The runs whose predictions were asked for, or are reported since the data has no labels.
+    """
+
+    bench: Session
+    summary: Summary
+    results: Results
+    runs: list[Run]
+
+
+def measure(
+    plan: Plan,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    model: LoadedModel | None = None,
+    data: DataSource | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    jobs: int = 1,
+    engine: Literal["local", "ray"] = "local",
+    force: bool = False,
+    predictions: bool = False,
+    progress: Watcher | None = None,
+    on_record: Callable[[Record], None] | None = None,
+) -> Measurement:
+    """Carry out a plan: open its model and data, leave out methods that cannot run, tune, and sweep.
+
+    Args:
+        plan: What to measure.
+        path: The `.jsonl` file of records; None keeps them in memory.
+        model: The model, if it is open already.
+        data: The data, if it is open already.
+        cache: A folder for embeddings; None keeps them in memory.
+        workers: Processes that load images; None chooses.
+        device: Where the model runs; by default a GPU if there is one.
+        jobs: Number of runs at a time.
+        engine: `"local"` or `"ray"`.
+        force: Repeat runs that are recorded.
+        predictions: Whether to return the predictions of all seeds.
+        progress: Receives progress events.
+        on_record: Called with each record once it is kept.
+    """
+    opening: dict[str, Any] = {"cache": cache, "workers": workers, "device": device}
+    opening |= {} if data is None else {"data": data}
+    records = Records(path)
+    how: dict[str, Any] = {"jobs": jobs, "engine": engine, "force": force, "progress": progress}
+    bench = Session.for_plan(plan, model=model, **opening)
+    if (without_tuned := reported_plan(plan, bench.data.source.domains)) is not plan:
+        plan = without_tuned
+        bench = bench.other(plan)
+    plan, left_out = suited(bench, with_samples(plan, bench.data.source))
+    missing = left_out_records(plan, left_out)
+    for line in left_out_lines(missing):
+        (progress or Watcher()).noted(line)
+    if plan.tune:
+        plan = tune(bench, plan, records.path, **how)
+    runs = _reported(bench, plan, predictions)
+    summary = sweep(bench, plan, records, keep=runs, on_record=on_record, **how)
+    for record in missing:
+        records.append(record)
+    keys = {*summary.keys, *(record.key for record in [*missing, *summary.failed])}
+    found = [record for record in records.read() if record.key in keys]
+    unlabelled = None
+    if runs and not any("top1" in record.metrics for record in found):
+        seed = next(iter(runs.values())).seed
+        first = [run for run in runs.values() if run.seed == seed]
+        with contextlib.suppress(NeottaError):  # the plain model failed: the records say why
+            unlabelled = unlabelled_report(bench, first, summary.results, summary.failed)
+    return Measurement(bench, summary, Results(found, unlabelled), list(runs.values()))
+
+
+def with_samples(plan: Plan, source: DataSource) -> Plan:
+    """The plan with all samples, if it does not say how many and the data has fewer than the default."""
+    if "samples" in plan.model_fields_set:
+        return plan
+    try:
+        enough = len(source.dataset(source.domains[0])) >= max(plan.samples)
+    except NeottaError:  # raised again when the data is used
+        enough = True
+    return plan if enough else plan.model_copy(update={"samples": [-1]})
+
+
+def _reported(bench: Session, plan: Plan, always: bool) -> dict[str, Run]:
+    """The runs, by key, whose predictions are reported: always, with every seed, or if the data has no labels."""
+    runs = bench.runs(plan)
+    try:
+        if always or bench.data.dataset(bench.orders(runs[0])[-1].domains[0]).labels is None:
+            return {bench.key(run): run for run in reported_runs(runs, every_seed=always)}
+    except NeottaError:  # raised again, or recorded, when the runs are carried out
+        pass
+    return {}
+
+
+# ---- objects of the caller
+
+
+def evaluate_objects(
+    model: Any,
+    data: Any,
+    entries: Mapping[str, Any],
+    how: Mapping[str, Any],
+    preprocess: Preprocess | None,
+    groups: Any,
+    *,
+    show: bool,
+) -> Results:
+    """What `neotta.evaluate` does, see there."""
+    by_name = isinstance(model, (str, os.PathLike))
+    if not by_name:
+        check_model(model)
+    images = by_name or preprocess is not None or isinstance(model, LoadedModel)
+    named_data = isinstance(data, (str, os.PathLike))
+    if not images and (named_data or isinstance(data, (DataSource, ImageDataset))):
+        raise OptionError("the data are images: pass preprocess=neotta.Preprocess(...) for the model")
+    given = {name: value for name, value in entries.items() if value is not None}
+    if named_data or isinstance(groups, str):
+        given |= {} if groups is None else {"group_by": groups}
+    source = None if named_data else data_source(data, images=images, groups=None if "group_by" in given else groups)
+    given["data"] = os.fspath(data) if source is None else source.layout
+    if by_name:
+        loaded, given["model"] = None, os.fspath(model)
+        given["model_options"] = {
+            **given.get("model_options", {}),
+            **({"preprocess": preprocess} if preprocess else {}),
+        }
+    else:
+        loaded = _loaded(model, preprocess, source)
+        given["model"] = loaded.name or type(loaded.model).__name__
+    given["methods"] = _method_entries(given["methods"])
+    plan = Plan.make(given)
+    with _bar(show) as watcher:
+        measured = measure(plan, model=loaded, data=source, progress=watcher, **how)
+    failed = measured.summary.failed
+    if failed and not any(record.measured for record in measured.results.records):
+        raise DataError(f"every run failed, the first with {failed[0].error}")
+    return measured.results
+
+
+def check_model(model: Any) -> None:
+    """Raise an error if this is not a model in evaluation mode.
+
+    Raises:
+        InputError: It is something else, or in training mode.
+    """
+    module = model.model if isinstance(model, LoadedModel) else model
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            f"expected a torch.nn.Module, a neotta.LoadedModel or the name of a model, got {type(model).__name__}"
+        )
+    if any(each.training for each in module.modules()):
+        raise InputError(f"{type(module).__name__} is in training mode: call model.eval() first")
+
+
+def _loaded(model: nn.Module | LoadedModel, preprocess: Preprocess | None, source: DataSource | None) -> LoadedModel:
+    if isinstance(model, LoadedModel):
+        return model if preprocess is None else model._replace(preprocess=preprocess)
+    if preprocess is None and source is not None:
+        shape = source.dataset(source.domains[0]).read(0).shape
+        return LoadedModel(model, cast(Preprocess, AsIs(shape)))  # only here: a model that is loaded takes images
+    return LoadedModel(model, cast(Preprocess, preprocess))
+
+
+def _method_entries(entries: Any) -> list[Any]:
+    """Methods as a plan takes them."""
+    if isinstance(entries, str):
+        return list(split_methods(entries))
+    several = entries if isinstance(entries, Sequence) else [entries]
+    return [_method_entry(entry) for entry in several]
+
+
+def _method_entry(entry: Any) -> Any:
+    if isinstance(entry, type) and hasattr(entry, "name"):
+        if entry not in METHODS.available().values():
+            register(entry)
+        return MethodPlan(method=entry.name)
+    if isinstance(entry, Options):
+        names = [name for name, kind in methods().items() if kind.Options is type(entry)]
+        if len(names) != 1:
+            several = f"of {' and '.join(names)}" if names else "of no method"
+            raise OptionError(f"{type(entry).__name__} are options {several}: write {{'method': NAME, ...}}")
+        return MethodPlan(method=names[0], options=entry.model_dump(exclude_unset=True))
+    return entry
+
+
+@contextlib.contextmanager
+def _bar(show: bool) -> Iterator[Watcher]:
+    """A bar on standard error, if it is shown in a terminal or a notebook."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    visible = show and (console.is_terminal or console.is_jupyter)
+    with Progress(*columns, console=console, transient=True, disable=not visible) as progress:
+        yield _Bar(progress)
+
+
+class _Bar(Watcher):
+    """Shows how many images are encoded, and how many runs are done."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress, self._images = progress, progress.add_task("opening", total=None)
+        self._runs = progress.add_task("runs", total=None, visible=False)
+
+    def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
+        self._progress.update(self._images, description="encoding images", total=images)
+        self._progress.update(self._runs, total=len(runs), visible=True)
+
+    def encoded(self, count: int) -> None:
+        self._progress.advance(self._images, count)
+
+    def recorded(self, record: Record) -> None:
+        self._progress.update(self._runs, advance=1, description=f"{record.method} on {record.domain}")

@@ -1,0 +1,129 @@
+"""`neotta.health`: how a model's adaptation is doing, in words and numbers, from its state alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from neotta.neo.head import NEOHead
+from neotta.neo.state import Rule
+from neotta.neo.stream import FEWEST_CLASSES, Estimates, Moments, StreamRule
+from neotta.neo.stream_ids import StreamId
+from neotta.neo.surgery import head as head_of
+
+Verdict = Literal["starting", "idle", "adapting"]
+FEW = 16  # samples
+REJECTED, REPEATED, CHANGED = 0.05, 0.2, 0.5  # shares that are worth a remark
+
+
+@dataclass(frozen=True)
+class Health:
+    """How adapting to one stream is doing.
+
+    Attributes:
+        verdict: `"starting"` (too few samples), `"idle"` (nothing is subtracted) or `"adapting"`.
+        remarks: What is worth knowing, one sentence each.
+        samples: Number of samples learnt from.
+        rejected: Number of samples not learnt from because of NaN, Inf or their size.
+        changed: Share of the answers that differ from those of the plain model; NaN, as all that follows, except with
+            NEO-Stream.
+        draws: Number of label draws that the samples count as.
+        sticky: Probability that the stream repeats its last label.
+        shift: Length of what is subtracted relative to the spread of the logits.
+        top_share: Expected share of the most frequent class.
+    """
+
+    verdict: Verdict
+    remarks: tuple[str, ...]
+    samples: int
+    rejected: int
+    changed: float = math.nan
+    draws: float = math.nan
+    sticky: float = math.nan
+    shift: float = math.nan
+    top_share: float = math.nan
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.verdict}: {self.samples} samples", *(f"- {remark}" for remark in self.remarks)])
+
+
+def health(model: nn.Module, *, stream: StreamId | None = None) -> Health | dict[StreamId, Health]:
+    """Say how adapting is doing, from the state alone.
+
+    Args:
+        model: An adapted model, or a head.
+        stream: One stream of a model with streams; by default all of them, by id.
+
+    Returns:
+        The health of the model or of one stream; for all streams, a dictionary.
+
+    Raises:
+        InputError: The stream does not exist, or the model has no streams.
+    """
+    streams = (model if isinstance(model, NEOHead) else head_of(model)).streams
+    if streams.many and stream is None:
+        ids, states = streams.everything()
+        return {item: health_of(streams.rule, state[None]) for item, state in zip(ids, states, strict=True)}
+    return health_of(streams.rule, streams.state(stream))
+
+
+def health_of(rule: Rule, state: Tensor) -> Health:
+    """The health of one stream, given its state, (1, width)."""
+    samples, rejected, changed = (int(number) for number in state[0, :3].tolist())
+    remarks = (
+        [f"{rejected} samples were not learnt from: NaN, Inf or too large"] if rejected > REJECTED * samples else []
+    )
+    if not isinstance(rule, StreamRule):
+        verdict: Verdict = "starting" if samples < FEW else "adapting"
+        remarks.append("this rule cannot tell a label from a shift: neotta.adapt(model) can")
+        return Health(verdict, tuple(remarks), samples, rejected)
+    fields = rule.state(state.double())
+    ever = Moments.of(fields.ever[0])
+    own = rule.estimates(torch.stack([fields.ever, fields.lately], 1))
+    enough, visible, mixed = (bool(flags[0, 0]) for flags in (own.enough, own.visible, own.mixed))
+    shift, spread = float(fields.shift.norm()), math.sqrt(max(float(own.variance[0, 0]), 0.0))
+    verdict = "starting" if samples < FEW else "adapting" if shift > 0 else "idle"
+    if samples == 0:
+        remarks.append("no samples so far")
+    elif samples < FEW:
+        remarks.append(f"only {samples} samples so far")
+    elif fields.shift.shape[1] < FEWEST_CLASSES:
+        remarks.append("the model has fewer than three classes: no shift can be told from a label")
+    elif not enough:
+        remarks.append("the frames are all alike: nothing can be learnt from them")
+    elif not visible:
+        remarks.append("one or two classes are visible, or outliers hide them: no shift can be told from a label")
+    elif not mixed:
+        remarks.append("one class has more than half of the samples: no shift can be told from its label")
+    elif verdict == "idle":
+        remarks.append("no shift is visible beyond noise")
+    draws = float(ever.weight)
+    if samples >= FEW and draws < REPEATED * samples:
+        remarks.append(f"frames repeat: {samples} samples count as {draws:.0f} label draws")
+    share = changed / samples if samples else 0.0
+    if samples >= FEW and share > CHANGED:
+        remarks.append(f"{share:.0%} of the answers differ from those of the plain model")
+    if verdict == "adapting" and rule.window is not None and _changed_lately(own):
+        remarks.append("the shift has changed lately")
+    return Health(
+        verdict,
+        tuple(remarks),
+        samples,
+        rejected,
+        changed=share,
+        draws=draws,
+        sticky=float(fields.sticky),
+        shift=shift / spread if spread > 0 else 0.0,
+        top_share=float(ever.predicted.max() / ever.trust) if float(ever.trust) > 0 else math.nan,
+    )
+
+
+def _changed_lately(own: Estimates) -> bool:
+    """Whether the window's shift differs from that of all time by more than four times the noise of both."""
+    told = own.enough & own.visible & own.mixed
+    step = own.shift[0, 1] - own.shift[0, 0]
+    return bool(told[0].all()) and float(step @ step) > 4 * float(own.noise[0].sum())

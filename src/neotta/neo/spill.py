@@ -1,0 +1,187 @@
+"""Streams on disk: states that are not in memory, in an SQLite database."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from neotta.errors import StateFileError, StateMismatchError, StorageError
+from neotta.neo.stream_ids import StreamId
+
+FORMAT = "neotta-streams-3"
+FILE = "streams.sqlite"
+_AT_ONCE = 500  # ids per query
+
+
+class Spill:
+    """States in an SQLite database (write-ahead log, one transaction per change).
+
+    The database belongs to one model. One process opens it at a time; a forked child is rejected. A change is on disk
+    when the call returns, and an interrupted one is rolled back. Every stream has a checksum.
+
+    Args:
+        folder: Folder of the database; created if it does not exist.
+        width: Length of a state.
+        owner: Identifies the model and the rule; the database of another owner is rejected.
+
+    Raises:
+        StateFileError: The database is damaged, or in use by another model or process.
+        StateMismatchError: It belongs to another model or method.
+        StorageError: It cannot be created or written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], width: int, owner: str) -> None:
+        self.folder, self.width = Path(folder), width
+        self._process = os.getpid()
+        with self._translated():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(
+                self.folder / FILE, isolation_level=None, check_same_thread=False, timeout=0
+            )
+            try:
+                self._prepare(owner)
+            except BaseException:
+                self._database.close()
+                raise
+        self._close = weakref.finalize(self, _close, self._database, self._process)
+
+    def close(self) -> None:
+        """Close the database, so that another model can open the folder."""
+        self._close()
+
+    def _prepare(self, owner: str) -> None:
+        run = self._database.execute
+        run("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
+        try:
+            run("PRAGMA journal_mode = WAL")
+            run("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+            run("BEGIN EXCLUSIVE")
+            run("COMMIT")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StateFileError(
+                    f"the folder of streams {str(self.folder)!r} is in use by another model or process: "
+                    "use another folder"
+                ) from None
+            raise
+        with self._transaction():
+            run("CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            run("CREATE TABLE IF NOT EXISTS streams (id TEXT PRIMARY KEY, count REAL NOT NULL, state BLOB NOT NULL)")
+            mine = {"format": FORMAT, "owner": owner, "width": str(self.width)}
+            found = dict(run("SELECT key, value FROM about")) or mine
+            if found.get("format") != FORMAT:
+                raise StateFileError(f"{str(self.folder / FILE)!r} is not a database of streams (format {FORMAT})")
+            if found != mine:
+                raise StateMismatchError(f"{str(self.folder)!r} holds the streams of another model or method")
+            self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", mine.items())
+
+    def read(self, ids: Sequence[StreamId] | None = None) -> tuple[list[StreamId], Tensor]:
+        """The ids of the streams that exist, all or among `ids`, and their states, (n, width) float64.
+
+        Raises:
+            StateFileError: A stream is damaged.
+        """
+        with self._translated():
+            rows = self._all() if ids is None else self._some([json.dumps(item) for item in ids])
+        found = [self._id(key) for key, _ in rows]
+        for item, (key, content) in zip(found, rows, strict=True):
+            if len(content) != 8 * self.width + 4 or _checksum(key, content[:-4]) != content[-4:]:
+                raise StateFileError(
+                    f"stream {item!r} in {str(self.folder)!r} is damaged: it does not match its checksum "
+                    f"(forget it with neotta.reset(model, stream={item!r}))"
+                )
+        packed = bytearray(b"".join(content[:-4] for _, content in rows))
+        states = torch.frombuffer(packed, dtype=torch.float64) if packed else torch.empty(0, dtype=torch.float64)
+        return found, states.view(-1, self.width)
+
+    def _id(self, key: str) -> StreamId:
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            item: StreamId = json.loads(key)
+            if type(item) in (int, str):
+                return item
+        raise StateFileError(f"{key!r} in {str(self.folder)!r} is not the id of a stream: the database is damaged")
+
+    def _all(self) -> list[tuple[str, bytes]]:
+        return self._database.execute("SELECT id, state FROM streams ORDER BY rowid").fetchall()
+
+    def _some(self, keys: Sequence[str]) -> list[tuple[str, bytes]]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            found.update(self._database.execute(f"SELECT id, state FROM streams WHERE id IN ({marks})", some))
+        return [(key, found[key]) for key in keys if key in found]
+
+    def write(self, ids: Sequence[StreamId], states: Tensor, *, replace: bool = False) -> None:
+        """Write streams, all or none; with `replace`, delete all others."""
+        rows = []
+        for item, state in zip(ids, states.cpu().double(), strict=True):
+            key, content = json.dumps(item), state.numpy().tobytes()
+            rows.append((key, float(state[0]), content + _checksum(key, content)))
+        with self._translated(), self._transaction():
+            if replace:
+                self._database.execute("DELETE FROM streams")
+            self._database.executemany("INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", rows)
+
+    def delete(self, ids: Sequence[StreamId] | None = None) -> None:
+        """Delete streams, or all."""
+        with self._translated(), self._transaction():
+            if ids is None:
+                self._database.execute("DELETE FROM streams")
+            else:
+                self._database.executemany("DELETE FROM streams WHERE id = ?", [(json.dumps(item),) for item in ids])
+
+    def counts(self) -> dict[StreamId, int]:
+        """Number of samples of each stream."""
+        with self._translated():
+            rows = self._database.execute("SELECT id, count FROM streams").fetchall()
+        return {self._id(key): int(count) for key, count in rows}
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Convert errors of SQLite and the system to neotta's own; reject a forked child."""
+        if os.getpid() != self._process:
+            raise StateFileError(
+                f"the streams in {str(self.folder)!r} were opened by the process that forked this one: adapt the model "
+                "again in this process, with another folder"
+            )
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError) as error:
+            raise StorageError(
+                f"the streams in {str(self.folder)!r} cannot be read or written: {error} (nothing was changed)"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise StateFileError(
+                f"the streams in {str(self.folder)!r} are damaged ({error}): restore the folder from a backup, or "
+                "delete it to start again"
+            ) from error
+
+
+def _checksum(key: str, content: bytes) -> bytes:
+    return zlib.crc32(content, zlib.crc32(key.encode())).to_bytes(4, "little")
+
+
+def _close(database: sqlite3.Connection, process: int) -> None:
+    if os.getpid() == process:  # a forked child must not touch the files
+        database.close()

@@ -1,0 +1,70 @@
+"""`neotta predict`: answers to a folder of images, adapting."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import neotta
+from neotta.data.handwritten import digits
+
+
+@pytest.fixture
+def foggy(tmp_path):
+    """Pictures with little contrast: some in folders, one beside them, one broken."""
+    data = digits("test")
+    for number in range(60):
+        folder = tmp_path / "photos" / ("" if number == 0 else str(number % 2))
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((data.images[number] * 0.5 + 80).astype(np.uint8)).save(folder / f"{number:02}.png")
+    return tmp_path / "photos"
+
+
+def answers(path):
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.filterwarnings("ignore:sample .broken.png.")
+def test_all_images_are_classified_by_a_model_that_adapts(command, tmp_path, foggy):
+    (foggy / "broken.png").write_bytes(b"no image")
+    done = command("predict", "digits", "photos", "-o", "a.csv", "--batch-size", "16", folder=tmp_path, width=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "60 images classified, 1 unreadable: a.csv\n"
+    assert "Next: neotta check digits" in done.stderr
+    rows = answers(tmp_path / "a.csv")
+    assert list(rows[0]) == ["image", "class", "confidence"]
+    assert {row["image"] for row in rows} == {str(path.relative_to(tmp_path)) for path in foggy.rglob("[0-9]*.png")}
+
+    loaded = neotta.load_model("digits")
+    adapter = neotta.create("neo-stream", loaded.model)
+    images = [np.asarray(Image.open(tmp_path / row["image"])) for row in rows]
+    batches = loaded.preprocess.batch(np.stack(images)).split(16)
+    expected = torch.cat([adapter(batch).softmax(dim=1) for batch in batches])
+    assert [row["class"] for row in rows] == [str(int(each)) for each in expected.argmax(dim=1)]
+    np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected.amax(dim=1), atol=1e-3)
+
+
+def test_names_of_classes_and_another_method(command, tmp_path, foggy):
+    (tmp_path / "names.txt").write_text("\n".join(f"digit {number}" for number in range(10)))
+    words = ("--labels", "names.txt", "--method", "neo-continual:alpha=0.2")
+    done = command("predict", "digits", "photos", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(row["class"].startswith("digit ") for row in answers(tmp_path / "answers.csv"))
+
+
+def test_what_cannot_be_predicted_is_said_in_one_line(command, tmp_path, foggy):
+    (tmp_path / "folders.csv").write_text("zero,0\none,1\n")
+    for words, message in (
+        (["digits", "photos", "--labels", "folders.csv"], "name the model's classes, one per line"),
+        (["digits", "nothing"], "there is no file or folder"),
+        (["digits", "photos", "-o", "a.xlsx"], "answers go to a .csv file"),
+        (["digits", "photos", "--method", "tnet"], "did you mean 'tent'?"),
+        (["digits", "photos", "--labels", "nothing.txt"], "cannot be read"),
+    ):
+        done = command("predict", *words, folder=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1

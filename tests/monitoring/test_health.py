@@ -1,0 +1,139 @@
+"""`neotta.health`: what the state alone says of a stream."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import neotta
+from neotta.errors import InputError
+
+CLASSES = 10
+
+
+def network():
+    """An ideal classifier: an embedding is its own logits."""
+    head = nn.Linear(CLASSES, CLASSES)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(CLASSES))
+        head.bias.zero_()
+    return nn.Sequential(nn.Identity(), head).eval()
+
+
+def rows(labels, seed=0, shift=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    peaks = 6 * nn.functional.one_hot(torch.as_tensor(labels), CLASSES).float()
+    return peaks + torch.randn(len(peaks), CLASSES, generator=generator) + shift
+
+
+def feed(model, embeddings, batch=16):
+    with torch.inference_mode():
+        return torch.cat([model(part) for part in embeddings.split(batch)]).argmax(1)
+
+
+def feed_two(model):
+    """A mixed camera and one that shows one class, in the same batches."""
+    for part in range(0, 320, 16):
+        with neotta.streams(["yard"] * 16 + ["gate"] * 16):
+            model(torch.cat([rows(MIXED)[part : part + 16], rows(ONE)[part : part + 16]]))
+
+
+MIXED = np.random.default_rng(0).integers(0, CLASSES, 320)
+ONE = np.full(320, 3)
+
+
+def test_a_mixed_stream_with_a_shift_is_adapting():
+    model = neotta.adapt(network())
+    feed(model, rows(MIXED, shift=torch.linspace(-3, 3, CLASSES)))
+    found = neotta.health(model)
+    assert (found.verdict, found.remarks, found.samples) == ("adapting", (), 320)
+    assert 0 < found.changed < 0.5
+    assert found.shift > 0
+    assert found.draws == pytest.approx(320, rel=0.5)
+    assert str(found) == "adapting: 320 samples"
+
+
+def test_a_new_stream_is_starting():
+    model = neotta.adapt(network())
+    assert neotta.health(model).verdict == "starting"
+    assert math.isnan(neotta.health(model).top_share)
+    feed(model, rows(MIXED[:4]))
+    assert neotta.health(model).remarks == ("only 4 samples so far",)
+    mean = neotta.adapt(network(), "neo")
+    feed(mean, rows(MIXED[:4]))
+    assert neotta.health(mean).verdict == "starting"
+    assert math.isnan(neotta.health(mean).changed)
+
+
+def test_one_class_leaves_it_idle():
+    model = neotta.adapt(network())
+    feed(model, rows(ONE))
+    found = neotta.health(model)
+    assert found.verdict == "idle"
+    assert found.top_share > 0.9
+    assert found.sticky > 0.5
+    assert "one or two classes are visible" in str(found)
+    assert any("label draws" in remark for remark in found.remarks)
+
+
+def test_excluded_rows_are_counted():
+    model = neotta.adapt(network())
+    data = rows(MIXED)
+    data[5::10] = math.nan
+    with pytest.warns(RuntimeWarning, match="NaN or Inf"):
+        feed(model, data)
+    found = neotta.health(model)
+    assert found.rejected == 32
+    assert "32 samples were not learnt from" in found.remarks[0]
+
+
+def test_each_stream_has_its_own_health():
+    model = neotta.adapt(network(), streams=True)
+    feed_two(model)
+    found = neotta.health(model)
+    assert list(found) == ["yard", "gate"]
+    assert "one or two classes are visible" in str(found["gate"])
+    assert "one or two classes are visible" not in str(found["yard"])
+    assert neotta.health(model, stream="gate") == found["gate"]
+    with pytest.raises(InputError, match="there is no stream"):
+        neotta.health(model, stream="roof")
+    with pytest.raises(InputError, match="no streams"):
+        neotta.health(neotta.adapt(network()), stream="gate")
+
+
+def test_a_class_that_dominates_is_worth_a_remark():
+    model = neotta.adapt(network())
+    feed(model, rows(np.where(np.arange(320) % 4 < 3, 3, MIXED)))
+    found = neotta.health(model)
+    assert found.verdict == "idle"
+    assert found.top_share == pytest.approx(0.77, abs=0.05)
+    assert "one class has more than half" in found.remarks[0]
+
+
+def test_a_binary_head_has_nothing_to_subtract():
+    model = neotta.adapt(nn.Sequential(nn.Linear(4, 2)).eval(), head="0")
+    feed(model, torch.randn(64, 4))
+    assert neotta.health(model).verdict == "idle"
+    assert "fewer than three classes" in neotta.health(model).remarks[0]
+
+
+def test_frames_that_repeat_and_frozen_ones_are_told():
+    model = neotta.adapt(network())
+    feed(model, rows(MIXED[:1]).repeat(64, 1))
+    assert "all alike" in str(neotta.health(model))
+    feed(model, rows(MIXED[:64]).repeat_interleave(8, 0))
+    assert "frames repeat" in str(neotta.health(model))
+
+
+def test_a_shift_that_came_lately_is_told():
+    model = neotta.adapt(network())
+    steps = torch.linspace(-1.5, 1.5, CLASSES)
+    for seed in range(4):
+        feed(model, rows(MIXED, seed, shift=steps))
+    assert "changed lately" not in str(neotta.health(model))
+    feed(model, rows(MIXED[:128], 5, shift=-steps))
+    assert "the shift has changed lately" in str(neotta.health(model))

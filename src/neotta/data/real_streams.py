@@ -57,7 +57,6 @@ def order(kind: str, labels: Labels, seed: int, domain: str, samples: int = -1) 
 
 
 def _by_class(labels: Labels, random: np.random.RandomState) -> list[Indices]:
-    """The shuffled samples of each class, the classes in random order."""
     classes = random.permutation(np.unique(labels))
     return [random.permutation(np.flatnonzero(labels == each)) for each in classes]
 
@@ -79,8 +78,6 @@ def _classes(number: int) -> Draw:
 
 
 def _in_turn(number: int | None) -> Draw:
-    """Classes take turns: all of them, or the first few."""
-
     def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
         members = _by_class(labels, random)[:number]
         rows = [each[np.arange(wanted // len(members) + 1) % len(each)] for each in members]

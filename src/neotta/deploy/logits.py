@@ -82,7 +82,7 @@ class LogitRecenter:
             raise OptionError(
                 "a reference needs 'neo-stream' here: NEO scales it by how far embeddings shrink; logits do not show it"
             )
-        self._bias = None if bias is None else np.atleast_1d(_numbers("bias", bias, 1))
+        self.bias = None if bias is None else np.atleast_1d(_numbers("bias", bias, 1))
         self._weight = None if weight is None else _numbers("weight", weight, 2)
         self._reference = None if reference is None else as_reference(reference)
         self._streams: Streams | None = None
@@ -240,7 +240,7 @@ class LogitRecenter:
         if self._streams is None:
             known = None
             if self._reference is not None:
-                known = for_logits(self._reference, classes, self._bias, self._weight)
+                known = for_logits(self._reference, classes, self.bias, self._weight)
             rule = rule_of(self.options, None if known is None else known.classes)
             origin = self._bias_for(classes) if known is None else known.origin
             self._origin = torch.from_numpy(np.array(origin, np.float64))
@@ -258,9 +258,9 @@ class LogitRecenter:
         return self._streams
 
     def _bias_for(self, classes: int) -> Array:
-        if self._bias is not None and len(self._bias) != classes:
-            raise OptionError(f"bias has {len(self._bias)} numbers, but there are {classes} classes")
-        return np.zeros(classes) if self._bias is None else self._bias
+        if self.bias is not None and len(self.bias) != classes:
+            raise OptionError(f"bias has {len(self.bias)} numbers, but there are {classes} classes")
+        return np.zeros(classes) if self.bias is None else self.bias
 
     def _about(self, classes: int) -> dict[str, Any]:
         """What two states must have in common."""

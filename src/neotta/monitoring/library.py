@@ -199,7 +199,7 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
         count: Number of samples it was learnt from; 0 if unknown.
         variance: Their total variance; also used for domains without one.
     """
-    mine = torch.as_tensor(offset).detach().double().cpu()
+    mine = torch.as_tensor(offset).detach().cpu().double()
     found = []
     for domain in domains:
         if domain.offset.shape != mine.shape:
@@ -217,7 +217,7 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
 def mean_of(rule: Rule, state: Tensor) -> Tensor:
     """What is subtracted after a state, (1, width), before shrinkage: a mean, (d,), or a shift, (C,)."""
     rule = dataclasses.replace(rule, shrinkage=None) if isinstance(rule, MeanRule) else rule
-    return rule.offset(state)[0].double().clone()
+    return rule.offset(state)[0].cpu().double().clone()
 
 
 def variance_of(rule: Rule, state: Tensor) -> float:

@@ -332,7 +332,7 @@ class Monitor:
 def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
     """Convert embeddings to float64 on the CPU, (n, d)."""
     if isinstance(embeddings, Tensor):
-        embeddings = embeddings.detach().to("cpu", torch.float64).numpy()
+        embeddings = embeddings.detach().cpu().double().numpy()
     rows = np.asarray(embeddings, dtype=np.float64)
     if rows.ndim < 2:
         raise InputError(f"expected embeddings of shape (batch, features), got {rows.shape}")

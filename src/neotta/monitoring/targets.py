@@ -92,7 +92,7 @@ class Target:
     def origin(self) -> Tensor:
         """Where clean data lies, (d,) or (C,): the mean of the reference, if there is one, or zero."""
         known = self.neo._buffers["origin"] if self.in_embeddings else None
-        return torch.zeros(self.neo.streams.size).double() if known is None else known.double().cpu()
+        return torch.zeros(self.neo.streams.size).double() if known is None else known.cpu().double()
 
     def domain(self) -> Domain:
         """What the model has learnt; nothing for a stream that was not seen yet."""
@@ -211,7 +211,7 @@ def worth(distance: float, variance: float, count: int, domain: Domain) -> int:
 
 def learn(streams: Streams, head: NEOHead, rows: Floats) -> None:
     """Learn from the logits of embeddings, (n, d), as the head does."""
-    weight = head.weight.detach().flatten(1).double().cpu()
+    weight = head.weight.detach().flatten(1).cpu().double()
     origin = head._buffers["origin"]
-    bias, origin = (None if part is None else part.detach().double().cpu() for part in (head.bias, origin))
+    bias, origin = (None if part is None else part.detach().cpu().double() for part in (head.bias, origin))
     streams.step(F.linear(torch.from_numpy(rows.copy()), weight, bias), bias if origin is None else origin)

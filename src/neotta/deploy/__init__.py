@@ -19,10 +19,8 @@ __all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_e
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "LogitRecenter": "neotta.deploy.logits",
-        "OnnxClassifier": "neotta.deploy.onnx.runtime",
-        "ExportJob": "neotta.deploy.onnx.export",
-        "export": "neotta.deploy.onnx.export",
-        "register_exporter": "neotta.deploy.onnx.export",
+        "neotta.deploy.logits": "LogitRecenter",
+        "neotta.deploy.onnx.export": "ExportJob export register_exporter",
+        "neotta.deploy.onnx.runtime": "OnnxClassifier",
     },
 )

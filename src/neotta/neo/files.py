@@ -164,7 +164,7 @@ def states_in(layout: Layout, rule: Rule, part: Mapping[str, Tensor], many: bool
 
 
 def check_about(about: Mapping[str, Any], source: str) -> None:
-    """Refuse a description of a model's state that does not say what is needed to use it.
+    """Check that the description of a model's state says what is needed to use it.
 
     Raises:
         StateMismatchError: An entry is missing, or is not what it should be.

@@ -130,10 +130,10 @@ def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
         InputError: The model has no streams, or the stream does not exist.
     """
     check_stream(model, stream)
-    asked = adaptation(model)._replace(streams=None)
+    settings = adaptation(model)._replace(streams=None)
     pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
     for neo in pairs.values():
-        mark(neo, asked)
+        mark(neo, settings)
     return pairs
 
 

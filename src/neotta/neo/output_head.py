@@ -209,8 +209,8 @@ def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Param
     for layer in seen.joined:
         if (reason := tags(model, names[layer], seen.calls[layer][-1].output, seen.logits)) is not None:
             raise reason
-    found = heads_in(model, names, seen)
-    bias = None if isinstance(found, ModelError) else next(iter(found.values())).bias
+    layers = heads_in(model, names, seen)
+    bias = None if isinstance(layers, ModelError) else next(iter(layers.values())).bias
     return seen.logits.shape[1], bias if isinstance(bias, nn.Parameter) else None
 
 

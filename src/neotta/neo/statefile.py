@@ -118,8 +118,8 @@ def _read(
 def _metadata(content: bytes) -> dict[str, str]:
     """The free text in the header of a safetensors file, which is JSON after eight bytes of its length."""
     length = int.from_bytes(content[:8], "little")
-    found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    return found
+    metadata: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    return metadata
 
 
 def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:

@@ -310,9 +310,9 @@ class Streams(nn.Module):
                 "and load the file into the other model"
             )
         with self._lock:
-            kept = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            attributes = {name: value for name, value in self.__dict__.items() if name != "_lock"}
             return {
-                **kept,
+                **attributes,
                 "_rows": self._rows.copy(),
                 "_free": [*self._free],
                 "_buffers": {"table": self.table.clone()},

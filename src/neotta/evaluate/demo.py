@@ -68,14 +68,7 @@ def measure(
     methods: Iterable[str],
     predict: Callable[[str, NDArray[np.int64], int], RunResult],
 ) -> Cameras:
-    """Let each method see the images of one class after the other, and restart for each class.
-
-    Args:
-        index: Which images are used, and in which order.
-        labels: The true class of each image.
-        methods: Names of the methods.
-        predict: Returns the predictions of a method for images in batches of a size.
-    """
+    """Let each method see the images of one class after the other, and restart for each class."""
     streams = [index[labels == label] for label in np.unique(labels)]
     return Cameras({method: tuple(_right(predict(method, stream, FRAMES)) for stream in streams) for method in methods})
 
@@ -226,12 +219,6 @@ def run(
 
     Every domain is seen twice, in batches: the digits mixed, and by ten cameras that each see one digit only. The rules
     predict and adapt batch by batch, and are reset before each domain and each camera.
-
-    Args:
-        severity: 1 (slight) to 5 (strong).
-        seed: Seed of the order of the images and of the corruptions.
-        samples: How many of the 600 test images to use; all by default.
-        on_domain: Called before each domain with its name, the number of domains done, and their total.
     """
     if seed < 0:
         raise OptionError(f"seed is {seed}: it is a whole number from 0 on")

@@ -59,11 +59,7 @@ class CleanImages:
     preprocess: Preprocess
 
     def images(self, count: int) -> Tensor:
-        """So many images, preprocessed, (count, 3, H, W).
-
-        Raises:
-            DataError: There are not so many that can be read.
-        """
+        """So many images, preprocessed, (count, 3, H, W)."""
         return torch.stack([self.preprocess(image) for image in self._drawn(count)])
 
     def digest(self, count: int) -> str:
@@ -99,11 +95,7 @@ class CleanImages:
 
 
 def open_source(spec: str) -> ImageDataset:
-    """Open what `source` of a plan names: `PATH` or `LAYOUT=PATH`, and after a colon a domain of it.
-
-    Raises:
-        DataError: Nothing is there, or it has several domains of which none is clean.
-    """
+    """Open what `source` of a plan names: `PATH` or `LAYOUT=PATH`, and after a colon a domain of it."""
     path, colon, domain = spec.rpartition(":")
     if not colon or "=" in domain or domain.startswith("//") or Path(spec.rpartition("=")[2]).exists():
         path, domain = spec, ""
@@ -140,20 +132,6 @@ SOURCE_DATA = "source (in a plan, a study or Python)"
 
 class Domains:
     """Datasets by the names that records use, with labels that are positions in the model's output.
-
-    Args:
-        data: What `neotta.data.open_data` takes, or what it returned.
-        labels: The model's class names.
-        preprocess: The model's preprocessing.
-        outputs: Number of classes of the model, if it is known: labels beyond it raise an error.
-        domains: Only these domains of the data; all if empty.
-        corrupted: Whether domains are corruptions of the data's images (`"fog/5"`), or these themselves (`"clean"`).
-        preset: Preset of the corruptions; by default chosen by the size of the images.
-        seed: Seed of the corruptions.
-        source_data: Clean images of the source domain, as `open_source` takes it; by default those of the data.
-        renamed: The model's class for each class of the data whose name the model does not have.
-        group_by: `"folder"` if the images of a folder belong together, or a regular expression for what in an image's
-            id says what it belongs to: its first group, or all of it. By default the groups of the data, if it has any.
 
     Attributes:
         source: The data.
@@ -195,9 +173,6 @@ class Domains:
         """The names of the domains, in order: those of the data, or of these corruptions (`"all"` for the 15).
 
         A corruption may have a severity of its own: `"fog/3"`, `"all/3"`.
-
-        Raises:
-            OptionError: There is no such corruption.
         """
         if not self.corrupted:
             return self.source.domains
@@ -219,11 +194,7 @@ class Domains:
         return self._open[name]
 
     def groups(self, name: str) -> Indices | None:
-        """A number for what each sample of a domain belongs to, (N,), counted within its ids; None if undeclared.
-
-        Raises:
-            DataError: The id of a sample does not say what it belongs to.
-        """
+        """A number for what each sample of a domain belongs to, (N,), counted within its ids; None if undeclared."""
         if name not in self._groups:
             dataset = self.dataset(name)
             by_id = self._group_by is not None and not name.startswith(BAD_FRAMES_DOMAIN)
@@ -244,7 +215,6 @@ class Domains:
         return content_key({"samples": [self._sample(*sample) for sample in samples]})
 
     def _sample(self, name: str, index: int) -> list[Any]:
-        """Hash and label of a sample; the hash is empty if the sample cannot be read."""
         if (name, index) not in self._digests:
             dataset = self.dataset(name)
             try:
@@ -276,11 +246,7 @@ class Domains:
 
     @functools.cached_property
     def clean(self) -> CleanImages:
-        """Clean images for methods that need some: of the source data, or of this data's own clean domain.
-
-        Raises:
-            DataError: There are none.
-        """
+        """Clean images for methods that need some: of the source data, or of this data's own clean domain."""
         if self._source_data is not None:
             return CleanImages(self._source_data, fitted(self._preprocess, self._source_data))
         if self.corrupted and self.source.layout not in SHIFTED_LAYOUTS:
@@ -303,14 +269,12 @@ class Domains:
 
     @functools.cached_property
     def _preset(self) -> str:
-        """The parameters of the corruptions that were made for images of about this size."""
         if self._asked_preset is not None:
             return self._asked_preset
         side = min(first_image(self.source.dataset()).shape[:2])
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:
-        """Labels as positions in the logits; data whose classes have other names keeps its own numbers."""
         aligned = self._by_name(self._with_names(dataset))
         largest = (
             -1 if aligned.labels is None or self.class_indices is not None else int(aligned.labels.max(initial=-1))
@@ -323,7 +287,6 @@ class Domains:
         return aligned
 
     def _with_names(self, dataset: ImageDataset) -> ImageDataset:
-        """The dataset with the model's names for its classes."""
         if not self._renamed or dataset.classes is None:
             return dataset
         view = DatasetView(dataset, dataset.domain)
@@ -352,7 +315,6 @@ class Domains:
 
 
 def _grouped(ids: Sequence[str], group_by: str) -> list[str]:
-    """What each sample belongs to, by its id."""
     try:
         pattern = re.compile(r"(.+)[/\\]" if group_by == "folder" else group_by)
     except re.error as error:
@@ -372,12 +334,10 @@ def corruption(name: str) -> tuple[tuple[str, ...], int | None]:
 
 
 def _only_numbers(names: Sequence[str]) -> bool:
-    """Names that say no more than a position: `7`, `LABEL_7`, `class 7`; and ImageNet's ids, whose order all share."""
     return tuple(names) == imagenet_wnids() or all(re.fullmatch(r"(label|class)?[ _-]?\d+", n, re.I) for n in names)
 
 
 def _class_indices(source: DataSource, labels: Sequence[str] | None) -> list[int] | None:
-    """Which classes of the model the data has, where the dataset is defined on some of them only."""
     if source.class_indices is None:
         return None
     if labels is not None and source.classes is not None and not set(source.classes).isdisjoint(labels):

@@ -25,12 +25,7 @@ KEPT = 4_000_000
 
 
 class RunKeys:
-    """The orders, options and keys of runs on one model and data.
-
-    Args:
-        data: Where the samples are.
-        weights: A hash of the model.
-    """
+    """The orders, options and keys of runs on one model and data."""
 
     def __init__(self, data: Domains, weights: str) -> None:
         self._data, self._weights = data, weights
@@ -113,12 +108,7 @@ class RunKeys:
         return content_key({**{name: content[name] for name in content if name not in new}, "options": options})
 
     def options(self, run: Run, counts: list[int] | None = None) -> dict[str, str]:
-        """All options of a run as records write them, without those that follow from model, data and seed.
-
-        Args:
-            run: The run.
-            counts: The numbers of clean images that the method asks for are added to it.
-        """
+        """All options of a run as records write them, without those that follow from model, data and seed."""
         needed = self.needed(run, functools.partial(self.blank_images, counts=[] if counts is None else counts))
         chosen = find(run.method).Options.make(run.method, {**needed, **run.options}, run.preset)
         own = {name: value for name, value in chosen.given().items() if name not in needed}

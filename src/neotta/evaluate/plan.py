@@ -324,11 +324,7 @@ class Plan(BaseModel):
 
 
 def seed_list(count: int) -> list[int]:
-    """The first seeds: those of the paper, then 1, 2, ...
-
-    Raises:
-        OptionError: The number is below 1, or so large that a seed was meant.
-    """
+    """The first seeds: those of the paper, then 1, 2, ..."""
     if count < 1:
         raise OptionError("at least one seed is needed")
     if count > MOST_SEEDS:
@@ -375,5 +371,4 @@ def code_in(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _is_hub_kernel(name: str, value: Any) -> bool:
-    """Transformers downloads and runs an implementation of attention that is named like a repository."""
     return name.endswith("attn_implementation") and isinstance(value, str) and "/" in value

@@ -92,13 +92,7 @@ class RealDemo:
 def run(
     seed: int = 0, samples: int | None = None, on_method: Callable[[str, int, int], None] | None = None
 ) -> RealDemo:
-    """Let every method that applies go through the digits once.
-
-    Args:
-        seed: Seed of the order of the images, and of methods that draw random numbers.
-        samples: How many of the 1,797 images; all by default.
-        on_method: Called before each method with its title, the number of methods done, and their total.
-    """
+    """Let every method that applies go through the digits once."""
     if seed < 0:
         raise OptionError(f"seed is {seed}: it is a whole number from 0 on")
     bench = Session(MODEL, DATA, workers=0)
@@ -123,7 +117,6 @@ def run(
 
 
 def _names(bench: Session) -> list[str]:
-    """All methods but `bn` where there is nothing for it to do."""
     normalised = any("BatchNorm" in type(module).__name__ for module in bench.model.modules())
     return [name for name in methods() if normalised or name != "bn"]
 

@@ -45,22 +45,6 @@ LIBRARIES = ("torch", "torchvision", "timm", "transformers", "neotta")
 class Session:
     """A model and data, opened once, on which any number of plans are carried out.
 
-    Args:
-        model: What `neotta.load_model` takes or returned, or another session, whose model is used.
-        data: What `neotta.data.open_data` takes or returned.
-        model_options: Further arguments of `neotta.load_model`.
-        domains: Only these domains of the data; all if empty.
-        corrupted: Whether the plans name corruptions of the data's images.
-        corruption_preset: Preset of the corruptions; by default chosen by the size of the images.
-        corruption_seed: Seed of the corruptions.
-        source_data: Clean images for methods that need some, as `PATH` or `PATH:domain`; by default those of the data.
-        class_names: The model's class for each class of the data whose name the model does not have.
-        group_by: What images belong together, see `Domains`.
-        cache: A folder for embeddings; None keeps them in memory.
-        workers: Loader processes; None chooses.
-        device: Where the model runs; by default a GPU if there is one.
-        source: The data of this name, if it is open already.
-
     Attributes:
         name: The name of the model in records.
         loaded: The model with its preprocessing and labels.
@@ -151,13 +135,7 @@ class Session:
 
     @classmethod
     def for_plan(cls, plan: Plan, *, model: LoadedModel | Session | None = None, **settings: Any) -> Session:
-        """Open the model and the data of a plan.
-
-        Args:
-            plan: The plan; others on the same model and data can be carried out, too.
-            model: The model, if it is open already.
-            **settings: Further arguments of the session; `data` if the caller has it as an object.
-        """
+        """Open the model and the data of a plan."""
         of_plan = {"data": plan.data, "model_options": plan.model_options, **_selection(plan)}
         return cls(model or plan.model, **{**of_plan, **settings})
 
@@ -166,11 +144,7 @@ class Session:
         return Session.for_plan(plan, model=self, data=self._given, cache=self._cache, workers=self.workers)
 
     def opener(self, **changes: Any) -> Callable[[], Session]:
-        """What opens the same session in another process, with some settings changed; it can be pickled.
-
-        Raises:
-            OptionError: The model or the data was not opened by its name.
-        """
+        """What opens the same session in another process, with some settings changed; it can be pickled."""
         if not self._model_by_name or isinstance(self._given, DataSource):
             raise OptionError("several processes need the model and the data by name: use jobs=1")
         settings = {"cache": self._cache, "workers": self.workers, "device": self.device, **changes}
@@ -187,11 +161,7 @@ class Session:
         return (self.name, self.model_options) == (plan.model, plan.model_options)
 
     def runs(self, plan: Plan) -> list[Run]:
-        """All runs of a plan.
-
-        Raises:
-            OptionError: The plan is on another model or other data.
-        """
+        """All runs of a plan."""
         if not self.suits(plan):
             raise OptionError("the plan is on another model or other data than this session: open one for it")
         names = self.data.names(plan.corruptions, plan.severities)
@@ -217,12 +187,7 @@ class Session:
         return self._keys.orders(run)
 
     def check(self, run: Run) -> None:
-        """Validate the run's method and options.
-
-        Raises:
-            UnknownMethodError: There is no such method.
-            OptionError: An option or preset is unknown or wrong.
-        """
+        """Validate the run's method and options."""
         self._keys.options(run)
 
     def adapter(self, run: Run) -> AnyAdapter:
@@ -259,14 +224,7 @@ class Session:
         return ""
 
     def execute(self, run: Run) -> tuple[Record, RunResult | None]:
-        """Carry a run out.
-
-        Returns:
-            Its record and its predictions; a run that fails gives a record that says so, and None.
-
-        Raises:
-            StorageError: The cache cannot be written, which would be so for every other run.
-        """
+        """Carry a run out."""
         try:
             result = self.predict(run)
             answers = pack(result, self.orders(run)[-1], self.data.dataset, self.data.groups)
@@ -285,7 +243,6 @@ class Session:
         return Record.make({**self._about(run), "status": "failed", "error": error})
 
     def _about(self, run: Run) -> dict[str, Any]:
-        """What is known of a run before it is carried out."""
         about = {**run.entries(), "domain": run.domain, "model": self.name, "data": self._data}
         about["weights"] = self.weights
         try:
@@ -300,7 +257,6 @@ class Session:
         return {**about, "key": content_key(content), "question": self._keys.question(run, content), **known}
 
     def _opened(self) -> dict[str, Any]:
-        """How model and data were opened, as JSON, so that a record tells how to repeat its run."""
         options = {"model_options": self.model_options, **self._selection}
         chosen = {name: value for name, value in options.items() if value not in (None, [], {})}
         entries: dict[str, Any] = json.loads(json.dumps(chosen, default=str))
@@ -343,7 +299,6 @@ class Session:
 
 
 def _scored(run: Run, result: RunResult) -> dict[str, Any]:
-    """The metrics of a result; bad frames are not a domain."""
     scores = score(result)
     shown = [name for name in dict.fromkeys(result.domains) if not name.startswith(BAD_FRAMES_DOMAIN)]
     per_domain = scores.pop("per_domain", dict.fromkeys(shown, scores["metrics"]))

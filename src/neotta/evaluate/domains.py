@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from neotta.data.opening import open_data
 from neotta.data.order import Order
 from neotta.data.real_streams import BAD_FRAMES_DOMAIN, BadFrames
 from neotta.errors import DataError, OptionError
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
@@ -134,39 +135,32 @@ class Domains:
     """Datasets by the names that records use, with labels that are positions in the model's output.
 
     Attributes:
-        source: The data.
+        whole: The data.
+        source: Only the domains of the plan.
         preprocess: The model's, without resizing if the images already have its input size.
         class_indices: The model's classes that the data has, if it has only some (ImageNet-R); else None.
     """
 
     def __init__(
         self,
-        data: str | DataSource,
+        plan: Plan,
         labels: Sequence[str] | None,
         preprocess: Preprocess,
-        *,
         outputs: int | None = None,
-        domains: Sequence[str] = (),
-        corrupted: bool = False,
-        preset: str | None = None,
-        seed: int = 0,
-        source_data: str | None = None,
-        renamed: Mapping[str, str] | None = None,
-        group_by: str | None = None,
+        source: DataSource | None = None,
     ) -> None:
-        self._labels, self._preprocess, self._outputs = labels, preprocess, outputs
-        self._renamed, self._group_by = dict(renamed or {}), group_by
-        self.corrupted, self._asked_preset, self._seed = corrupted, preset, seed
-        self._whole = open_data(data) if isinstance(data, str) else data
-        self.source = self._whole.only(list(domains)) if domains else self._whole
-        self._source_data = None if source_data is None else open_source(source_data)
+        self._plan, self._labels, self._preprocess, self._outputs = plan, labels, preprocess, outputs
+        self.corrupted = bool(plan.corruptions)
+        self.whole = open_data(plan.data) if source is None else source
+        self.source = self.whole.only(list(plan.domains)) if plan.domains else self.whole
+        self._source_data = None if plan.source is None else open_source(plan.source)
         self._open: dict[str, ImageDataset] = {}
         self._digests: dict[tuple[str, int], list[Any]] = {}
-        self.class_indices = _class_indices(self.source, labels)
         self._groups: dict[str, Indices | None] = {}
-        first = CLEAN if corrupted else self.source.domains[0]
+        self.class_indices = _class_indices(self.source, labels)
+        first = CLEAN if self.corrupted else self.source.domains[0]
         self.preprocess = fitted(preprocess, self.dataset(first))
-        if group_by is not None:
+        if plan.group_by is not None:
             self.groups(first)  # a pattern that does not fit is known at once
 
     def names(self, corruptions: Sequence[str] = (), severities: Sequence[int] = (5,)) -> tuple[str, ...]:
@@ -197,8 +191,8 @@ class Domains:
         """A number for what each sample of a domain belongs to, (N,), counted within its ids; None if undeclared."""
         if name not in self._groups:
             dataset = self.dataset(name)
-            by_id = self._group_by is not None and not name.startswith(BAD_FRAMES_DOMAIN)
-            names = _grouped(dataset.ids, str(self._group_by)) if by_id else dataset.groups
+            by_id = self._plan.group_by is not None and not name.startswith(BAD_FRAMES_DOMAIN)
+            names = _grouped(dataset.ids, str(self._plan.group_by)) if by_id else dataset.groups
             self._groups[name] = None if names is None else np.unique(names, return_inverse=True)[1].astype(np.int64)
         return self._groups[name]
 
@@ -232,11 +226,6 @@ class Domains:
         return self.source.layout.removesuffix("-c").replace("-", "")
 
     @property
-    def has_source_data(self) -> bool:
-        """Whether clean images come from elsewhere."""
-        return self._source_data is not None
-
-    @property
     def has_clean(self) -> bool:
         """Whether there are clean images."""
         try:
@@ -251,17 +240,17 @@ class Domains:
             return CleanImages(self._source_data, fitted(self._preprocess, self._source_data))
         if self.corrupted and self.source.layout not in SHIFTED_LAYOUTS:
             return CleanImages(self.dataset(CLEAN), self.preprocess)
-        name = None if self.corrupted else clean_domain(self._whole)
+        name = None if self.corrupted else clean_domain(self.whole)
         if name is None:
             raise DataError(f"clean images are needed, and {self.source} has no clean domain: give {SOURCE_DATA}")
-        dataset = self._whole.dataset(name)
+        dataset = self.whole.dataset(name)
         return CleanImages(dataset, fitted(self._preprocess, dataset))
 
     def _corrupted(self, name: str) -> ImageDataset:
         if name == CLEAN:
             return self._clean
         kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
-        return CorruptedDataset(self._clean, kind, int(level), self._preset, self._seed)
+        return CorruptedDataset(self._clean, kind, int(level), self._preset)
 
     @functools.cached_property
     def _clean(self) -> ImageDataset:
@@ -269,8 +258,8 @@ class Domains:
 
     @functools.cached_property
     def _preset(self) -> str:
-        if self._asked_preset is not None:
-            return self._asked_preset
+        if self._plan.corruption_preset is not None:
+            return self._plan.corruption_preset
         side = min(first_image(self.source.dataset()).shape[:2])
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
@@ -287,10 +276,10 @@ class Domains:
         return aligned
 
     def _with_names(self, dataset: ImageDataset) -> ImageDataset:
-        if not self._renamed or dataset.classes is None:
+        if not self._plan.class_names or dataset.classes is None:
             return dataset
         view = DatasetView(dataset, dataset.domain)
-        view.classes = tuple(self._renamed.get(name, name) for name in dataset.classes)
+        view.classes = tuple(self._plan.class_names.get(name, name) for name in dataset.classes)
         if self._labels is None and dataset.labels is not None:  # the names are numbers of the model's outputs
             return align(view, [str(output) for output in range(self._outputs or 0)])
         return view

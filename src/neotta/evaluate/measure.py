@@ -60,11 +60,11 @@ def measure(
     on_record: Callable[[Record], None] | None = None,
 ) -> Measurement:
     """Carry out a plan: open its model and data, leave out methods that cannot run, tune, and sweep."""
-    opening: dict[str, Any] = {"cache": cache, "workers": workers, "device": device}
-    opening |= {} if data is None else {"data": data}
+    if (jobs > 1 or engine == "ray") and (model is not None or data is not None):
+        raise OptionError("several processes need the model and the data by name: use jobs=1")
     records = Records(path)
     how: dict[str, Any] = {"jobs": jobs, "engine": engine, "force": force, "progress": progress}
-    bench = Session.for_plan(plan, model=model, **opening)
+    bench = Session(plan, model=model, source=data, cache=cache, workers=workers, device=device)
     if (without_tuned := reported_plan(plan, bench.data.source.domains)) is not plan:
         plan = without_tuned
         bench = bench.other(plan)

@@ -133,7 +133,7 @@ def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], li
     keys: dict[str, None] = {}
     skipped = 0
     for run in bench.runs(plan):
-        bench.check(run)
+        bench.options(run)  # wrong ones raise an error before anything is done
         try:
             key = bench.key(run)
         except NeottaError:  # its data cannot be used: it will fail, and be recorded so

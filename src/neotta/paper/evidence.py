@@ -160,8 +160,8 @@ class Evidence:
             if bench.suits(plan):
                 return bench
         same = (bench for bench in self._benches if bench.has_model(plan))
-        settings = {"cache": self._cache, "device": self.study.device, "source": source}
-        self._benches.append(Session.for_plan(plan, model=next(same, model), **settings))
+        opened = Session(plan, model=next(same, model), source=source, cache=self._cache, device=self.study.device)
+        self._benches.append(opened)
         return self._benches[-1]
 
     def embeddings(self, bench: Session, run: Run) -> tuple[Tensor, Tensor]:

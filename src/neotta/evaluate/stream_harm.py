@@ -63,17 +63,7 @@ class Harm(NamedTuple):
 
 
 def harm_of(records: Iterable[Record], method: str, kinds: Collection[str] = ()) -> list[Harm]:
-    """What a method gains and costs on each model, by kind of stream; each severity, and clean images, apart.
-
-    Args:
-        records: Records of runs with the order `real`.
-        method: Label of the method, as tables show it.
-        kinds: Only these kinds of streams.
-
-    Raises:
-        DataError: No record has a kind of stream.
-        OptionError: The method or a kind is in none of the records.
-    """
+    """What a method gains and costs on each model, by kind of stream; each severity, and clean images, apart."""
     subjects: dict[str, dict[str, list[Record]]] = {}
     for record in records:
         kind = (record.stream_options or {}).get("kind")

@@ -34,7 +34,7 @@ ImageFile = Annotated[bytes, Body(media_type="application/octet-stream")]
 
 @contextlib.asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Go on where the last process stopped. (`SharedStreams` also survives a kill, and more than one process.)"""
+    """Go on where the last process stopped; `neotta.deploy.SharedStreams` would survive a kill, too."""
     if STATE.exists():
         neotta.load(model, STATE)
     yield

@@ -1,9 +1,9 @@
-"""A model with cameras in LitServe, which joins the requests of all cameras into batches.
+r"""A model with cameras in LitServe, which joins the requests of all cameras into batches.
 
     pip install 'neotta[lab]' litserve
     python examples/litserve_server.py
-    curl -H 'Content-Type: application/json' http://127.0.0.1:8000/predict \\
-        -d "{\\"camera\\": \\"gate\\", \\"image\\": \\"$(base64 -w0 digit.png)\\"}"
+    curl -H 'Content-Type: application/json' http://127.0.0.1:8000/predict \
+        -d "{\"camera\": \"gate\", \"image\": \"$(base64 -w0 digit.png)\"}"
 
 A worker is a process with a model of its own. For several workers use one `SQLiteStore` for all of them.
 """

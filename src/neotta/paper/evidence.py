@@ -195,7 +195,7 @@ class Evidence:
             self._benches.remove(bench)
             bench = self._bench(plan, source, bench)
         why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
-        reasons = {name: why_not(name) for name in self.study.methods}
+        reasons = {name: why_not(name) for name in subject.methods or self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)
         shifted = tuple(name for name in names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)

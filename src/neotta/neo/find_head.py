@@ -49,11 +49,6 @@ def find_heads(
 
     Returns:
         By name: linear layers, 1x1 convolutions, or views of cosine classifiers.
-
-    Raises:
-        HeadNotFoundError: There is no such head, it does not return what the model returns, or the named layer is none.
-        AmbiguousHeadError: Several layers are possible.
-        UnsupportedModelError: The model returns independent tags.
     """
     if example is not None:
         tensors(example, "example")

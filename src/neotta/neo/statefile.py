@@ -51,11 +51,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], abou
 
 
 def read_state(path: str | os.PathLike[str]) -> State:
-    """Read a file written by `write_state` or `write_arrays`.
-
-    Raises:
-        StateFileError: The file is missing, damaged, or not a state file.
-    """
+    """Read a file written by `write_state` or `write_arrays`."""
     from safetensors.torch import load
 
     return State(*_read(path, load))

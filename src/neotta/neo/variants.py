@@ -69,11 +69,7 @@ VARIANTS: dict[str, type[Options]] = {
 
 
 def options_of(method: str, values: Mapping[str, Any]) -> Options:
-    """Validate the options of a variant.
-
-    Raises:
-        OptionError: An option is unknown or invalid; options of another variant are told which one has them.
-    """
+    """Validate the options of a variant."""
     others = [name for name, kind in VARIANTS.items() if values.keys() <= kind.model_fields.keys()]
     wrong = [name for name in values if name not in VARIANTS[method].model_fields]
     if wrong and others:
@@ -87,12 +83,7 @@ def options_of(method: str, values: Mapping[str, Any]) -> Options:
 
 
 def rule_of(options: Options, classes: ClassMeans | None = None) -> Rule:
-    """The rule described by the options of a variant.
-
-    Args:
-        options: The options.
-        classes: Each class's own mean logits on clean data, if a reference was measured.
-    """
+    """The rule described by the options of a variant."""
     values = options.given()
     if isinstance(options, NEOStreamOptions):
         return StreamRule(**values, classes=classes)

@@ -21,12 +21,7 @@ _CONSTANT = {"Constant", "Identity", "Cast", "Transpose", "Reshape", "Squeeze", 
 
 
 def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[Array, Array | None]:
-    """Read the weight, (C, d), and the bias, (C,) or None, of the head of an ONNX classifier.
-
-    Args:
-        path: The file.
-        output: Name of the output with the logits; by default the first.
-    """
+    """Read the weight, (C, d), and the bias, (C,) or None, of the head of an ONNX classifier."""
     onnx = need("onnx", "reading the head of an ONNX file")
     if not Path(path).is_file():
         raise ModelLoadError(f"there is no file {os.fspath(path)!r}")

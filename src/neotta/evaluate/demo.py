@@ -1,4 +1,4 @@
-"""The demonstration: what corrupted images do to the bundled model, and what NEO-Stream and NEO win back."""
+"""The demonstration: a real shift, a camera that sees one class, and 15 corruptions; plain, with NEO and NEO-Stream."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from neotta.adapters.registry import create
 from neotta.data.base import Image, ImageDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.order import Order
+from neotta.data.orders import iid
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.session import Session
+from neotta.models.packaged import BUNDLED, read_package
 
 FRAMES = 8
 """Number of frames that a camera's model sees at a time, and over which accuracy is averaged in the plot."""
@@ -97,63 +99,41 @@ METHODS = ("none", "neo", "neo-stream")
 
 @dataclass(frozen=True)
 class DemoDomain:
-    """One kind of images, predicted by the model as it is, with NEO and with NEO-Stream.
+    """One kind of images, predicted by the plain model and by each rule.
 
     Attributes:
-        name: `"clean"` or the name of the corruption.
-        without: The predictions of the model as it is.
-        neo: The predictions of the same model with NEO, adapting as it goes.
-        stream: The predictions of the same model with NEO-Stream, adapting as it goes.
+        name: `"clean"`, the name of the corruption, or `"real"`.
+        runs: The predictions by method, on the same images in the same order.
         cameras: The same images, as cameras show them that each see one digit only.
         image: Returns the image of a row, (32, 32, 3) uint8, as the model saw it.
     """
 
     name: str
-    without: RunResult
-    neo: RunResult
-    stream: RunResult
+    runs: Mapping[str, RunResult]
     cameras: Cameras
     image: Callable[[int], Image]
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """The true classes, (N,)."""
-        classes: NDArray[np.int64] = self.without.stats.labels.numpy()
+        classes: NDArray[np.int64] = self.runs["none"].stats.labels.numpy()
         return classes
 
-    @property
-    def accuracy_without(self) -> float:
-        """Share of correct predictions of the model as it is."""
-        return float(self._correct(self.without).mean())
+    def accuracy(self, method: str) -> float:
+        """Share of correct predictions."""
+        return float(_right(self.runs[method]).mean())
 
-    @property
-    def accuracy_neo(self) -> float:
-        """Share of correct predictions with NEO."""
-        return float(self._correct(self.neo).mean())
+    def fixed(self, method: str) -> NDArray[np.int64]:
+        """The rows that a method gets right and the plain model gets wrong."""
+        return np.flatnonzero(~_right(self.runs["none"]) & _right(self.runs[method]))
 
-    @property
-    def accuracy_stream(self) -> float:
-        """Share of correct predictions with NEO-Stream."""
-        return float(self._correct(self.stream).mean())
+    def broken(self, method: str) -> NDArray[np.int64]:
+        """The rows that the plain model gets right and a method gets wrong."""
+        return np.flatnonzero(_right(self.runs["none"]) & ~_right(self.runs[method]))
 
-    @property
-    def fixed(self) -> NDArray[np.int64]:
-        """The rows that NEO-Stream gets right and the model as it is gets wrong."""
-        return np.flatnonzero(~self._correct(self.without) & self._correct(self.stream))
-
-    @property
-    def broken(self) -> NDArray[np.int64]:
-        """The rows that the model as it is gets right and NEO-Stream gets wrong."""
-        return np.flatnonzero(self._correct(self.without) & ~self._correct(self.stream))
-
-    @property
-    def verdict(self) -> int:
-        """1 where NEO-Stream is better, -1 where it is worse, 0 where the difference may be chance."""
-        return verdict(len(self.fixed), len(self.broken))
-
-    def _correct(self, result: RunResult) -> NDArray[np.bool_]:
-        correct: NDArray[np.bool_] = result.stats.predicted.numpy() == self.labels
-        return correct
+    def verdict(self, method: str) -> int:
+        """1 where a method is better than the plain model, -1 where it is worse, 0 where it may be chance."""
+        return verdict(len(self.fixed(method)), len(self.broken(method)))
 
 
 @dataclass(frozen=True)
@@ -161,6 +141,8 @@ class Demo:
     """All that was measured.
 
     Attributes:
+        real: A real shift: the digits of other people, read by a model of MNIST.
+        source_accuracy: Accuracy of that model on test images of MNIST.
         domains: The clean images first, then the corruptions; all with the same images in the same order.
         severity: Severity of the corruptions, 1 to 5.
         seed: Seed of the order of the images and of the corruptions.
@@ -169,6 +151,8 @@ class Demo:
         state: The size of NEO's state: the count of numbers it keeps beside the model.
     """
 
+    real: DemoDomain
+    source_accuracy: float
     domains: tuple[DemoDomain, ...]
     severity: int
     seed: int
@@ -186,33 +170,21 @@ class Demo:
         """The domains that the means are taken over."""
         return self.domains[1:]
 
-    @property
-    def mean_without(self) -> float:
-        """Mean accuracy over the corruptions of the model as it is."""
-        return float(np.mean([domain.accuracy_without for domain in self.corrupted]))
-
-    @property
-    def mean_neo(self) -> float:
-        """Mean accuracy over the corruptions with NEO."""
-        return float(np.mean([domain.accuracy_neo for domain in self.corrupted]))
-
-    @property
-    def mean_stream(self) -> float:
-        """Mean accuracy over the corruptions with NEO-Stream."""
-        return float(np.mean([domain.accuracy_stream for domain in self.corrupted]))
+    def mean(self, method: str) -> float:
+        """Mean accuracy over the corruptions."""
+        return float(np.mean([domain.accuracy(method) for domain in self.corrupted]))
 
     @property
     def cameras(self) -> Cameras:
         """The cameras of all corruptions."""
         return Cameras.together(domain.cameras for domain in self.corrupted)
 
-    @property
-    def verdict(self) -> int:
+    def verdict(self, method: str) -> int:
         """As for one domain, for the mean: each image counts once, with what is won on it over all corruptions."""
         won = np.zeros(len(self.clean.labels), dtype=np.int64)
         for domain in self.corrupted:
-            won[domain.fixed] += 1
-            won[domain.broken] -= 1
+            won[domain.fixed(method)] += 1
+            won[domain.broken(method)] -= 1
         return verdict(int((won > 0).sum()), int((won < 0).sum()))
 
 
@@ -222,7 +194,7 @@ def run(
     samples: int | None = None,
     on_domain: Callable[[str, int, int], None] | None = None,
 ) -> Demo:
-    """Measure the bundled model as it is, with NEO and with NEO-Stream, on clean images and on each of 15 corruptions.
+    """Measure the bundled models plain, with NEO and with NEO-Stream: a real shift, clean images and 15 corruptions.
 
     Every domain is seen twice, in batches: the digits mixed, and by ten cameras that each see one digit only. The rules
     predict and adapt batch by batch, and are reset before each domain and each camera.
@@ -230,25 +202,30 @@ def run(
     Args:
         severity: 1 (slight) to 5 (strong).
         seed: Seed of the order of the images and of the corruptions.
-        samples: How many of the 600 test images to use; all by default.
+        samples: How many images of each domain to use; by default all 600 test images, and 1,797 of the real shift.
         on_domain: Called before each domain with its name, the number of domains done, and their total.
     """
     if seed < 0:
         raise OptionError(f"seed is {seed}: it is a whole number from 0 on")
     bench = Session("digits", "digits", corrupted=True, corruption_seed=seed, workers=0)
+    other = Session("mnist", "digits-all", workers=0)
     names = bench.data.names([CLEAN, *CORRUPTIONS], [severity])
     available = len(bench.data.dataset(CLEAN))
     if samples is not None and not 1 <= samples <= available:
         raise OptionError(f"samples is {samples}: there are 1 to {available} test images")
+    drawn = iid({"all": len(other.data.dataset("all"))}, samples=samples or -1, seed=seed).index  # as `neotta run` does
     index = np.random.default_rng(seed).permutation(available)[:samples]
+    places = [(other, "all", drawn), *((bench, name, index) for name in names)]
     domains = []
-    for done, name in enumerate(names):
-        kind = name.partition("/")[0]
+    for done, (session, name, rows) in enumerate(places):
+        kind = "real" if session is other else name.partition("/")[0]
         if on_domain is not None:
-            on_domain(kind, done, len(names))
-        domains.append(_measure(bench, kind, name, index, seed))
+            on_domain("a real shift" if kind == "real" else kind, done, len(places))
+        domains.append(_measure(session, kind, name, rows, seed))
     return Demo(
-        domains=tuple(domains),
+        real=domains[0],
+        source_accuracy=read_package(BUNDLED["mnist"]).accuracy or float("nan"),
+        domains=tuple(domains[1:]),
         severity=severity,
         seed=seed,
         batch_size=BATCH_SIZE,
@@ -272,9 +249,9 @@ def _measure(bench: Session, kind: str, name: str, index: NDArray[np.int64], see
         )
         return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
 
-    without, neo, stream = (predict(method, index, BATCH_SIZE) for method in METHODS)
-    cameras = measure(index, without.stats.labels.numpy(), METHODS, predict)
-    return DemoDomain(kind, without, neo, stream, cameras, functools.partial(_read, dataset, index))
+    runs = {method: predict(method, index, BATCH_SIZE) for method in METHODS}
+    cameras = measure(index, runs["none"].stats.labels.numpy(), METHODS, predict)
+    return DemoDomain(kind, runs, cameras, functools.partial(_read, dataset, index))
 
 
 def _read(dataset: ImageDataset, index: NDArray[np.int64], row: int) -> Image:

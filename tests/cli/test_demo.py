@@ -20,6 +20,7 @@ from neotta.data.corruptions import CORRUPTIONS, corrupt
 from neotta.errors import OptionError, StorageError
 from neotta.evaluate.predictions import PredictionStats, RunResult
 from neotta.models.load import load_model
+from neotta.report import real_demo
 from neotta.report.demo import (
     METHODS,
     Demo,
@@ -28,6 +29,7 @@ from neotta.report.demo import (
     curve,
     demo_page,
     demo_table,
+    headline,
     one_digit,
     run,
     share,
@@ -86,8 +88,8 @@ def test_accuracies_are_those_of_the_equations(results, name):
         expected = (input @ weight.T + bias).softmax(dim=1).max(dim=1)
         assert torch.equal(ours.stats.predicted, expected.indices)
         np.testing.assert_allclose(ours.stats.confidence, expected.values.numpy(), atol=1e-4)
-    assert domain.accuracy("neo") == np.mean(domain.results["neo"].stats.predicted.numpy() == labels)
-    assert domain.accuracy("none") == np.mean(domain.results["none"].stats.predicted.numpy() == labels)
+    for method in METHODS:
+        assert domain.accuracy(method) == np.mean(domain.results[method].stats.predicted.numpy() == labels)
 
 
 def test_every_corruption_is_there_and_the_clean_images_first(results):
@@ -98,7 +100,7 @@ def test_every_corruption_is_there_and_the_clean_images_first(results):
 
 def test_every_time_the_answers_are_the_same():
     first, second = (run(samples=8) for _ in range(2))
-    for one, other in zip(first.domains, second.domains, strict=True):
+    for one, other in zip((first.real, *first.domains), (second.real, *second.domains), strict=True):
         assert (one.image(5) == other.image(5)).all()
         for method in METHODS:
             assert torch.equal(one.results[method].stats.confidence, other.results[method].stats.confidence)
@@ -109,6 +111,17 @@ def test_the_demo_shows_a_shift_and_a_repair(results):
     assert results.mean("none") < results.clean.accuracy("none") - 0.1
     assert results.mean("neo") > results.mean("none")
     assert results.mean("neo-stream") >= results.mean("none")
+    assert results.source_accuracy > 0.96
+    assert results.real.accuracy("neo") > results.real.accuracy("none") + 0.1
+    fixed, broken = len(results.real.fixed("neo")), len(results.real.broken("neo"))
+    assert f"NEO fixed {fixed} answers and broke {broken}." in headline(results)
+
+
+def test_the_real_shift_is_the_one_that_neotta_run_measures(results):
+    found = real_demo.run(SAMPLES)
+    assert results.real.accuracy("neo") == pytest.approx(
+        next(result.accuracy for result in found.results if result.name == "neo") / 100
+    )
 
 
 def test_neo_stream_is_what_the_one_line_does(results):
@@ -130,7 +143,7 @@ def test_a_camera_that_sees_one_digit_keeps_its_accuracy_only_with_neo_stream(re
     assert share(cameras, "neo") < 0.5
     assert share(cameras, "neo-stream") >= share(cameras, "none") - 0.02
     assert len(results.cameras["none"]) == 150
-    assert f"with NEO in {100 * share(cameras, 'neo'):.1f} %" in one_digit(results)
+    assert f"NEO on {100 * share(cameras, 'neo'):.1f} %" in one_digit(results)
 
 
 def test_the_curve_is_the_share_of_right_answers_among_the_last_frames():
@@ -142,17 +155,17 @@ def test_the_curve_is_the_share_of_right_answers_among_the_last_frames():
 
 def test_fixed_and_broken():
     domain = made_up(without=[1, 2, 3, 4], stream=[1, 0, 5, 6], labels=[1, 0, 5, 4])
-    assert domain.fixed.tolist() == [1, 2]
-    assert domain.broken.tolist() == [3]
+    assert domain.fixed("neo-stream").tolist() == [1, 2]
+    assert domain.broken("neo-stream").tolist() == [3]
     assert (domain.accuracy("none"), domain.accuracy("neo-stream")) == (0.5, 0.75)
 
 
 def test_verdicts_need_more_than_a_few_images():
     labels = [0] * 20
     right, wrong = [0] * 20, [1] * 20
-    assert made_up(wrong, right, labels).verdict == 1
-    assert made_up(right, wrong, labels).verdict == -1
-    assert made_up(right, right[:18] + wrong[:2], labels).verdict == 0
+    assert made_up(wrong, right, labels).verdict("neo-stream") == 1
+    assert made_up(right, wrong, labels).verdict("neo-stream") == -1
+    assert made_up(right, right[:18] + wrong[:2], labels).verdict("neo-stream") == 0
 
 
 @pytest.mark.parametrize("samples", [0, 601])
@@ -197,12 +210,10 @@ def test_the_page_has_every_domain_and_number(page, results):
     for domain in results.domains:
         row = re.search(rf'<th scope="row">{title(domain.name)}</th>.*?</tr>', page, re.DOTALL)
         assert row is not None
-        numbers = re.findall(r'<td class="number">(.*?)</td>', row.group())
-        shares = [domain.accuracy(method) for method in METHODS]
-        assert numbers[:3] == [f"{100 * share:.1f}" for share in shares]
-        assert float(numbers[3].replace("−", "-")) == pytest.approx(100 * (shares[2] - shares[0]), abs=0.051)
-    assert f"{100 * results.mean('neo-stream'):.1f} %" in page
-    assert f"NEO {100 * results.mean('neo'):.1f}" in page
+        numbers = re.findall(r'<td class="number[^"]*">(.*?)</td>', row.group())
+        assert numbers == [f"{100 * domain.accuracy(method):.1f}" for method in METHODS]
+    assert f"{100 * results.real.accuracy('neo'):.1f} %" in page
+    assert f"{len(results.real.fixed('neo'))} fixed" in page
     assert one_digit(results) in page
     lines = re.findall(r'<polyline class="(\w+)" points="([^"]+)"', page)
     assert [kind for kind, _ in lines] == ["without", "neo", "stream"] * 2
@@ -215,12 +226,11 @@ def test_the_page_says_where_neo_hurts():
     labels = [0] * 20
     clean = made_up([0] * 20, [0] * 20, labels, "clean")
     worse = made_up([0] * 20, [1] * 20, labels, "fog")
-    results = Demo((clean, worse), parameters=10, state=4)
-    assert "better than the model alone on 0 and worse on 1" in summary(results)
+    results = Demo(worse, 0.9, (clean, worse), parameters=10, state=4)
+    assert "NEO-Stream fixed 0 answers and broke 20: better on 0 of 1 corruptions, worse on 1" in summary(results)
     page = demo_page(results, seconds=1.0)
-    assert "−100.0" in page
-    assert "Broken by NEO-Stream" in page
-    assert "Fixed by NEO-Stream" not in page
+    assert '<td class="number worse">0.0</td>' in page
+    assert "Fixed by NEO" not in page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -257,10 +267,11 @@ def test_the_table_fits_the_terminal(results, width):
     console = Console(width=width, file=io.StringIO())
     console.print(demo_table(results, console))
     lines = console.file.getvalue().splitlines()
-    assert len(lines) == 1 + 16 + 1 + 2
+    assert len(lines) == 1 + 1 + 16 + 1 + 1 + 2
     assert max(map(len, lines)) <= width
-    assert lines[-3].startswith("Mean of 15")
-    assert lines[-2].startswith("Clean, one digit")
+    assert lines[1].startswith("A real shift")
+    assert lines[-4].startswith("Mean of 15")
+    assert lines[-3].startswith("One digit at a time")
 
 
 @pytest.fixture
@@ -279,7 +290,7 @@ def test_the_command_writes_the_page_and_says_where(cli, tmp_path):
     assert "JPEG compression" in result.stdout
     assert "A camera that sees only one digit" in result.stdout
     assert "* beyond chance" in result.stdout, "colours are lost in a pipe"
-    assert "16 of 16: jpeg_compression" in result.stderr
+    assert "17 of 17: jpeg_compression" in result.stderr
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 

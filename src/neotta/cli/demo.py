@@ -1,4 +1,4 @@
-"""`neotta demo`: see within a minute what NEO-Stream and NEO do, without any data or download."""
+"""`neotta demo`: see within a minute what NEO and NEO-Stream do, without any data or download."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def demo(
     real: Annotated[
         bool,
-        typer.Option("--real", help="Show a real shift instead: a model of MNIST on other digits, with all methods."),
+        typer.Option("--real", help="Show the real shift with every method."),
     ] = False,
-    samples: Annotated[int | None, typer.Option(min=1, help="Number of test images. Default: all.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Number of images per domain. Default: all.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The page to write. Default: neotta-demo.html, or neotta-demo-real.html."),
     ] = None,
 ) -> None:
-    """Show what 15 corruptions do to a small model, and what NEO-Stream and NEO recover; --real: a real shift.
+    """Show what adapting recovers: a real shift, a camera that sees one class, 15 corruptions. Under a minute.
 
     Examples:
       neotta demo
@@ -63,12 +63,12 @@ def demo(
 def _corrupted(console: Console, samples: int | None, start: float, show: Show) -> Shown:
     import time
 
-    from neotta.report.demo import demo_page, demo_table, legend, measured, one_digit, run, summary
+    from neotta.report.demo import WHICH, demo_page, demo_table, headline, legend, one_digit, run, summary
 
     results = run(samples, show)
     page = demo_page(results, time.perf_counter() - start)
-    table, sentences = demo_table(results, console), (summary(results), one_digit(results))
-    return page, (measured(results), "", table, "", legend(console), *sentences, "")
+    sentences = (headline(results), one_digit(results), WHICH)
+    return page, (*sentences, "", demo_table(results, console), "", legend(console), summary(results), "")
 
 
 def _real(console: Console, samples: int | None, start: float, show: Show) -> Shown:

@@ -1,4 +1,4 @@
-"""The demonstration: what corrupted images do to the bundled model, and what NEO-Stream and NEO win back.
+"""The demonstration: a real shift, a camera that sees one class, and 15 corruptions; plain, with NEO and NEO-Stream.
 
 The digits are seen twice in every domain: mixed, and by ten cameras that each see one digit only. The rules predict and
 adapt batch by batch, and are reset before each domain and each camera.
@@ -6,6 +6,7 @@ adapt batch by batch, and are reset before each domain and each camera.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,13 @@ from neotta.adapters.registry import create
 from neotta.data.base import Image
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.order import Order
+from neotta.data.orders import iid
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.session import Session
+from neotta.models.packaged import BUNDLED, read_package
 from neotta.report.html import data_uri, render
 
 METHODS = {"none": "without", "neo": "neo", "neo-stream": "stream"}
@@ -38,6 +41,8 @@ LEVEL = 0.05
 """The significance level of a difference."""
 EXAMPLES = 16
 """Largest number of images of each kind on the page."""
+WHICH = 'Classes mixed? Take NEO: neotta.adapt(model, "neo"). A camera? Take NEO-Stream: neotta.adapt(model).'
+"""Which rule to take when."""
 
 Indices = NDArray[np.int64]
 Cameras = Mapping[str, tuple[NDArray[np.bool_], ...]]
@@ -46,7 +51,7 @@ Cameras = Mapping[str, tuple[NDArray[np.bool_], ...]]
 
 @dataclass(frozen=True)
 class DemoDomain:
-    """One kind of images, `"clean"` or a corruption: answers by method, mixed and camera by camera, and the images."""
+    """Images of one kind (clean, a corruption or real): answers by method, mixed and by camera."""
 
     name: str
     results: Mapping[str, RunResult]
@@ -67,29 +72,29 @@ class DemoDomain:
         """Share of right answers."""
         return float(self.right(method).mean())
 
-    @property
-    def fixed(self) -> Indices:
-        """The rows that NEO-Stream gets right and the model as it is gets wrong."""
-        return np.flatnonzero(~self.right("none") & self.right("neo-stream"))
+    def fixed(self, method: str) -> Indices:
+        """The rows that a method gets right and the plain model gets wrong."""
+        return np.flatnonzero(~self.right("none") & self.right(method))
 
-    @property
-    def broken(self) -> Indices:
-        """The rows that the model as it is gets right and NEO-Stream gets wrong."""
-        return np.flatnonzero(self.right("none") & ~self.right("neo-stream"))
+    def broken(self, method: str) -> Indices:
+        """The rows that the plain model gets right and a method gets wrong."""
+        return np.flatnonzero(self.right("none") & ~self.right(method))
 
-    @property
-    def verdict(self) -> int:
-        """1 where NEO-Stream is better, -1 where it is worse, 0 where the difference may be chance."""
-        return _verdict(len(self.fixed), len(self.broken))
+    def verdict(self, method: str) -> int:
+        """1 where a method is better than the plain model, -1 where it is worse, 0 where it may be chance."""
+        return _verdict(len(self.fixed(method)), len(self.broken(method)))
 
 
 @dataclass(frozen=True)
 class Demo:
-    """All that was measured: the clean images first, then the corruptions, all with the same images in the same order.
+    """All that was measured: a real shift, then clean images and the corruptions, these with the same images in order.
 
-    `parameters` is the size of the model, `state` that of what NEO keeps beside it.
+    `source_accuracy` is that of the model of MNIST on its own test images, `parameters` the size of the other model,
+    `state` that of what NEO keeps beside it.
     """
 
+    real: DemoDomain
+    source_accuracy: float
     domains: tuple[DemoDomain, ...]
     parameters: int
     state: int
@@ -115,34 +120,37 @@ class Demo:
             method: tuple(each for domain in self.corrupted for each in domain.cameras[method]) for method in METHODS
         }
 
-    @property
-    def verdict(self) -> int:
+    def verdict(self, method: str) -> int:
         """As for one domain, for the mean: each image counts once, with what is won on it over all corruptions."""
         won = np.zeros(len(self.clean.labels), dtype=np.int64)
         for domain in self.corrupted:
-            won[domain.fixed] += 1
-            won[domain.broken] -= 1
+            won[domain.fixed(method)] += 1
+            won[domain.broken(method)] -= 1
         return _verdict(int((won > 0).sum()), int((won < 0).sum()))
 
 
 def run(samples: int | None = None, on_domain: Callable[[str, int, int], None] | None = None) -> Demo:
-    """Measure the model on clean images and on each of 15 corruptions; `samples` of the 600 test images, or all."""
+    """Measure the bundled models on the real shift, clean images and 15 corruptions; `samples` of each, or all."""
     bench = Session(Plan(corruptions=["all"]), workers=0)
+    other = Session(Plan(model="mnist", data="digits-all"), workers=0)
     names = bench.data.names([CLEAN, *CORRUPTIONS], [SEVERITY])
     available = len(bench.data.dataset(CLEAN))
     if samples is not None and not 1 <= samples <= available:
         raise OptionError(f"samples is {samples}: there are 1 to {available} test images")
+    drawn = iid({"all": len(other.data.dataset("all"))}, samples=samples or -1, seed=0).index  # as `neotta run` does
     index = np.random.default_rng(0).permutation(available)[:samples]
     domains = []
-    for done, name in enumerate(names):
+    for done, (session, name, rows) in enumerate([(other, "all", drawn), *((bench, name, index) for name in names)]):
+        kind = "real" if session is other else name.partition("/")[0]
         if on_domain is not None:
-            on_domain(name.partition("/")[0], done, len(names))
-        domains.append(_measure(bench, name, index))
+            on_domain("a real shift" if kind == "real" else kind, done, 1 + len(names))
+        domains.append(_measure(session, kind, name, rows))
+    accuracy = read_package(BUNDLED["mnist"]).accuracy or float("nan")
     parameters = sum(parameter.numel() for parameter in bench.model.parameters())
-    return Demo(tuple(domains), parameters, bench.head.in_features)
+    return Demo(domains[0], accuracy, tuple(domains[1:]), parameters, bench.head.in_features)
 
 
-def _measure(bench: Session, name: str, index: Indices) -> DemoDomain:
+def _measure(bench: Session, kind: str, name: str, index: Indices) -> DemoDomain:
     dataset = bench.data.dataset(name)
 
     def predict(method: str, places: Indices, size: int) -> RunResult:
@@ -154,7 +162,7 @@ def _measure(bench: Session, name: str, index: Indices) -> DemoDomain:
     labels = results["none"].stats.labels.numpy()
     streams = [index[labels == label] for label in np.unique(labels)]
     cameras = {method: tuple(_right(predict(method, stream, FRAMES)) for stream in streams) for method in METHODS}
-    return DemoDomain(name.partition("/")[0], results, cameras, lambda row: dataset.read(int(index[row])))
+    return DemoDomain(kind, results, cameras, lambda row: dataset.read(int(index[row])))
 
 
 def _right(result: RunResult) -> NDArray[np.bool_]:
@@ -192,34 +200,34 @@ def title(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def measured(demo: Demo) -> str:
-    """Describe what was done."""
+def headline(demo: Demo) -> str:
+    """What the real shift costs, and what NEO wins back."""
+    real = demo.real
     return (
-        f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
-        f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {SEVERITY} of 5). "
-        f"With NEO and with NEO-Stream the same model saw the same images, {BATCH_SIZE} at a time, without their "
-        "labels, and started from scratch for every kind of damage."
+        f"A model trained on MNIST is right on {100 * demo.source_accuracy:.1f} % of MNIST's digits. On "
+        f"{len(real.labels):,} digits by other people it is right on {100 * real.accuracy('none'):.1f} %; with NEO on "
+        f"{100 * real.accuracy('neo'):.1f} %. NEO fixed {len(real.fixed('neo'))} answers and broke "
+        f"{len(real.broken('neo'))}. It saw no labels and trained nothing."
     )
 
 
 def summary(demo: Demo) -> str:
-    """Summarise in one sentence where NEO-Stream helped and where it did not."""
-    verdicts = [domain.verdict for domain in demo.corrupted]
-    better, worse, level = (verdicts.count(verdict) for verdict in (1, -1, 0))
-    return (
-        f"Of {len(verdicts)} corruptions, NEO-Stream is better than the model alone on {better} and worse on {worse}; "
-        f"on {level} the difference is too small to tell from chance."
+    """Say for each rule how many answers it fixed and broke over all corruptions, and where that is not chance."""
+    return " ".join(
+        f"{name} fixed {sum(len(domain.fixed(method)) for domain in demo.corrupted)} answers and broke "
+        f"{sum(len(domain.broken(method)) for domain in demo.corrupted)}: better on "
+        f"{[domain.verdict(method) for domain in demo.corrupted].count(1)} of {len(demo.corrupted)} corruptions, worse "
+        f"on {[domain.verdict(method) for domain in demo.corrupted].count(-1)}, the rest may be chance."
+        for name, method in (("NEO", "neo"), ("NEO-Stream", "neo-stream"))
     )
 
 
 def one_digit(demo: Demo) -> str:
-    """Summarise in one sentence what happens to a camera that sees only one digit."""
-    clean = demo.clean.cameras
-    clear, damaged = ([f"{100 * share(each, method):.1f} %" for method in METHODS] for each in (clean, demo.cameras))
+    """Say what happens to a camera that sees only one digit."""
+    plain, neo, stream = (f"{100 * share(demo.clean.cameras, method):.1f} %" for method in METHODS)
     return (
-        f"A camera that sees only one digit (mean over {len(clean['none'])} cameras, clean images): the model "
-        f"alone is right in {clear[0]} of the frames, with NEO in {clear[1]}, with NEO-Stream in {clear[2]}; "
-        f"over the corruptions {damaged[0]}, {damaged[1]} and {damaged[2]}."
+        f"A camera that sees only one digit, clean images: the plain model is right on {plain} of the frames, NEO on "
+        f"{neo}, NEO-Stream on {stream}."
     )
 
 
@@ -231,11 +239,12 @@ def demo_page(demo: Demo, seconds: float) -> str:
     return render(
         "demo.html",
         demo=demo,
+        headline=headline(demo),
         rows=[(title(domain.name), domain) for domain in demo.domains],
-        one_digit_share={method: share(demo.clean.cameras, method) for method in METHODS},
-        measured=measured(demo),
         summary=summary(demo),
         one_digit=one_digit(demo),
+        which=WHICH,
+        one_digit_share={method: share(demo.clean.cameras, method) for method in METHODS},
         plots=_plots(demo),
         samples=len(demo.clean.labels),
         side=len(demo.clean.image(0)),
@@ -243,12 +252,9 @@ def demo_page(demo: Demo, seconds: float) -> str:
         batch_size=BATCH_SIZE,
         level=LEVEL,
         window=FRAMES,
-        step=_step(max(max(len(domain.fixed), len(domain.broken)) for domain in demo.domains)),
         strips=_strips(demo),
-        fixed=_examples(demo, lambda domain: domain.fixed),
-        broken=_examples(demo, lambda domain: domain.broken),
-        total_fixed=sum(len(domain.fixed) for domain in demo.domains),
-        total_broken=sum(len(domain.broken) for domain in demo.domains),
+        fixed=_examples(demo.real, demo.real.fixed("neo")),
+        broken=_examples(demo.real, demo.real.broken("neo")),
         seconds=seconds,
     )
 
@@ -275,62 +281,52 @@ def _strips(demo: Demo) -> list[tuple[str, str]]:
     return [(name, data_uri(np.concatenate(images, axis=1))) for name, images in rows]
 
 
-def _step(largest: int) -> int:
-    power = 1
-    while 50 * power < largest:
-        power *= 10
-    return next(k * power for k in (1, 2, 3, 4, 5, 6, 8, 10) if 5 * k * power >= largest)
-
-
-def _examples(demo: Demo, which: Callable[[DemoDomain], Indices]) -> list[dict[str, Any]]:
-    ranked = [(rank, domain, index) for domain in demo.domains for rank, index in enumerate(which(domain))]
-    ranked.sort(key=lambda entry: entry[0])  # stable: the order of the domains stays
+def _examples(domain: DemoDomain, rows: Indices) -> list[dict[str, Any]]:
     return [
         {
-            "domain": title(domain.name),
-            "before": data_uri(demo.clean.image(int(index))),
-            "after": data_uri(domain.image(int(index))),
-            "truth": int(domain.labels[index]),
-            "answers": {
-                name: (int(run.stats.predicted[index]), float(run.stats.confidence[index]))
-                for name, run in zip(("Without", "NEO", "NEO-Stream"), domain.results.values(), strict=True)
-            },
+            "image": data_uri(domain.image(int(row))),
+            "truth": int(domain.labels[row]),
+            "plain": int(domain.results["none"].stats.predicted[row]),
+            "neo": int(domain.results["neo"].stats.predicted[row]),
         }
-        for _, domain, index in ranked[:EXAMPLES]
+        for row in rows[:EXAMPLES]
     ]
 
 
 # ---- the terminal
 
 WITHOUT, WON, LOST = "bright_black", "cyan", "red"
-VERDICTS = {1: "bold cyan", -1: "bold red", 0: ""}
-_COLUMNS = 61  # the width of the columns beside the bars
+VERDICTS = {1: "cyan", -1: "red", 0: ""}
+_COLUMNS = 54  # the width of the columns beside the bars
 
 
 def demo_table(demo: Demo, console: Console) -> Table:
-    """Make the table of accuracies: one row per domain, their mean, and cameras that see one digit only."""
-    width = min(40, max(10, console.width - _COLUMNS))
+    """Make the table of accuracies: digits mixed (a real shift first), then one digit at a time."""
+    width = min(40, max(6, console.width - _COLUMNS))
     ascii_only = console.options.ascii_only
     table = Table(box=None, header_style="bold", pad_edge=False, show_footer=False)
-    table.add_column("Domain", no_wrap=True)
-    for heading in ("Without", "NEO", "NEO-Stream", "Gain"):
+    table.add_column("Mixed digits", no_wrap=True)
+    for heading in ("Plain", "NEO", "NEO-Stream"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(Text("0" + "100".rjust(width - 1), style="bold"), no_wrap=True)
 
-    def add(name: str, accuracy: Callable[[str], float], verdict: int = 0) -> None:
-        without, neo, stream = map(accuracy, METHODS)
-        gain = Text(f"{100 * (stream - without):+.1f}{'*' if verdict else ' '}", style=VERDICTS[verdict])
-        shares = (f"{100 * share:.1f}" for share in (without, neo, stream))
-        table.add_row(name, *shares, gain, bar(without, stream, width, ascii_only))
+    def add(name: str, accuracy: Callable[[str], float], verdict: Callable[[str], int], drawn: str) -> None:
+        cells = [Text(f"{100 * accuracy('none'):.1f}")]
+        for method in ("neo", "neo-stream"):
+            beyond = verdict(method)
+            cells.append(Text(f"{100 * accuracy(method):.1f}{'*' if beyond else ' '}", style=VERDICTS[beyond]))
+        table.add_row(name, *cells, bar(accuracy("none"), accuracy(drawn), width, ascii_only))
 
+    add("A real shift", demo.real.accuracy, demo.real.verdict, "neo")
+    table.add_section()
     for domain in demo.domains:
-        add(title(domain.name), domain.accuracy, domain.verdict)
+        add(title(domain.name), domain.accuracy, domain.verdict, "neo")
+    mean = f"Mean of {len(demo.corrupted)}"
+    add(mean, demo.mean, demo.verdict, "neo")
     table.add_section()
-    name = f"Mean of {len(demo.corrupted)}"
-    add(name, demo.mean, demo.verdict)
-    table.add_section()
-    add("Clean, one digit", lambda method: share(demo.clean.cameras, method))
-    add(f"{name}, one digit", lambda method: share(demo.cameras, method))
+    table.add_row(Text("One digit at a time", style="bold"))
+    for name, cameras in (("Clean", demo.clean.cameras), (mean, demo.cameras)):
+        add(name, functools.partial(share, cameras), lambda method: 0, "neo-stream")
     return table
 
 
@@ -338,13 +334,13 @@ def legend(console: Console) -> Text:
     """Explain the bars."""
     full, won, lost = _blocks(console.options.ascii_only)
     return Text.assemble(
-        "Accuracy in percent. ",
+        "Accuracy in percent; * beyond chance. ",
         (full, WITHOUT),
-        " reached without and with NEO-Stream, ",
+        " plain, ",
         (won, WON),
-        " gained by NEO-Stream, ",
+        " gained, ",
         (lost, LOST),
-        " lost. * beyond chance. One digit: cameras that see only one digit.",
+        " lost: by NEO on mixed digits, by NEO-Stream on one digit at a time.",
     )
 
 

@@ -37,9 +37,11 @@ def _kinds(setting: Setting) -> list[str]:
 def _runs(setting: Setting) -> list[Plan]:
     methods = [method for method in embedding_methods() if setting.can(method)]
     seeds = setting.study.seeds
-    how = {"clean": True, "order": "real", "batch_sizes": [BATCH]}
+    how = {"order": "real", "batch_sizes": [BATCH]}
     draws = {kind: seeds if kind in DRAWN else seeds[:SEEDS] for kind in _kinds(setting)}
-    return [setting.plan(*methods, order_options={"kind": kind}, seeds=draws[kind], **how) for kind in draws]
+    return [
+        setting.plan(*methods, clean=True, order_options={"kind": kind}, seeds=draws[kind], **how) for kind in draws
+    ]
 
 
 @item(

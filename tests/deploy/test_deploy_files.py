@@ -145,6 +145,12 @@ def test_the_limits_of_nginx_bite(proxy, backend):
     assert set(answers[50:]) == {200, 429}
 
 
+def test_the_page_shows_lines_of_the_file():
+    (shown,) = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / "behind-a-proxy.md").read_text(), re.S)
+    there = {line.split("#")[0].strip() for line in (DEPLOY / "nginx.conf").read_text().splitlines()}
+    assert {line.strip() for line in shown.splitlines()} <= there
+
+
 # ---- what the files say
 
 

@@ -22,7 +22,7 @@ EXTRAS = {
     "ray": "ray",
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
-    **dict.fromkeys(["starlette", "uvicorn", "python_multipart"], "serve"),
+    **dict.fromkeys(["fastapi", "starlette", "uvicorn", "python_multipart"], "serve"),
 }
 """The extra that installs each optional package."""
 

@@ -20,6 +20,7 @@ EXTRAS = {
     ),
     "transformers": "hf",
     "ray": "ray",
+    "redis": "redis",
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
     **dict.fromkeys(["fastapi", "starlette", "uvicorn", "python_multipart"], "serve"),

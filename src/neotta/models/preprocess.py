@@ -132,7 +132,6 @@ class Preprocess:
         return mean, std
 
     def _fit(self, image: Image.Image) -> Image.Image:
-        """Resize and crop one Pillow image."""
         target = self.resized(image.height, image.width)
         if target != (image.height, image.width):
             image = image.resize((target[1], target[0]), INTERPOLATIONS[self.interpolation])

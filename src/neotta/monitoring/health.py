@@ -84,7 +84,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         verdict: Verdict = "starting" if samples < FEW else "adapting"
         remarks["cannot-tell"] = "this rule cannot tell a label from a shift: neotta.adapt(model) can"
         return Health(verdict, tuple(remarks.values()), samples, rejected, signs=tuple(remarks))
-    fields = rule.state(state.double())
+    fields = rule.state(state.cpu().double())
     ever = Moments.of(fields.ever[0])
     own = rule.estimates(torch.stack([fields.ever, fields.lately], 1))
     enough, visible, mixed = (bool(flags[0, 0]) for flags in (own.enough, own.visible, own.mixed))

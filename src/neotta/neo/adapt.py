@@ -43,7 +43,7 @@ from neotta.neo.surgery import (
     put_in,
     stand_ins,
 )
-from neotta.neo.variants import VARIANTS, NEOBNOptions, options_of, rule_of
+from neotta.neo.variants import VARIANTS, options_of, rule_of
 from neotta.options import Options
 
 
@@ -97,10 +97,13 @@ def adapt(
         raise UnknownMethodError(
             str(method), VARIANTS, hint="other methods, as neotta.methods() lists them: neotta.create(name, model)"
         )
-    checked = options_of(method, options)
-    output = at_logits(at, head)
-    places = _streams(checked, streams, capacity, folder)
-    settings = Adaptation(method, checked, places, _reference(method, reference), output)
+    settings = Adaptation(
+        method,
+        options_of(method, options),
+        _stream_settings(method, streams, capacity, folder),
+        _reference(method, reference),
+        at_logits(at, head),
+    )
     if not stand_ins(model):
         _put_in(model, head, example, settings)
     elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
@@ -168,14 +171,14 @@ def _states(name: str, features: int, classes: int, settings: Adaptation, owner:
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
 
 
-def _streams(
-    options: Options, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None
+def _stream_settings(
+    method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None
 ) -> StreamSettings | None:
     if not streams:
         if capacity is not None or folder is not None:
             raise OptionError("capacity and folder need streams=True")
         return None
-    if isinstance(options, NEOBNOptions):
+    if method == "neo-bn":
         raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
     return StreamSettings(capacity, None if folder is None else os.fspath(folder))
 

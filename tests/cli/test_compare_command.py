@@ -163,7 +163,17 @@ def test_the_page_is_whole_and_loads_nothing(results, tmp_path):
     assert "<strong>60.8 ± 4.9</strong>" in page
     assert '<span class="hurts">-10.0 [-13.3, -7.4] hurts</span>' in page
     assert page.count("<svg") == page.count("<figure") == 4
-    assert comparison_page(Records(results).read()) == page
+    assert comparison_page(compare(Records(results).read())) == page
+
+
+def test_of_very_many_tables_only_the_first_are_drawn(results):
+    records = [
+        each.model_copy(update={"batch_size": size}) for each in Records(results).read() for size in range(1, 11)
+    ]
+    page = comparison_page(compare(records))
+    assert page.count("<figure") == 4 * 8
+    assert page.count("<table") == 2 * 10
+    assert "Figures are drawn of the first 8 of 10 tables." in page
 
 
 def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from neotta.evaluate.comparison import Block, Comparison, compare
+from neotta.evaluate.comparison import Block, Comparison
 from neotta.evaluate.metrics import Interval
-from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Metric
 from neotta.report.charts import dot_chart
 from neotta.report.figures import Figure
 from neotta.report.grids import differences, failures, summary, values
 from neotta.report.html import render
 
+DRAWN = 8
+"""Number of tables that have figures: hundreds would take minutes."""
 
-def comparison_page(results: Comparison | Sequence[Record], *, title: str = "Methods side by side") -> str:
+
+def comparison_page(comparison: Comparison) -> str:
     """One HTML page that needs nothing else."""
-    comparison = results if isinstance(results, Comparison) else compare(results)
     blocks = [_block(block, comparison.metric, place) for place, block in enumerate(comparison.blocks)]
+    notes = comparison.notes()
+    if (count := len(comparison.blocks)) > DRAWN:
+        notes.append(f"Figures are drawn of the first {DRAWN} of {count} tables.")
     return render(
         "comparison.html",
-        title=title,
+        title="Methods side by side",
         metric=comparison.metric.title,
         shared=comparison.shared,
         blocks=blocks,
-        notes=comparison.notes(),
+        notes=notes,
     )
 
 
 def _block(block: Block, metric: Metric, place: int) -> dict[str, Any]:
     from markupsafe import Markup
 
-    figures = [{"title": each.title, "svg": Markup(each.svg())} for each in _figures(block, metric, place)]
+    drawn = _figures(block, metric, place) if place < DRAWN else ()
+    figures = [{"title": each.title, "svg": Markup(each.svg())} for each in drawn]
     tables = [(metric.title, values(block, metric))]
     if (gaps := differences(block, metric)) is not None:
         tables.append((f"Difference to {block.baseline} on the same samples", gaps))

@@ -104,29 +104,19 @@ class RuleCost:
 
 @dataclass
 class CheckReport:
-    """What was found.
-
-    Attributes:
-        images: Number of images; half are the reference, the others the streams.
-        labelled: Whether they have labels; if not, accuracies are agreements with the plain model.
-        accuracy: Accuracy of the plain model in percent; NaN without labels.
-        guessing: Accuracy of always giving the most frequent label, in percent; NaN without labels.
-        shares: How often each class is predicted.
-        mean_to_spread: Distance of the mean embedding from the origin, divided by the spread of the embeddings.
-        reference: Where the clean data lies, from all of the images.
-    """
+    """What was found."""
 
     model: str
     data: str
     head: str
     classes: int
-    images: int
-    labelled: bool
-    accuracy: float
-    guessing: float
-    shares: list[float]
-    mean_to_spread: float
-    reference: Reference = field(repr=False)
+    images: int  # number of images; half are the reference, the others the streams
+    labelled: bool  # whether they have labels; if not, accuracies are agreements with the plain model
+    accuracy: float  # accuracy of the plain model in percent; NaN without labels
+    guessing: float  # accuracy of always giving the most frequent label, in percent; NaN without labels
+    shares: list[float]  # how often each class is predicted
+    mean_to_spread: float  # distance of the mean embedding from the origin, divided by the spread of the embeddings
+    reference: Reference = field(repr=False)  # where the clean data lies, from all of the images
     rules: list[RuleCost] = field(default_factory=list)
 
     @property

@@ -20,18 +20,11 @@ __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "com
 
 @dataclass
 class Comparison:
-    """Methods side by side.
-
-    Attributes:
-        metric: What is compared.
-        blocks: One table each.
-        shared: The conditions that all blocks share, in words.
-        remarks: Further notes.
-    """
+    """Methods side by side."""
 
     metric: Metric
     blocks: tuple[Block, ...]
-    shared: str
+    shared: str  # the conditions that all blocks share, in words
     remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:

@@ -49,15 +49,10 @@ TRIED = 100
 
 @dataclass(frozen=True)
 class CleanImages:
-    """Clean images, drawn from a dataset in an order that is always the same.
-
-    Attributes:
-        dataset: Where they are.
-        preprocess: What makes them ready for the model.
-    """
+    """Clean images, drawn from a dataset in an order that is always the same."""
 
     dataset: ImageDataset
-    preprocess: Preprocess
+    preprocess: Preprocess  # what makes them ready for the model
 
     def images(self, count: int) -> Tensor:
         """So many images, preprocessed, (count, 3, H, W)."""

@@ -28,19 +28,12 @@ from neotta.options import Options
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        bench: The model and the data.
-        summary: How many runs were done, skipped, and failed.
-        results: The records of the plan's runs.
-        runs: The runs whose predictions were asked for, or are reported since the data has no labels.
-    """
-
-    bench: Session
-    summary: Summary
-    results: Results
-    runs: list[Run]
+    bench: Session  # the model and the data
+    summary: Summary  # how many runs were done, skipped, and failed
+    results: Results  # the records of the plan's runs
+    runs: list[Run]  # the runs whose predictions were asked for, or are reported since the data has no labels
 
 
 def measure(

@@ -24,39 +24,24 @@ Datasets = Mapping[str, ImageDataset]
 
 
 class Request(NamedTuple):
-    """What a run asks of its order.
-
-    Attributes:
-        data: The domains that are scored.
-        source: The domain that is adapted to, if it is another.
-        bad_frames: Frames that show nothing.
-        samples: Number of samples to adapt to; -1 for all.
-        held_out_samples: Number of others to score; -1 for all.
-        common: `seed` and `batch_size`.
-    """
+    """What a run asks of its order."""
 
     data: Datasets
-    source: Datasets
-    bad_frames: Callable[[], ImageDataset]
-    samples: int
-    held_out_samples: int
-    common: dict[str, Any]
+    source: Datasets  # the domain that is adapted to, if it is another
+    bad_frames: Callable[[], ImageDataset]  # frames that show nothing
+    samples: int  # number of samples to adapt to; -1 for all
+    held_out_samples: int  # number of others to score; -1 for all
+    common: dict[str, Any]  # `seed` and `batch_size`
 
 
 @dataclass(frozen=True)
 class OrderKind:
-    """An order by name.
+    """An order by name."""
 
-    Attributes:
-        name: What a plan calls it.
-        protocol: The protocol that it belongs to.
-        options: Its options.
-        make: Makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen.
-    """
-
-    name: str
-    protocol: str
+    name: str  # what a plan calls it
+    protocol: str  # the protocol that it belongs to
     options: type[Options]
+    # makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen
     make: Callable[[Request, Any], tuple[Order, ...]]
 
 

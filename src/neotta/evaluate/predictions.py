@@ -28,22 +28,14 @@ SMALLEST = 1e-8
 
 
 class PredictionStats(NamedTuple):
-    """All that the metrics need of each prediction, (N,) each: a thousandth of the logits.
+    """All that the metrics need of each prediction, (N,) each: a thousandth of the logits."""
 
-    Attributes:
-        labels: The true classes, UNKNOWN if unlabelled.
-        predicted: The most probable classes.
-        confidence: Probabilities of the most probable classes.
-        entropy: Entropy of the predicted distribution, in nats.
-        surprise: -log of the label's probability; NaN if unlabelled.
-        in_five: Whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes.
-    """
-
-    labels: Tensor
-    predicted: Tensor
-    confidence: Tensor
-    entropy: Tensor
-    surprise: Tensor
+    labels: Tensor  # the true classes, UNKNOWN if unlabelled
+    predicted: Tensor  # the most probable classes
+    confidence: Tensor  # probabilities of the most probable classes
+    entropy: Tensor  # entropy of the predicted distribution, in nats
+    surprise: Tensor  # -log of the label's probability; NaN if unlabelled
+    # whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes
     in_five: Tensor
 
     @classmethod
@@ -91,23 +83,14 @@ def _nothing() -> PredictionStats:
 
 @dataclass
 class RunResult:
-    """What a run predicted, in the order of its samples; it grows while the run is carried out.
-
-    Attributes:
-        ids: The samples.
-        domains: The domain of each.
-        stats: Statistics of each prediction.
-        unreadable: Number of samples that could not be read.
-        not_adapted: Number of samples that were predicted but not adapted to.
-        seconds: Time of the predictions, without the encoder if the embeddings were cached.
-    """
+    """What a run predicted, in the order of its samples; it grows while the run is carried out."""
 
     ids: list[str] = field(default_factory=list)
-    domains: list[str] = field(default_factory=list)
-    stats: PredictionStats = field(default_factory=_nothing)
-    unreadable: int = 0
-    not_adapted: int = 0
-    seconds: float = 0.0
+    domains: list[str] = field(default_factory=list)  # the domain of each
+    stats: PredictionStats = field(default_factory=_nothing)  # statistics of each prediction
+    unreadable: int = 0  # number of samples that could not be read
+    not_adapted: int = 0  # number of samples that were predicted but not adapted to
+    seconds: float = 0.0  # time of the predictions, without the encoder if the embeddings were cached
 
     def add(self, order: Order, entries: Indices, logits: Tensor, labels: Tensor) -> None:
         """Add predictions."""

@@ -19,19 +19,12 @@ Cells = dict[str, dict[tuple[str, str], float]]
 
 
 class Summary(NamedTuple):
-    """What a method does over many cells, in points.
-
-    Attributes:
-        mean: Mean gain.
-        worst: The worst cell.
-        hurt: Share of the cells that lose more than one point, in percent.
-        cells: Number of cells.
-    """
+    """What a method does over many cells, in points."""
 
     mean: float
-    worst: float
-    hurt: float
-    cells: int
+    worst: float  # the worst cell
+    hurt: float  # share of the cells that lose more than one point, in percent
+    cells: int  # number of cells
 
     @classmethod
     def of(cls, gains: Iterable[float]) -> Summary:
@@ -47,15 +40,10 @@ class Summary(NamedTuple):
 
 
 class Harm(NamedTuple):
-    """What a method does to one model.
+    """What a method does to one model."""
 
-    Attributes:
-        title: The model, its data, and the severity of the corruptions.
-        kinds: The gain of each domain, by kind of stream.
-    """
-
-    title: str
-    kinds: dict[str, dict[str, float]]
+    title: str  # the model, its data, and the severity of the corruptions
+    kinds: dict[str, dict[str, float]]  # the gain of each domain, by kind of stream
 
     def every(self) -> dict[str, float]:
         """All gains, by kind and domain."""

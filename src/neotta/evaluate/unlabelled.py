@@ -69,19 +69,12 @@ class PredictionChange:
 
 
 class Shift(NamedTuple):
-    """How far the mean of some embeddings is from zero.
-
-    Attributes:
-        samples: Number of embeddings, n.
-        norm: Norm of their mean, which is what NEO removes.
-        spread: Root of their total variance s^2: the distance of a typical embedding from the mean.
-        noise: sqrt(s^2 / n): the norm that the mean of n samples has by chance if the true mean is zero.
-    """
+    """How far the mean of some embeddings is from zero."""
 
     samples: int
-    norm: float
-    spread: float
-    noise: float
+    norm: float  # norm of their mean, which is what NEO removes
+    spread: float  # root of their total variance s^2: the distance of a typical embedding from the mean
+    noise: float  # sqrt(s^2 / n): the norm that the mean of n samples has by chance if the true mean is zero
 
     @classmethod
     def of(cls, embeddings: Tensor) -> Shift:
@@ -108,24 +101,14 @@ class Shift(NamedTuple):
 
 @dataclass
 class UnlabelledReport:
-    """What is known of some data and what methods do to it.
+    """What is known of some data and what methods do to it."""
 
-    Attributes:
-        setting: The setting of the runs that the report is about, in words.
-        classes: Number of classes.
-        names: The class names, or None.
-        shifts: By domain.
-        unreadable: Ids of samples that could not be read, by domain.
-        changes: One per method and domain.
-        failed: Methods that failed, and why.
-    """
-
-    setting: str
+    setting: str  # the setting of the runs that the report is about, in words
     classes: int
     names: tuple[str, ...] | None = None
     shifts: dict[str, Shift] = field(default_factory=dict)
-    unreadable: dict[str, list[str]] = field(default_factory=dict)
-    changes: list[PredictionChange] = field(default_factory=list)
+    unreadable: dict[str, list[str]] = field(default_factory=dict)  # ids of samples that could not be read, by domain
+    changes: list[PredictionChange] = field(default_factory=list)  # one per method and domain
     failed: dict[str, str] = field(default_factory=dict)
 
 

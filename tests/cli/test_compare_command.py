@@ -15,6 +15,7 @@ from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.records import Record, Records, content_key
 from neotta.report.comparison_page import comparison_page
+from neotta.report.formats import comparison_sheet
 
 
 def run(*words, width=120):
@@ -77,7 +78,7 @@ def test_a_narrow_terminal_gets_other_tables(results):
 def test_the_best_is_bold_and_the_second_underlined(results):
     page = io.StringIO()
     console = Console(file=page, width=120, force_terminal=True, color_system="standard", highlight=False)
-    console.print(render(compare(Records(results).read()), 120))
+    console.print(render(comparison_sheet(compare(Records(results).read())), 120))
     text = page.getvalue()
     assert "\x1b[1m60.8 ± 4.9\x1b[0m" in text
     assert "\x1b[4m50.8 ± 4.9\x1b[0m" in text
@@ -249,7 +250,7 @@ def of_streams(tmp_path):
 
 def test_harm_by_kind_of_stream(of_streams, tmp_path):
     lines = [line.split() for line in run(of_streams, "--harm", "neo").stdout.splitlines()]
-    assert lines[0] == ["neo:", "m,", "d,", "severity", "5"]
+    assert lines[:3] == [["gain", "by", "kind", "of", "stream"], [], ["neo:", "m,", "d,", "severity", "5"]]
     assert ["iid", "1", "+8.0", "+8.0", "fog/5", "0"] in lines
     assert ["1-class", "2", "-2.3", "-4.5", "fog/5", "1"] in lines
     assert ["all", "of", "them", "3", "+1.2", "-4.5", "1-class", "on", "fog/5", "1"] in lines

@@ -16,6 +16,7 @@ from neotta.evaluate.measure import Measurement
 from neotta.evaluate.results import Results
 from neotta.evaluate.sweep import Summary
 from neotta.evaluate.unlabelled import PredictionChange, Shift, UnlabelledReport
+from neotta.report.formats import comparison_sheet
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -37,7 +38,7 @@ def show(console: Console, measured: Measurement, predictions: Path | None) -> N
     results = measured.results
     if any("top1" in record.metrics for record in results.records):
         comparison = Results([shown(record) for record in results.records]).comparison()
-        console.print(render(comparison, console.width))
+        console.print(render(comparison_sheet(comparison), console.width))
     elif results.unlabelled is not None:
         console.print(render_unlabelled(results.unlabelled))
     if predictions is not None and measured.runs:

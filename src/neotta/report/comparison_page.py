@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from neotta.evaluate.comparison import Block, Comparison
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.verdicts import Metric
 from neotta.report.charts import dot_chart
 from neotta.report.figures import Figure
-from neotta.report.grids import differences, failures, summary, values
+from neotta.report.formats import comparison_sheet
 from neotta.report.html import render
 
 DRAWN = 8
@@ -19,35 +18,15 @@ DRAWN = 8
 
 def comparison_page(comparison: Comparison) -> str:
     """One HTML page that needs nothing else."""
-    blocks = [_block(block, comparison.metric, place) for place, block in enumerate(comparison.blocks)]
-    notes = comparison.notes()
-    if (count := len(comparison.blocks)) > DRAWN:
-        notes.append(f"Figures are drawn of the first {DRAWN} of {count} tables.")
-    return render(
-        "comparison.html",
-        title="Methods side by side",
-        metric=comparison.metric.title,
-        shared=comparison.shared,
-        blocks=blocks,
-        notes=notes,
-    )
-
-
-def _block(block: Block, metric: Metric, place: int) -> dict[str, Any]:
     from markupsafe import Markup
 
-    drawn = _figures(block, metric, place) if place < DRAWN else ()
-    figures = [{"title": each.title, "svg": Markup(each.svg())} for each in drawn]
-    tables = [(metric.title, values(block, metric))]
-    if (gaps := differences(block, metric)) is not None:
-        tables.append((f"Difference to {block.baseline} on the same samples", gaps))
-    return {
-        "title": block.title,
-        "sentences": summary(block, metric),
-        "failures": failures(block),
-        "figures": figures,
-        "tables": tables,
-    }
+    sheet, figures = comparison_sheet(comparison), []
+    for place, block in enumerate(comparison.blocks):
+        drawn = _figures(block, comparison.metric, place) if place < DRAWN else ()
+        figures.append([{"title": each.title, "svg": Markup(each.svg())} for each in drawn])
+    count = len(comparison.blocks)
+    notes = [f"Figures are drawn of the first {DRAWN} of {count} tables."] if count > DRAWN else []
+    return render("comparison.html", sheet=sheet, figures=figures, notes=[*sheet.notes, *notes])
 
 
 def _figures(block: Block, metric: Metric, place: int) -> Iterator[Figure]:

@@ -51,7 +51,6 @@ class Answers:
 
     @cached_property
     def units(self) -> set[int]:
-        """The different units."""
         return set(self.unit.tolist())
 
 

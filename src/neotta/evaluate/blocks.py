@@ -22,8 +22,6 @@ NOTHING = Interval(math.nan, math.nan, 0)
 
 
 class Failure(NamedTuple):
-    """A run that failed."""
-
     method: str
     domain: str
     seed: int

@@ -76,11 +76,9 @@ class RuleCost:
         return float(np.mean(values)), min(values)
 
     def mean(self, domain: str) -> float:
-        """The mean change on a domain, over all orders."""
         return float(np.mean([self.of_order(domain, kind)[0] for kind in self.changes[domain]]))
 
     def worst(self, domain: str) -> float:
-        """The worst change on a domain."""
         return min(self.of_order(domain, kind)[1] for kind in self.changes[domain])
 
     @property
@@ -91,7 +89,6 @@ class RuleCost:
 
     @property
     def title(self) -> str:
-        """The rule in a table."""
         return f"{self.rule}{', reference' if self.reference else ''}"
 
     @property
@@ -104,8 +101,6 @@ class RuleCost:
 
 @dataclass
 class CheckReport:
-    """What was found."""
-
     model: str
     data: str
     head: str
@@ -131,11 +126,9 @@ class CheckReport:
 
     @property
     def shifted(self) -> list[str]:
-        """The corruptions that were measured."""
         return [domain for domain in self.rules[0].changes if domain != self.data]
 
     def gain(self, rule: RuleCost) -> float:
-        """The mean change of a rule over the corruptions."""
         return float(np.mean([rule.mean(domain) for domain in self.shifted]))
 
     @property

@@ -112,7 +112,6 @@ class Comparison:
 
 
 def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = "none") -> Comparison:
-    """Put methods side by side."""
     if metric not in METRICS:
         raise OptionError(f"metric is {metric!r}: choose one of {', '.join(METRICS)}")
     runs = [record for record in records if record.failed or record.measured]

@@ -175,7 +175,6 @@ class Domains:
         return tuple(dict.fromkeys(names))
 
     def dataset(self, name: str) -> ImageDataset:
-        """Open a domain."""
         if name not in self._open and name.startswith(BAD_FRAMES_DOMAIN):
             self._open[name] = self.bad_frames
         if name not in self._open:
@@ -222,7 +221,6 @@ class Domains:
 
     @property
     def has_clean(self) -> bool:
-        """Whether there are clean images."""
         try:
             return bool(self.clean)
         except DataError:

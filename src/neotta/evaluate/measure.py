@@ -28,8 +28,6 @@ from neotta.options import Options
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured."""
-
     bench: Session  # the model and the data
     summary: Summary  # how many runs were done, skipped, and failed
     results: Results  # the records of the plan's runs
@@ -116,7 +114,6 @@ def evaluate_objects(
     *,
     show: bool,
 ) -> Results:
-    """What `neotta.evaluate` does, see there."""
     by_name = isinstance(model, (str, os.PathLike))
     if not by_name:
         check_model(model)

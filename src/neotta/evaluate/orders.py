@@ -24,8 +24,6 @@ Datasets = Mapping[str, ImageDataset]
 
 
 class Request(NamedTuple):
-    """What a run asks of its order."""
-
     data: Datasets
     source: Datasets  # the domain that is adapted to, if it is another
     bad_frames: Callable[[], ImageDataset]  # frames that show nothing
@@ -62,7 +60,6 @@ def register_order(
 
 
 def order_options(protocol: str, order: str, options: Mapping[str, Any]) -> Options:
-    """The options of an order, checked."""
     if (protocol, order) not in ORDERS:
         protocols = " or ".join(repr(each) for each, kind in ORDERS if kind == order)
         raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
@@ -94,8 +91,6 @@ class NoOptions(Options):
 
 
 class ImbalancedOptions(Options):
-    """Options of a long tail of classes."""
-
     ratio: float = Field(10.0, ge=1, description="How much more frequent the first class is than the last.")
 
 
@@ -108,59 +103,42 @@ class Labels(Options):
 
     @property
     def skew(self) -> orders.Skew:
-        """The distribution of labels."""
         return orders.Skew(self.ratio, self.delta, self.slots)
 
 
 class CorrelatedOptions(Labels):
-    """Options of bursts of classes."""
-
     delta: float | None = Field(0.1, ge=1e-6, description="How labels come in bursts: 0.1 strong, 10 hardly.")
 
 
 class ContinualOptions(Labels):
-    """Options of a sequence of domains."""
-
     shuffle: bool = Field(True, description="Draw the sequence of domains from the seed.")
     straddle: bool = Field(False, description="Let a batch hold the end of one domain and the beginning of the next.")
 
 
 class ImbalancedDomainsOptions(ContinualOptions):
-    """Options of a sequence of domains with a long tail of classes."""
-
     ratio: float = Field(10.0, ge=1, description="How much more frequent the first class is than the last.")
 
 
 class CorrelatedDomainsOptions(ContinualOptions):
-    """Options of a sequence of domains whose classes come in bursts."""
-
     delta: float | None = Field(0.1, ge=1e-6, description="How labels come in bursts: 0.1 strong, 10 hardly.")
 
 
 class RecurringOptions(ContinualOptions):
-    """Options of a sequence of domains that comes several times."""
-
     rounds: int = Field(3, ge=1, description="How often the sequence of domains comes.")
     redraw: bool = Field(False, description="Draw other samples in every round.")
 
 
 class CameraOptions(Labels):
-    """Options of cameras."""
-
     per_domain: int = Field(1, ge=1, description="Number of cameras in each domain.")
     in_turn: bool = Field(False, description="Cameras take strict turns.")
     separate: bool = Field(False, description="Adapt to each camera by itself.")
 
 
 class RealOptions(Options):
-    """Options of real streams."""
-
     kind: str = Field(description=f"Which stream: {', '.join(EVERY_KIND)}.")
 
 
 class FewClassesOptions(Options):
-    """Options of adapting to a few classes."""
-
     classes: int = Field(ge=1, description="Number of classes to adapt to.")
     validate_on: int = Field(-1, alias="validate", ge=-1, description="Number of samples to score; -1 for all.")
     disjoint: bool = Field(False, description="Keep the classes adapted to out of the scored samples.")

@@ -40,7 +40,6 @@ class PredictionStats(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> PredictionStats:
-        """Compute them."""
         known = labels != UNKNOWN
         column = labels.clamp(min=0).unsqueeze(1)
         _check_labels(logits, column.squeeze(1))
@@ -63,7 +62,6 @@ class PredictionStats(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictionStats]) -> PredictionStats:
-        """Concatenate several."""
         return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def at(self, chosen: Tensor) -> PredictionStats:
@@ -93,7 +91,6 @@ class RunResult:
     seconds: float = 0.0  # time of the predictions, without the encoder if the embeddings were cached
 
     def add(self, order: Order, entries: Indices, logits: Tensor, labels: Tensor) -> None:
-        """Add predictions."""
         self.ids += [order.ids[entry] for entry in entries]
         self.domains += [order.domains[domain] for domain in order.domain[entries]]
         self.stats = PredictionStats.concatenate([self.stats, PredictionStats.of(logits, labels)])

@@ -118,7 +118,6 @@ class Record(BaseModel):
 
     @property
     def failed(self) -> bool:
-        """Whether it is of a run that failed."""
         return self.status == "failed"
 
     @property

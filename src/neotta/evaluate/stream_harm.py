@@ -28,7 +28,6 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, gains: Iterable[float]) -> Summary:
-        """Sum up the gains of cells."""
         values = list(gains)
         hurt = 100 * sum(value < -HURT for value in values) / len(values)
         return cls(statistics.fmean(values), min(values), hurt, len(values))
@@ -46,7 +45,6 @@ class Harm(NamedTuple):
     kinds: dict[str, dict[str, float]]  # the gain of each domain, by kind of stream
 
     def every(self) -> dict[str, float]:
-        """All gains, by kind and domain."""
         return {f"{kind} on {domain}": gain for kind, each in self.kinds.items() for domain, gain in each.items()}
 
 

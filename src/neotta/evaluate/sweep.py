@@ -29,8 +29,6 @@ class Summary:
 
 
 class Watcher:
-    """Receives progress events."""
-
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """The sweep begins."""
 

@@ -17,7 +17,6 @@ DRAWN = 8
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """One HTML page that needs nothing else."""
     from markupsafe import Markup
 
     sheet, figures = comparison_sheet(comparison), []

@@ -55,16 +55,13 @@ class DemoDomain:
 
     @property
     def labels(self) -> Indices:
-        """The true classes, (N,)."""
         classes: Indices = self.results["none"].stats.labels.numpy()
         return classes
 
     def right(self, method: str) -> NDArray[np.bool_]:
-        """Whether each answer is right, (N,)."""
         return _right(self.results[method])
 
     def accuracy(self, method: str) -> float:
-        """Share of right answers."""
         return float(self.right(method).mean())
 
     @property
@@ -96,21 +93,17 @@ class Demo:
 
     @property
     def clean(self) -> DemoDomain:
-        """The domain without corruption."""
         return self.domains[0]
 
     @property
     def corrupted(self) -> tuple[DemoDomain, ...]:
-        """The domains that the means are taken over."""
         return self.domains[1:]
 
     def mean(self, method: str) -> float:
-        """Mean accuracy over the corruptions."""
         return float(np.mean([domain.accuracy(method) for domain in self.corrupted]))
 
     @property
     def cameras(self) -> Cameras:
-        """The cameras of all corruptions."""
         return {
             method: tuple(each for domain in self.corrupted for each in domain.cameras[method]) for method in METHODS
         }
@@ -193,7 +186,6 @@ def title(name: str) -> str:
 
 
 def measured(demo: Demo) -> str:
-    """Describe what was done."""
     return (
         f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
         f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {SEVERITY} of 5). "
@@ -227,7 +219,6 @@ def one_digit(demo: Demo) -> str:
 
 
 def demo_page(demo: Demo, seconds: float) -> str:
-    """The page of a demonstration that took so many seconds."""
     return render(
         "demo.html",
         demo=demo,
@@ -335,7 +326,6 @@ def demo_table(demo: Demo, console: Console) -> Table:
 
 
 def legend(console: Console) -> Text:
-    """Explain the bars."""
     full, won, lost = _blocks(console.options.ascii_only)
     return Text.assemble(
         "Accuracy in percent. ",

@@ -40,7 +40,6 @@ class Sheet(NamedTuple):
 
 
 def comparison_sheet(comparison: Comparison) -> Sheet:
-    """Means and differences of a comparison."""
     metric, sections = comparison.metric, []
     for block in comparison.blocks:
         tables = [("", values(block, metric))]
@@ -89,7 +88,6 @@ def markdown(sheet: Sheet) -> str:
 
 
 def markdown_table(grid: Grid) -> str:
-    """One table in Markdown."""
     marks = {"best": "**{}**", "second": "<u>{}</u>"}
     lines = [[grid.corner, *grid.columns], ["---", *("--:" for _ in grid.columns)]]
     lines += [[name, *(marks.get(mark, "{}").format(text) for text, mark in entries)] for name, entries in grid.rows]
@@ -147,7 +145,6 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def parquet_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """A Parquet file of rows."""
     purpose = "a table in Parquet"
     arrow, parquet = need("pyarrow", purpose), need("pyarrow.parquet", purpose)
     page = io.BytesIO()

@@ -22,7 +22,6 @@ Steps = Mapping[str, Sequence[Step]]
 
 
 def batches_table(by_method: Steps) -> Grid:
-    """Batches by methods."""
     places = list(dict.fromkeys((step.first, step.last) for steps in by_method.values() for step in steps))
     by_place = {label: {step[:2]: step.accuracy for step in steps} for label, steps in by_method.items()}
     rows = []
@@ -34,7 +33,6 @@ def batches_table(by_method: Steps) -> Grid:
 
 
 def batches_figure(by_method: Steps, name: str = "over-time", title: str = "Accuracy over time") -> Figure:
-    """One line per method over the batches."""
     series = {
         label: Series(
             [(step.first + step.last) / 2 for step in steps],
@@ -53,7 +51,6 @@ def drawn_over_time(comparison: Comparison) -> Figure:
 
 
 def rows(by_method: Steps) -> list[dict[str, Any]]:
-    """Accuracy over time as plain numbers."""
     return [
         {"method": label, "first_batch": step.first, "last_batch": step.last, "mean": step.accuracy.mean,
          "half_width": step.accuracy.half_width, "seeds": step.accuracy.runs}
@@ -63,7 +60,6 @@ def rows(by_method: Steps) -> list[dict[str, Any]]:
 
 
 def over_time_sheet(comparison: Comparison) -> Sheet:
-    """Accuracy batch by batch, block by block."""
     sections, numbers = [], []
     for block in comparison.blocks:
         steps = over_time(block)

@@ -185,11 +185,7 @@ class Report:
         return self.evidence.records(*self.plans)
 
     def results(self, metric: str = "top1") -> Results:
-        """The methods compared with no adaptation.
-
-        Raises:
-            Skip: Nothing was measured.
-        """
+        """The methods compared with no adaptation."""
         return need(Results.of(self.records, metric))
 
     def against(self, method: str, metric: str = "top1") -> Gaps:
@@ -318,11 +314,7 @@ def items() -> dict[str, Item]:
 
 
 def chosen(names: list[str]) -> list[Item]:
-    """The items of these names; `all` for all of them.
-
-    Raises:
-        OptionError: There is no such item; the message suggests the nearest.
-    """
+    """The items of these names; `all` for all of them."""
     known = items()
     for name in names:
         if name not in (*known, "all"):

@@ -226,7 +226,6 @@ class Setting:
         return self._plans(chosen, -1, samples=[-1])
 
     def _plans(self, methods: Sequence[str], slow_samples: int, **entries: Any) -> list[Plan]:
-        """If slow methods get fewer samples or seeds, the others also run on these: only the same samples compare."""
         fast = [method for method in methods if not needs_images(method)]
         less = {"samples": [slow_samples], "seeds": self.slow_seeds}
         if len(fast) == len(methods) or less == {"samples": entries["samples"], "seeds": self.study.seeds}:

@@ -77,7 +77,6 @@ def _changes(mine: PerSeed, theirs: PerSeed) -> list[float]:
 
 
 def _with_every_seed(facts: Sequence[bool]) -> Holds:
-    """Whether it is so whatever the seed: all images are seen with each of them, in another order."""
     if len(facts) < 2 or len(set(facts)) > 1:
         return "unclear"
     return "yes" if facts[0] else "no"

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 RECORDS = Path(__file__).parent.parent / "docs" / "results" / "records-0.3.parquet"
 MODEL, SAMPLES = "timm:deit_tiny_patch16_224", 512
-SHOWN = {"none": ("plain", "#8a8f98"), "neo-stream": ("NEO-Stream, the default", "#d55e00"), "neo": ("NEO", "#0b7fab")}
-INKS = {"": (INK, FAINT), "-dark": ("#e6edf3", "#484f58")}
-"""Colours of texts and lines by the end of the file's name."""
+SHOWN = {"none": ("plain", "#8a8f98"), "neo-stream": ("NEO-Stream, the default", "#8a63c9"), "neo": ("NEO", "#0b7fab")}
+PAGE = {f"var(--ink, {INK})": INK, f"var(--line, {FAINT})": FAINT}
+DARK = {INK: "#e6edf3", FAINT: "#484f58", "#8a63c9": "#b794f4", "#0b7fab": "#4cc3f0"}
+"""Colours of texts, lines and methods on a dark page."""
 
 
 def measured() -> Block:
@@ -68,6 +69,13 @@ def draw(rows: dict[str, dict[str, float]], canvas: Canvas) -> None:
     canvas.legend(loc="outside upper left", ncols=len(SHOWN), fontsize=8.5)
 
 
+def replaced(text: str, words: dict[str, str]) -> str:
+    """The text with some words replaced by others."""
+    for word, other in words.items():
+        text = text.replace(word, other)
+    return text
+
+
 def main() -> None:
     """Draw and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,8 +84,8 @@ def main() -> None:
     block = measured()
     rows = rows_of(block)
     figure = Figure("deit-tiny-corruptions", "", lambda canvas: draw(rows, canvas), [], size=(7.0, 4.6))
-    for end, (ink, faint) in INKS.items():
-        svg = figure.svg().replace(f"var(--ink, {INK})", ink).replace(f"var(--line, {FAINT})", faint)
+    light = replaced(figure.svg(), PAGE)
+    for end, svg in (("", light), ("-dark", replaced(light, DARK))):
         path = folder / f"{figure.name}{end}.svg"
         path.write_text(svg, encoding="utf-8")
         print(path)

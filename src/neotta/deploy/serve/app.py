@@ -20,6 +20,8 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ValidationError
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
@@ -242,7 +244,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         owner = _client(request), stream_id(stream)
 
         async def work(body: bytes) -> Answer:
-            files = await _files(request, body, limits.rows)
+            kind = request.headers.get("content-type", "")
+            files = await asyncio.to_thread(_files, body, kind, limits.rows)  # a hostile form takes seconds to parse
             pixels = await service.images.from_files(files, owner)
             job = Job(service.images.normalised(pixels), owner[1], adapt, pixels[-1])
             return await service.answer(job, owner[0])
@@ -335,31 +338,41 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-async def _files(request: Request, body: bytes, most: int) -> list[bytes]:
+def _files(body: bytes, kind: str, most: int) -> list[bytes]:
     """The files of a request: the parts of a form, or the body itself."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    name, options = parse_options_header(kind)
+    if name != b"multipart/form-data":
         if not body:
             raise RequestError(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
         return [body]
+    parts: list[bytearray] = []
+    heads: list[bytearray] = []
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+    def begin() -> None:
+        if len(parts) >= most:
+            raise RequestError(413, f"the form holds more than {most} files")
+        parts.append(bytearray())
+        heads.append(bytearray())
 
-    async def read() -> list[bytes]:
-        async with Request(request.scope, receive).form(max_files=most, max_fields=16) as form:
-            texts = [name for name, part in form.multi_items() if isinstance(part, str)]
-            if texts:
-                raise RequestError(
-                    400, f"the form has a text {texts[0][:50]!r}: stream, adapt and top belong into the address"
-                )
-            return [await part.read() for _, part in form.multi_items() if not isinstance(part, str)]
+    def end() -> None:
+        if b"filename" not in heads[-1]:
+            raise RequestError(400, "the form has a text: stream, adapt and top belong into the address, files here")
 
+    parser = MultipartParser(
+        options.get(b"boundary", b""),
+        {
+            "on_part_begin": begin,
+            "on_header_value": lambda data, start, stop: heads[-1].extend(data[start:stop]),
+            "on_headers_finished": end,
+            "on_part_data": lambda data, start, stop: parts[-1].extend(data[start:stop]),
+        },
+    )
     try:
-        return await asyncio.to_thread(asyncio.run, read())  # a hostile form takes seconds to parse
-    except RequestError:
-        raise
-    except Exception as error:  # whatever the parser raises, and what Starlette makes of it
-        raise RequestError(400, f"the form cannot be read: {str(getattr(error, 'detail', error))[:200]}") from None
+        parser.write(body)
+        parser.finalize()
+    except FormParserError as error:
+        raise RequestError(400, f"the form cannot be read: {str(error).rstrip('.')[:200]}") from None
+    return [bytes(part) for part in parts]
 
 
 def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, Any]]:

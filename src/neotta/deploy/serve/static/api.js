@@ -4,7 +4,7 @@ let key = sessionStorage.getItem("key") ?? "";
 let ahead = 0; // seconds by which this machine's clock is ahead of the server's
 
 export const STATUS = {
-  quarantined: { icon: "✕", says: "Quarantined: it does not learn, and answers are those of the plain model." },
+  quarantined: { icon: "✕", says: "Quarantined: its images are not answered until it is reset." },
   frozen: { icon: "‖", says: "Frozen: it answers with what it has learnt, and learns nothing." },
   starting: { icon: "◔", says: "Starting: too few samples to tell." },
   idle: { icon: "○", says: "Idle: nothing is subtracted." },

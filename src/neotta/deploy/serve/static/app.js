@@ -49,7 +49,7 @@ function drawTile({ summary, tile, points, visible }) {
   set(".words", words(summary).join(" "));
   set(".accuracy", interval(summary.accuracy));
   set(".changed", percent(summary.health?.changed));
-  set(".samples", `${whole(summary.health?.samples)} samples`);
+  set(".samples", summary.health ? `${whole(summary.health.samples)} samples` : "");
   set(".ago", ago(summary.seen));
   if (visible && points) tile.querySelector(".spark").replaceChildren(...sparkline(points));
 }
@@ -64,7 +64,7 @@ const inView = new IntersectionObserver((entries) => {
 // The parts of a tile that cost a request: only for tiles in view.
 async function fill(camera) {
   drawPicture(camera.tile.querySelector("canvas"), camera.summary);
-  if (camera.points || camera.summary.status === "quarantined") return;
+  if (camera.points) return;
   camera.points = [];
   camera.points = (await get(address("streams", camera.summary.id)).catch(() => ({ history: [] }))).history;
   drawTile(camera);

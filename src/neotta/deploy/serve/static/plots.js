@@ -1,7 +1,7 @@
 // Plots of a camera: its history over time, a sparkline, and what is subtracted.
 import { LOOK, STATUS } from "/static/api.js";
 
-const HEIGHT = 170, LEFT = 44, RIGHT = 12, TOP = 20, BOTTOM = 34;
+const HEIGHT = 184, LEFT = 44, RIGHT = 12, TOP = 34, BOTTOM = 34;
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 const STEPS = [1, 5, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY, 365 * DAY];
 
@@ -70,7 +70,7 @@ export function marks(history) {
 }
 
 function ticks(first, last, width) {
-  const step = STEPS.find((each) => (last - first) / each <= width / 85) ?? STEPS.at(-1);
+  const step = STEPS.find((each) => (last - first) / each <= width / 62) ?? STEPS.at(-1);
   const zone = -new Date(first * 1000).getTimezoneOffset() * MINUTE, found = [];
   for (let time = Math.ceil((first + zone) / step) * step - zone; time <= last; time += step) found.push(time);
   const how = step >= DAY ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit", ...(step < MINUTE ? { second: "2-digit" } : {}) };
@@ -99,7 +99,7 @@ function plot(spec, history, found, width) {
     const anchor = at(time) > width - 30 ? "end" : "middle";
     svg.append(make("text", { x: anchor === "end" ? width : at(time), y: HEIGHT - BOTTOM + 16, "text-anchor": anchor }, text));
   }
-  svg.append(make("text", { x: LEFT, y: HEIGHT - 3 }, "time"), make("text", { x: 0, y: 10 }, unit));
+  svg.append(make("text", { x: width - RIGHT, y: HEIGHT - 3, "text-anchor": "end" }, "time"), make("text", { x: 0, y: 10 }, unit));
   let free = -Infinity;
   for (const mark of found) {
     const place = at(mark.time);

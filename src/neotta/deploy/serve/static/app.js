@@ -14,8 +14,8 @@ const badge = ({ status, trouble }) => `${trouble === 2 ? "▲ check · " : ""}$
 const kind = ({ status, trouble }) => (trouble === 2 ? "look" : status);
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
-function words({ status, error, health }) {
-  const remarks = error ? [error] : health ? health.remarks : ["it has learnt from no image yet"];
+function words({ status, error, health, seen }) {
+  const remarks = error ? [error] : health ? health.remarks : [seen ? "it has learnt from no image yet" : "no image since the server started"];
   return [STATUS[status]?.says ?? status, ...remarks.map(sentence)];
 }
 
@@ -139,11 +139,10 @@ function drawSummary() {
   const by = { product: "from how sure and how stable the answers are", confidence: "from how sure the answers are" }[accuracy?.by] ?? "";
   const facts = [
     ["Estimated accuracy", interval(accuracy), by],
-    ["Samples learnt from", whole(health?.samples), `${whole(health?.rejected)} rejected`],
+    ["Samples learnt from", whole(health?.samples), `${health?.draws == null ? "" : `count as ${whole(Math.round(health.draws))} label draws, `}${whole(health?.rejected)} rejected`],
     ["Changed answers", percent(health?.changed), "differ from the plain model"],
     ["Shift", number(health?.shift), "× spread of the logits"],
     ["Most frequent class", percent(health?.top_share), `last label repeats: ${percent(health?.sticky)}`],
-    ["Label draws", health?.draws == null ? "–" : whole(Math.round(health.draws)), "that the samples count as"],
     ["Images answered", whole(summary.images), ago(summary.seen)],
   ];
   $("facts").replaceChildren(...facts.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value), make("dd", { class: "soft" }, more))));
@@ -164,7 +163,7 @@ async function refresh() {
   drawSummary();
   drawHistory();
   const { offset, snapshots } = detail;
-  $("subtracted").replaceChildren(...(offset?.length ? bars(offset) : ["Nothing: answers are those of the plain model."]));
+  $("subtracted").replaceChildren(...(offset?.some((each) => each.offset) ? bars(offset) : ["Nothing: answers are those of the plain model."]));
   const before = $("snapshots").value;
   $("snapshots").replaceChildren(...snapshots.toReversed().map((time) => make("option", { value: time }, date(time))));
   if (snapshots.map(String).includes(before)) $("snapshots").value = before;

@@ -5,7 +5,7 @@ const HEIGHT = 184, LEFT = 44, RIGHT = 12, TOP = 34, BOTTOM = 34;
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 const STEPS = [1, 5, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY, 365 * DAY];
 
-export const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)} %`);
+export const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)}\u00a0%`);
 export const number = (value, digits = 2) => (value == null ? "–" : value.toFixed(digits));
 export const interval = (accuracy) =>
   accuracy ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known yet";
@@ -14,7 +14,7 @@ export const date = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB"
 const PLOTS = [
   { title: "Estimated accuracy", unit: "% of the last answers", top: 1, line: "estimate", of: (point) => point.accuracy?.value, band: (point) => point.accuracy, show: (point) => interval(point.accuracy) },
   { title: "Changed answers", unit: "% of all answers", line: "differ from the plain model", of: (point) => point.changed, show: (point) => percent(point.changed) },
-  { title: "Shift", unit: "× spread of the logits", scale: 1, line: "length of what is subtracted", of: (point) => point.shift, show: (point) => number(point.shift) },
+  { title: "Shift", unit: "× spread of the logits", scale: 1, least: 1, line: "length of what is subtracted", of: (point) => point.shift, show: (point) => number(point.shift) },
   { title: "Most frequent class", unit: "% of the samples", top: 1, line: "share", of: (point) => point.top_share, show: (point) => percent(point.top_share), guide: [0.5, "half: above it, nothing can be learnt"] },
 ];
 
@@ -63,7 +63,7 @@ export function marks(history) {
   history.forEach((point, index) => {
     const before = history[index - 1];
     if (before && before.status !== point.status) found.push({ time: point.time, icon: STATUS[point.status]?.icon ?? "?", text: `now ${point.status}`, kind: point.status });
-    const fresh = point.signs.filter((sign) => sign in LOOK && !before?.signs.includes(sign));
+    const fresh = (point.signs ?? []).filter((sign) => sign in LOOK && !before?.signs?.includes(sign));
     if (fresh.length) found.push({ time: point.time, icon: "▲", text: fresh.map((sign) => LOOK[sign]).join(", "), kind: "look" });
   });
   return found;
@@ -83,9 +83,9 @@ const roundUp = (value) => {
 };
 
 function plot(spec, history, found, width) {
-  const { title, unit, of, band, guide, show, scale = 100 } = spec;
+  const { title, unit, of, band, guide, show, scale = 100, least = 0.1 } = spec;
   const first = history[0].time, last = Math.max(history.at(-1).time, first + 1);
-  const top = spec.top ?? Math.min(roundUp(Math.max(0.1, ...history.map((point) => of(point) ?? 0))), scale === 100 ? 1 : Infinity);
+  const top = spec.top ?? Math.min(roundUp(Math.max(least, ...history.map((point) => of(point) ?? 0))), scale === 100 ? 1 : Infinity);
   const at = (time) => LEFT + ((time - first) / (last - first)) * (width - LEFT - RIGHT);
   const x = (point) => at(point.time), y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
   const svg = make("svg", { width, height: HEIGHT, role: "slider", tabindex: 0, "aria-label": `${title} over time`, "aria-valuemin": 0, "aria-valuemax": history.length - 1 });
@@ -143,7 +143,7 @@ export const plots = (history, found, width) => PLOTS.map((spec) => plot(spec, h
 
 // One bar for each label: what is subtracted from its logit.
 export function bars(offset) {
-  const widest = roundUp(Math.max(1e-6, ...offset.map((each) => Math.abs(each.offset)))), place = (value) => 50 + (value / widest) * 50;
+  const widest = roundUp(Math.max(...offset.map((each) => Math.abs(each.offset)))), place = (value) => 50 + (value / widest) * 50;
   const rows = offset.map(({ label, offset: value }) => {
     const bar = make("i", { class: value < 0 ? "raised" : "lowered" });
     bar.style.left = `${Math.min(50, place(value))}%`;

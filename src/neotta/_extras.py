@@ -20,9 +20,10 @@ EXTRAS = {
     ),
     "transformers": "hf",
     "ray": "ray",
+    "redis": "redis",
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
-    **dict.fromkeys(["starlette", "uvicorn", "python_multipart"], "serve"),
+    **dict.fromkeys(["fastapi", "starlette", "uvicorn", "python_multipart"], "serve"),
 }
 """The extra that installs each optional package."""
 

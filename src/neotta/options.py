@@ -69,7 +69,6 @@ class Options(BaseModel):
 
     @classmethod
     def _explain(cls, owner: str, options: Mapping[str, Any], error: ValidationError) -> str:
-        """Describe the first invalid option in one line."""
         errors = error.errors()
         name = str(errors[0]["loc"][0]) if errors[0]["loc"] else ""
         if errors[0]["type"] == "extra_forbidden":

@@ -184,7 +184,6 @@ class Adapter(ABC, Generic[O]):
         raise OptionError(f"{', '.join(fixed)} cannot change in the middle of a stream: make a new adapter")
 
     def _resume(self, options: O, state: Mapping[str, Tensor]) -> None:
-        """Start again with these options, and continue from a state."""
         self.options = options
         with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
             self._start()
@@ -216,7 +215,6 @@ class Adapter(ABC, Generic[O]):
             self._load(state)
 
     def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        """Whether an entry of a state can be loaded."""
         return mine.shape == other.shape
 
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
@@ -356,17 +354,11 @@ class Adapter(ABC, Generic[O]):
         }
 
     def _weighted(self, call: Callable[[], Tensor], samples: int, weights: Any) -> Tensor:
-        """Call with weights of the samples."""
         with rows(weights):
             current_weights(samples)  # raises an error before anything changes
             return call()
 
     def _may_adapt(self, adapt: bool) -> bool:
-        """Whether this call adapts.
-
-        Raises:
-            InputError: Samples have weights, which the method does not support.
-        """
         if adapt and has_weights() and not self.declaration.row_weights:
             raise InputError(
                 f"{self.name} cannot weight samples, as neo, neo-continual, neo-mse and neo-stream can: leave out the "
@@ -375,7 +367,6 @@ class Adapter(ABC, Generic[O]):
         return adapt and not is_paused(self)
 
     def _check_inputs(self, images: Inputs) -> None:
-        """Check that the model, and the method, can take a batch."""
         if self.declaration.pixels and not isinstance(images, Tensor):
             raise InputError(
                 f"{self.name} changes images, so it takes a tensor (batch, channels, height, width), got "
@@ -391,7 +382,6 @@ class Adapter(ABC, Generic[O]):
             raise NeottaError("this adapter is detached: make a new one with neotta.create")
 
     def _check_model(self) -> None:
-        """Check that the model still has the head that this adapter was made for."""
         self._check_attached()
         try:
             what = "" if self.model.get_submodule(self.head_name) is layer_of(self.head) else "exchanged"

@@ -232,8 +232,6 @@ class BN(Adapter[BNOptions]):
         self._norms = ModuleSwap(self.model, {layer: rule_norm(layer, rules[name]) for name, layer in layers})
 
     def _rule(self) -> Rule:
-        """How a layer's statistics follow from batch and source alone."""
-
         def mix(input: Tensor, source: Statistics) -> Statistics:
             prior = self.options.prior_samples
             alpha = 0.1 if self.options.alpha is None else self.options.alpha

@@ -342,7 +342,6 @@ class PromptedViT:
 
 @contextlib.contextmanager
 def _hooks(handles: list[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks at the end."""
     try:
         yield
     finally:
@@ -365,7 +364,6 @@ def _first_norm(block: nn.Module) -> Any:
 
 
 def _class_token_alone(module: nn.Module, args: Any, output: Any) -> Any:
-    """A hook that sets all other tokens to zero."""
     tokens = output[0] if isinstance(output, tuple) else output
     alone = torch.zeros_like(tokens)
     alone[:, 0] = tokens[:, 0]

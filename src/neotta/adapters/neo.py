@@ -18,7 +18,7 @@ from neotta.neo.context import current_weights
 from neotta.neo.files import entries, states_in
 from neotta.neo.head import NEOHead, subtract
 from neotta.neo.module_swap import ModuleSwap
-from neotta.neo.norms import AdaptiveNorm, adaptive_norms, few_classes, warn_of_few_classes
+from neotta.neo.norms import AdaptiveNorm, adaptive_norms, warned_of_few_classes
 from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
@@ -131,7 +131,7 @@ class NEOBN(Recentering):
 
     def _start(self) -> None:
         super()._start()
-        self._unwarned = True
+        self._warned = False
         options = self.options.given()
         self._norms: dict[str, AdaptiveNorm] = adaptive_norms(self.model, options["statistics"], options["momentum"])
         if not self._norms:
@@ -144,9 +144,7 @@ class NEOBN(Recentering):
 
     def _adapt(self, images: Tensor) -> Tensor:
         logits = self._answer(self.embed(images, adapt=True), adapt=True)
-        if self._unwarned and few_classes(logits):
-            self._unwarned = False
-            warn_of_few_classes()
+        self._warned = self._warned or warned_of_few_classes(logits)
         return logits
 
     def _predict(self, images: Tensor) -> Tensor:

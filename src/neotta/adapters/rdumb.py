@@ -72,7 +72,6 @@ class Restarting(Combined):
         return self.inner(images, adapt=False)
 
     def _counted(self, samples: int, adapt: Callable[[], Tensor]) -> Tensor:
-        """Restore the source model if it is time, adapt, and count."""
         if int(self.count) and int(self.count) % self.options.reset_every == 0:
             self.inner.reset()
         before = self.inner.skipped

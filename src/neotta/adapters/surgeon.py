@@ -144,7 +144,6 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     # ---- which layers matter
 
     def _importance_rows(self, count: int) -> Tensor:
-        """Which images of a batch rank the layers, (at most `importance_samples`,)."""
         return torch.randperm(count, generator=self.generator)[: self.options.importance_samples]
 
     def _ranking(self, images: Tensor) -> dict[str, Tensor]:

@@ -178,7 +178,6 @@ def install(archive: Path, target: Path, folders: tuple[str, ...] = ()) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack with the safety filters of the standard library and a limit on the unpacked size."""
     if not hasattr(tarfile, "data_filter"):
         raise DataError("unpacking archives safely needs Python 3.10.12, 3.11.4 or newer: update Python")
     limit, total = max(LARGEST_RATIO * archive.stat().st_size, SMALL), 0

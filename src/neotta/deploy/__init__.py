@@ -1,4 +1,4 @@
-"""Deployment of adapted classifiers: ONNX files, a runner without torch, and NEO on logits.
+"""Deployment of adapted classifiers: ONNX files, a runner without torch, NEO on logits, and streams that are shared.
 
 Importing this package imports neither torch nor any optional package.
 """
@@ -13,8 +13,18 @@ if TYPE_CHECKING:
     from neotta.deploy.logits import LogitRecenter
     from neotta.deploy.onnx.export import ExportJob, export, register_exporter
     from neotta.deploy.onnx.runtime import OnnxClassifier
+    from neotta.deploy.shared import RedisStore, SharedStreams, SQLiteStore
 
-__all__ = ["ExportJob", "LogitRecenter", "OnnxClassifier", "export", "register_exporter"]
+__all__ = [
+    "ExportJob",
+    "LogitRecenter",
+    "OnnxClassifier",
+    "RedisStore",
+    "SQLiteStore",
+    "SharedStreams",
+    "export",
+    "register_exporter",
+]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -24,5 +34,8 @@ __getattr__, __dir__ = lazy(
         "ExportJob": "neotta.deploy.onnx.export",
         "export": "neotta.deploy.onnx.export",
         "register_exporter": "neotta.deploy.onnx.export",
+        "RedisStore": "neotta.deploy.shared",
+        "SQLiteStore": "neotta.deploy.shared",
+        "SharedStreams": "neotta.deploy.shared",
     },
 )

@@ -21,7 +21,7 @@ from neotta.neo.state import Rule
 from neotta.neo.statefile import read_state
 from neotta.neo.stream import Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.surgery import head, need_stream
+from neotta.neo.surgery import check_stream, head
 
 SUFFIX = ".safetensors"
 
@@ -103,7 +103,7 @@ class DomainLibrary:
             source.save(path)
         else:
             head(source)  # a domain has one state
-            need_stream(source, stream, "library.add(name, model, stream='gate')")
+            check_stream(source, stream)
             save(source, path, stream=stream)
         return self[name]
 
@@ -175,7 +175,6 @@ class DomainLibrary:
         return self.folder / f"{name}{SUFFIX}"
 
     def _load(self, path: Path) -> Domain | StateError:
-        """Read a file, or return the error; cached until the file changes."""
         try:
             about = path.stat()
             stamp = (about.st_mtime_ns, about.st_size)
@@ -200,7 +199,7 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
         count: Number of samples it was learnt from; 0 if unknown.
         variance: Their total variance; also used for domains without one.
     """
-    mine = torch.as_tensor(offset).detach().double().cpu()
+    mine = torch.as_tensor(offset).detach().cpu().double()
     found = []
     for domain in domains:
         if domain.offset.shape != mine.shape:
@@ -218,7 +217,7 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
 def mean_of(rule: Rule, state: Tensor) -> Tensor:
     """What is subtracted after a state, (1, width), before shrinkage: a mean, (d,), or a shift, (C,)."""
     rule = dataclasses.replace(rule, shrinkage=None) if isinstance(rule, MeanRule) else rule
-    return rule.offset(state)[0].double().clone()
+    return rule.offset(state)[0].cpu().double().clone()
 
 
 def variance_of(rule: Rule, state: Tensor) -> float:

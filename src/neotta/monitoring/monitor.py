@@ -246,13 +246,11 @@ class Monitor:
     # ---- processing of a batch
 
     def _here(self) -> Position:
-        """Where the current domain lies."""
         if self._position is None:
             raise InputError("this monitor has seen no embeddings yet")
         return self._position
 
     def _new_position(self, features: int, *parts: Floats) -> Position:
-        """Where samples lie, (n, d) each."""
         target = self._target
         position = Position(features, None if target is None or target.in_embeddings else target.neo)
         for part in parts:
@@ -324,7 +322,6 @@ class Monitor:
         return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)
 
     def _domains(self) -> list[Domain]:
-        """The known domains of this head."""
         if self.library is None:
             return []
         space = "embeddings" if self._target is None or self._target.in_embeddings else "logits"
@@ -335,7 +332,7 @@ class Monitor:
 def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
     """Convert embeddings to float64 on the CPU, (n, d)."""
     if isinstance(embeddings, Tensor):
-        embeddings = embeddings.detach().to("cpu", torch.float64).numpy()
+        embeddings = embeddings.detach().cpu().double().numpy()
     rows = np.asarray(embeddings, dtype=np.float64)
     if rows.ndim < 2:
         raise InputError(f"expected embeddings of shape (batch, features), got {rows.shape}")

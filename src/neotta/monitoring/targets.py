@@ -19,7 +19,7 @@ from neotta.neo.mean import MeanRule
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.streams import Streams
-from neotta.neo.surgery import heads, need_stream
+from neotta.neo.surgery import check_stream, heads
 
 Watch = Callable[[Tensor], object]
 
@@ -92,7 +92,7 @@ class Target:
     def origin(self) -> Tensor:
         """Where clean data lies, (d,) or (C,): the mean of the reference, if there is one, or zero."""
         known = self.neo._buffers["origin"] if self.in_embeddings else None
-        return torch.zeros(self.neo.streams.size).double() if known is None else known.double().cpu()
+        return torch.zeros(self.neo.streams.size).double() if known is None else known.cpu().double()
 
     def domain(self) -> Domain:
         """What the model has learnt; nothing for a stream that was not seen yet."""
@@ -149,7 +149,7 @@ def find_target(model: nn.Module | Recentering, head: str | None = None, stream:
     if not isinstance(model, nn.Module):
         raise OptionError(f"expected an adapted model or a NEO adapter, got {type(model).__name__}")
     found = heads(model)
-    need_stream(model, stream, "neotta.Monitor(model, stream='gate')")
+    check_stream(model, stream)
     if head is None and len(found) > 1:
         raise ModelError(f"the model has {len(found)} heads ({', '.join(found)}): name one with head=")
     name = next(iter(found)) if head is None else head
@@ -187,7 +187,6 @@ def restart(target: Target, domain: Domain | None, worth: int, seen: Floats, var
 
 
 def _mean_state(rule: MeanRule, mean: Tensor, count: int, variance: float) -> Tensor:
-    """The state of a rule that has seen samples of this mean, (d,)."""
     state = rule.layout(len(mean)).blank()
     tallies, weight, square, total = rule.state(state)
     by_sample = rule.alpha is None and rule.weighting == "sample"  # else a batch
@@ -212,7 +211,7 @@ def worth(distance: float, variance: float, count: int, domain: Domain) -> int:
 
 def learn(streams: Streams, head: NEOHead, rows: Floats) -> None:
     """Learn from the logits of embeddings, (n, d), as the head does."""
-    weight = head.weight.detach().flatten(1).double().cpu()
+    weight = head.weight.detach().flatten(1).cpu().double()
     origin = head._buffers["origin"]
-    bias, origin = (None if part is None else part.detach().double().cpu() for part in (head.bias, origin))
+    bias, origin = (None if part is None else part.detach().cpu().double() for part in (head.bias, origin))
     streams.step(F.linear(torch.from_numpy(rows.copy()), weight, bias), bias if origin is None else origin)

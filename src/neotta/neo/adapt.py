@@ -144,7 +144,6 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
 
 
 def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) -> OutputHead:
-    """A head for the output of a model."""
     owner = output_fingerprint(model)
     known = None if asked.reference is None else output_reference(asked.reference, owner)
     classes, bias = read_output(model, example)
@@ -156,7 +155,6 @@ def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) ->
 
 
 def _states(name: str, features: int, classes: int, asked: Adaptation, owner: str, device: torch.device) -> Streams:
-    """Create the states of a head; `owner` is a hash of the weights that they belong to."""
     known = asked.reference
     rule = rule_of(asked.options, None if known is None else known.heads[name].classes)
     size = classes if rule.space == "logits" else features

@@ -90,7 +90,6 @@ def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Head] | ModelErr
 
 
 def _search(model: nn.Module, example: Inputs | None) -> dict[str, Head] | ModelError:
-    """The heads by name, or why there are none."""
     if isinstance(model, nn.Linear):
         return HeadNotFoundError("the model is itself a Linear layer: use neotta.NEOHead(model)")
     if (reason := other_task(model)) is not None:
@@ -293,7 +292,6 @@ def _together(seen: Trace) -> bool:
 
 
 def _explanation(model: nn.Module, names: dict[nn.Module, str], seen: Trace, problem: ModelError | None) -> ModelError:
-    """Why the output of a model is not that of a layer."""
     joined = [names[module] for module in seen.joined]
     if len(joined) > 1 and not seen.bypassed:
         return AmbiguousHeadError(
@@ -335,7 +333,6 @@ def tags(model: nn.Module, name: str, output: Tensor, answer: Tensor) -> Unsuppo
 
 
 def _why_not(model: nn.Module, name: str, layer: nn.Module) -> ModelError | None:
-    """Why a layer cannot be re-centered, if it cannot."""
     if isinstance(layer, nn.Identity):
         return HeadNotFoundError(f"{_kind(model)} was built without a classifier (num_classes=0)")
     reason = _wrapped(layer) or _unusual(name, layer)
@@ -343,7 +340,6 @@ def _why_not(model: nn.Module, name: str, layer: nn.Module) -> ModelError | None
 
 
 def _wrapped(layer: nn.Module) -> str | None:
-    """What hides the weights of a linear layer, if something does."""
     kind, weight = type(layer), layer._parameters.get("weight")
     if kind.forward is nn.Linear.forward and type(weight) is nn.Parameter:
         return None

@@ -66,7 +66,6 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
 
 
 def _read(state: str | os.PathLike[str] | State | nn.Module) -> tuple[State, str]:
-    """Read a state; also return its name for messages."""
     if isinstance(state, State):
         return state, "a merged state"
     if isinstance(state, nn.Module):
@@ -94,7 +93,6 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
 
 
 def _size(tensors: dict[str, Tensor], head: str, rule: Rule, source: str) -> int:
-    """Length of the vectors that a state was learnt from."""
     vector = tensors.get(f"{head}.{'shift' if rule.space == 'logits' else 'total'}")
     if vector is None or vector.dim() == 0:
         raise StateMismatchError(f"{source} cannot be merged: it does not hold the state of {head!r}")

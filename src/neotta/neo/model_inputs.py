@@ -110,7 +110,6 @@ def _tokens(vocabulary: int) -> Tensor:
 
 
 def _made_up(model: nn.Module) -> Iterator[Inputs]:
-    """Batches of noise that a model may take, the likeliest first."""
     like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
     for inputs in _noise_for(model):
         yield each(inputs, lambda tensor: tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device))
@@ -153,7 +152,6 @@ def _for_transformers(config: Any, name: str, model: nn.Module) -> Iterator[Inpu
 
 
 def _images(model: nn.Module) -> Iterator[Tensor]:
-    """Images of the likely sizes, the one that the model declares first."""
     conv = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     sizes = [
         getattr(getattr(model, "patch_embed", None), "img_size", None),
@@ -267,7 +265,6 @@ def _traced(model: nn.Module, layers: set[nn.Module], inputs: Inputs, grad: bool
 
 
 def _leaves(tensor: Tensor | None) -> set[int]:
-    """Ids of the leaves that a tensor was computed from."""
     waiting: list[Any] = [tensor.grad_fn] if tensor is not None else []
     seen, leaves = set(waiting), set()
     while waiting:

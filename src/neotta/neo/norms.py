@@ -125,20 +125,18 @@ class AdaptiveNorm(_BatchNorm):
         return {name: buffer for name, buffer in self.named_buffers() if name.startswith("ema_")}
 
 
-def few_classes(logits: Tensor) -> bool:
-    """Whether the predictions of a batch, (B, C), are of too few classes for its statistics."""
+def warned_of_few_classes(logits: Tensor) -> bool:
+    """Warn if the predictions of a batch, (B, C), are of too few classes for its statistics; whether they are."""
     batch, classes = logits.shape
     if batch < SMALL_BATCH or classes <= FEW_CLASSES:
         return False
-    return len(set(logits.detach().argmax(1).tolist())) <= FEW_CLASSES
-
-
-def warn_of_few_classes() -> None:
-    """Warn that a batch shows too few classes for neo-bn."""
-    warn(
-        "neo-bn got a batch of one or two classes, by its predictions, and normalises the class away: it is right for "
-        "mixed classes in batches of 64; for other streams use the default, neotta.adapt(model)"
-    )
+    few = len(set(logits.detach().argmax(1).tolist())) <= FEW_CLASSES
+    if few:
+        warn(
+            "neo-bn got a batch of one or two classes, by its predictions, and normalises the class away: it is right "
+            "for mixed classes in batches of 64; for other streams use the default, neotta.adapt(model)"
+        )
+    return few
 
 
 def adaptive_norms(model: nn.Module, statistics: Statistics, momentum: float) -> dict[str, AdaptiveNorm]:

@@ -81,8 +81,7 @@ class OutputHead(NEOHead):
         bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)
         free = input - bias
         logits = subtract(free, self._offsets(free)) + (1.0 / self.out_features if self.uniform_bias else bias)
-        if self.followers:
-            self._check_classes(logits)
+        self._check_classes(logits)
         return logits
 
     def folded(self, stream: StreamId | None = None) -> nn.Linear:

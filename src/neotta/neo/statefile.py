@@ -123,5 +123,4 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:
-    """Hash of the tensors and the description."""
     return hashlib.sha256(f"{fingerprint(tensors)} {json.dumps(header, sort_keys=True)}".encode()).hexdigest()

@@ -67,29 +67,17 @@ def checked_weights(weights: Any) -> np.ndarray[Any, Any]:
     return numbers
 
 
-def pack(ids: Sequence[StreamId]) -> Tensor:
-    """Encode ids as a tensor of bytes, for a file."""
-    import torch
-
-    return torch.from_numpy(pack_array(ids))
+def pack(ids: Sequence[StreamId]) -> np.ndarray[Any, Any]:
+    """Encode ids as bytes, for a file."""
+    return np.frombuffer(bytearray(json.dumps(list(ids)).encode()), np.uint8)
 
 
-def unpack(packed: Tensor) -> list[StreamId]:
+def unpack(packed: np.ndarray[Any, Any]) -> list[StreamId]:
     """Decode ids encoded by `pack`.
 
     Raises:
         StateError: They are not what `pack` writes.
     """
-    return unpack_array(packed.cpu().numpy())
-
-
-def pack_array(ids: Sequence[StreamId]) -> np.ndarray[Any, Any]:
-    """Same as `pack`, without torch."""
-    return np.frombuffer(bytearray(json.dumps(list(ids)).encode()), np.uint8)
-
-
-def unpack_array(packed: np.ndarray[Any, Any]) -> list[StreamId]:
-    """Same as `unpack`, without torch."""
     try:
         if packed.dtype != np.uint8 or packed.ndim != 1:
             raise ValueError(f"{packed.dtype} of shape {packed.shape}")

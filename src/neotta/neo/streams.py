@@ -243,7 +243,7 @@ class Streams(nn.Module):
             InputError: It is not so.
         """
         if self.many and stream is None:
-            raise InputError("this model has one state per stream: name a stream with stream=")
+            raise InputError("this model has one state per stream: name a stream, for example stream='gate'")
         if not self.many and stream is not None:
             raise InputError("this model has no streams: adapt it with streams=True, or omit the stream")
         return None if stream is None else one(stream)

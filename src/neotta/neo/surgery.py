@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import nn
 
-from neotta.errors import InputError, ModelError, NotAdaptedError, UnsupportedModelError
+from neotta.errors import ModelError, NotAdaptedError, UnsupportedModelError
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.stream_ids import StreamId
@@ -149,16 +149,7 @@ def reset(model: nn.Module, *, stream: StreamId | None = None) -> None:
         neo.reset(stream)
 
 
-def need_stream(model: nn.Module, stream: StreamId | None, example: str) -> None:
-    """Check that a stream is given if, and only if, the model has streams.
-
-    Args:
-        model: The adapted model.
-        stream: The stream, if one is given.
-        example: The call to suggest in the error.
-    """
+def check_stream(model: nn.Module, stream: StreamId | None) -> None:
+    """Check that a stream is named if, and only if, the model has streams."""
     for neo in heads(model).values():
-        if stream is not None:
-            neo.streams.check_stream(stream)
-        elif neo.streams.many:
-            raise InputError(f"this model has one state per stream: name a stream, for example {example}")
+        neo.streams.check_stream(stream)

@@ -1,8 +1,14 @@
-"""The demonstrations, of corruptions and of a real shift, as HTML pages and as tables for the terminal."""
+"""The demonstration: a real shift, a camera that sees one class, and 15 corruptions; plain, with NEO and NEO-Stream.
+
+The digits are seen twice in every domain: mixed, and by ten cameras that each see one digit only. The rules predict and
+adapt batch by batch, and are reset before each domain and each camera.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,39 +17,181 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neotta.evaluate.demo import FRAMES, LEVEL, METHODS, Demo, DemoDomain
-from neotta.evaluate.real_demo import MethodResult, RealDemo
+from neotta.adapters.registry import create
+from neotta.data.base import Image
+from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.order import Order
+from neotta.data.orders import iid
+from neotta.errors import OptionError
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.session import Session
+from neotta.models.packaged import BUNDLED, read_package
 from neotta.report.html import data_uri, render
 
+METHODS = {"none": "without", "neo": "neo", "neo-stream": "stream"}
+"""The methods, with their class in the style sheet."""
+SEVERITY = 5
+"""The level at which methods are usually compared, and where this model is hurt but still works."""
+BATCH_SIZE = 64
+FRAMES = 8
+"""Number of frames that a camera's model sees at a time, and over which accuracy is averaged in the plot."""
+LEVEL = 0.05
+"""The significance level of a difference."""
 EXAMPLES = 16
 """Largest number of images of each kind on the page."""
+WHICH = 'Classes mixed? Take NEO: neotta.adapt(model, "neo"). A camera? Take NEO-Stream: neotta.adapt(model).'
+"""Which rule to take when."""
 
-STYLES = dict(zip(("without", "neo", "stream"), METHODS, strict=True))
-"""The methods, by their class in the style sheet."""
+Indices = NDArray[np.int64]
+Cameras = Mapping[str, tuple[NDArray[np.bool_], ...]]
+"""By method, whether each answer of each camera is right: (frames,) for every camera."""
 
 
-def demo_page(demo: Demo, seconds: float) -> str:
-    """The page of a demonstration that took so many seconds."""
-    return render(
-        "demo.html",
-        demo=demo,
-        rows=[(title(domain.name), domain) for domain in demo.domains],
-        measured=measured(demo),
-        summary=summary(demo),
-        one_digit=one_digit(demo),
-        plots=_plots(demo),
-        samples=len(demo.clean.labels),
-        side=len(demo.clean.image(0)),
-        level=LEVEL,
-        window=FRAMES,
-        step=_step(max(max(len(domain.fixed), len(domain.broken)) for domain in demo.domains)),
-        strips=_strips(demo),
-        fixed=_examples(demo, lambda domain: domain.fixed),
-        broken=_examples(demo, lambda domain: domain.broken),
-        total_fixed=sum(len(domain.fixed) for domain in demo.domains),
-        total_broken=sum(len(domain.broken) for domain in demo.domains),
-        seconds=seconds,
-    )
+@dataclass(frozen=True)
+class DemoDomain:
+    """Images of one kind (clean, a corruption or real): answers by method, mixed and by camera."""
+
+    name: str
+    results: Mapping[str, RunResult]
+    cameras: Cameras
+    image: Callable[[int], Image]
+
+    @property
+    def labels(self) -> Indices:
+        """The true classes, (N,)."""
+        classes: Indices = self.results["none"].stats.labels.numpy()
+        return classes
+
+    def right(self, method: str) -> NDArray[np.bool_]:
+        """Whether each answer is right, (N,)."""
+        return _right(self.results[method])
+
+    def accuracy(self, method: str) -> float:
+        """Share of right answers."""
+        return float(self.right(method).mean())
+
+    def fixed(self, method: str) -> Indices:
+        """The rows that a method gets right and the plain model gets wrong."""
+        return np.flatnonzero(~self.right("none") & self.right(method))
+
+    def broken(self, method: str) -> Indices:
+        """The rows that the plain model gets right and a method gets wrong."""
+        return np.flatnonzero(self.right("none") & ~self.right(method))
+
+    def verdict(self, method: str) -> int:
+        """1 where a method is better than the plain model, -1 where it is worse, 0 where it may be chance."""
+        return _verdict(len(self.fixed(method)), len(self.broken(method)))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """All that was measured: a real shift, then clean images and the corruptions, these with the same images in order.
+
+    `source_accuracy` is that of the model of MNIST on its own test images, `parameters` the size of the other model,
+    `state` that of what NEO keeps beside it.
+    """
+
+    real: DemoDomain
+    source_accuracy: float
+    domains: tuple[DemoDomain, ...]
+    parameters: int
+    state: int
+
+    @property
+    def clean(self) -> DemoDomain:
+        """The domain without corruption."""
+        return self.domains[0]
+
+    @property
+    def corrupted(self) -> tuple[DemoDomain, ...]:
+        """The domains that the means are taken over."""
+        return self.domains[1:]
+
+    def mean(self, method: str) -> float:
+        """Mean accuracy over the corruptions."""
+        return float(np.mean([domain.accuracy(method) for domain in self.corrupted]))
+
+    @property
+    def cameras(self) -> Cameras:
+        """The cameras of all corruptions."""
+        return {
+            method: tuple(each for domain in self.corrupted for each in domain.cameras[method]) for method in METHODS
+        }
+
+    def verdict(self, method: str) -> int:
+        """As for one domain, for the mean: each image counts once, with what is won on it over all corruptions."""
+        won = np.zeros(len(self.clean.labels), dtype=np.int64)
+        for domain in self.corrupted:
+            won[domain.fixed(method)] += 1
+            won[domain.broken(method)] -= 1
+        return _verdict(int((won > 0).sum()), int((won < 0).sum()))
+
+
+def run(samples: int | None = None, on_domain: Callable[[str, int, int], None] | None = None) -> Demo:
+    """Measure the bundled models on the real shift, clean images and 15 corruptions; `samples` of each, or all."""
+    bench = Session(Plan(corruptions=["all"]), workers=0)
+    other = Session(Plan(model="mnist", data="digits-all"), workers=0)
+    names = bench.data.names([CLEAN, *CORRUPTIONS], [SEVERITY])
+    available = len(bench.data.dataset(CLEAN))
+    if samples is not None and not 1 <= samples <= available:
+        raise OptionError(f"samples is {samples}: there are 1 to {available} test images")
+    drawn = iid({"all": len(other.data.dataset("all"))}, samples=samples or -1, seed=0).index  # as `neotta run` does
+    index = np.random.default_rng(0).permutation(available)[:samples]
+    domains = []
+    for done, (session, name, rows) in enumerate([(other, "all", drawn), *((bench, name, index) for name in names)]):
+        kind = "real" if session is other else name.partition("/")[0]
+        if on_domain is not None:
+            on_domain("a real shift" if kind == "real" else kind, done, 1 + len(names))
+        domains.append(_measure(session, kind, name, rows))
+    accuracy = read_package(BUNDLED["mnist"]).accuracy or float("nan")
+    parameters = sum(parameter.numel() for parameter in bench.model.parameters())
+    return Demo(domains[0], accuracy, tuple(domains[1:]), parameters, bench.head.in_features)
+
+
+def _measure(bench: Session, kind: str, name: str, index: Indices) -> DemoDomain:
+    dataset = bench.data.dataset(name)
+
+    def predict(method: str, places: Indices, size: int) -> RunResult:
+        ids = tuple(dataset.ids[place] for place in places)
+        order = Order("list", 0, (name,), np.zeros(len(places), dtype=np.int64), places, ids, size)
+        return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
+
+    results = {method: predict(method, index, BATCH_SIZE) for method in METHODS}
+    labels = results["none"].stats.labels.numpy()
+    streams = [index[labels == label] for label in np.unique(labels)]
+    cameras = {method: tuple(_right(predict(method, stream, FRAMES)) for stream in streams) for method in METHODS}
+    return DemoDomain(kind, results, cameras, lambda row: dataset.read(int(index[row])))
+
+
+def _right(result: RunResult) -> NDArray[np.bool_]:
+    return np.asarray((result.stats.predicted == result.stats.labels).numpy())
+
+
+def _verdict(won: int, lost: int) -> int:
+    from scipy.stats import binomtest
+
+    beyond_chance = won + lost > 0 and binomtest(won, won + lost).pvalue < LEVEL
+    return int(np.sign(won - lost)) if beyond_chance else 0
+
+
+def share(cameras: Cameras, method: str) -> float:
+    """Share of right answers over all frames of all cameras."""
+    return float(np.concatenate(cameras[method]).mean())
+
+
+def curve(cameras: Cameras, method: str) -> NDArray[np.float64]:
+    """Share of right answers among the last frames of all cameras, (frames,): as many frames as every camera has."""
+    frames = min(map(len, cameras[method]))
+    each = np.mean([camera[:frames] for camera in cameras[method]], axis=0)
+    sums = np.concatenate([[0.0], np.cumsum(each)])
+    last = np.arange(1, len(sums))
+    first = np.maximum(last - FRAMES, 0)
+    return np.asarray((sums[last] - sums[first]) / (last - first))
+
+
+# ---- in words
 
 
 def title(name: str) -> str:
@@ -52,50 +200,74 @@ def title(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def measured(demo: Demo) -> str:
-    """Describe what was done."""
+def headline(demo: Demo) -> str:
+    """What the real shift costs, and what NEO wins back."""
+    real = demo.real
     return (
-        f"A small vision transformer, trained on clean handwritten digits, named {len(demo.clean.labels)} digits "
-        f"it had never seen: as they are, and damaged in {len(demo.corrupted)} ways (severity {demo.severity} of 5). "
-        f"With NEO and with NEO-Stream the same model saw the same images, {demo.batch_size} at a time, without their "
-        "labels, and started from scratch for every kind of damage."
+        f"A model trained on MNIST is right on {100 * demo.source_accuracy:.1f} % of MNIST's digits. On "
+        f"{len(real.labels):,} digits by other people it is right on {100 * real.accuracy('none'):.1f} %; with NEO on "
+        f"{100 * real.accuracy('neo'):.1f} %. NEO fixed {len(real.fixed('neo'))} answers and broke "
+        f"{len(real.broken('neo'))}. It saw no labels and trained nothing."
     )
 
 
 def summary(demo: Demo) -> str:
-    """Summarise in one sentence where NEO-Stream helped and where it did not."""
-    verdicts = [domain.verdict for domain in demo.corrupted]
-    better, worse, level = (verdicts.count(verdict) for verdict in (1, -1, 0))
-    return (
-        f"Of {len(verdicts)} corruptions, NEO-Stream is better than the model alone on {better} and worse on {worse}; "
-        f"on {level} the difference is too small to tell from chance."
+    """Say for each rule how many answers it fixed and broke over all corruptions, and where that is not chance."""
+    return " ".join(
+        f"{name} fixed {sum(len(domain.fixed(method)) for domain in demo.corrupted)} answers and broke "
+        f"{sum(len(domain.broken(method)) for domain in demo.corrupted)}: better on "
+        f"{[domain.verdict(method) for domain in demo.corrupted].count(1)} of {len(demo.corrupted)} corruptions, worse "
+        f"on {[domain.verdict(method) for domain in demo.corrupted].count(-1)}, the rest may be chance."
+        for name, method in (("NEO", "neo"), ("NEO-Stream", "neo-stream"))
     )
 
 
 def one_digit(demo: Demo) -> str:
-    """Summarise in one sentence what happens to a camera that sees only one digit."""
-    clear, damaged = (
-        [f"{100 * each.accuracy(m):.1f} %" for m in METHODS] for each in (demo.clean.cameras, demo.cameras)
-    )
+    """Say what happens to a camera that sees only one digit."""
+    plain, neo, stream = (f"{100 * share(demo.clean.cameras, method):.1f} %" for method in METHODS)
     return (
-        f"A camera that sees only one digit (mean over {demo.clean.cameras.count} cameras, clean images): the model "
-        f"alone is right in {clear[0]} of the frames, with NEO in {clear[1]}, with NEO-Stream in {clear[2]}; "
-        f"over the corruptions {damaged[0]}, {damaged[1]} and {damaged[2]}."
+        f"A camera that sees only one digit, clean images: the plain model is right on {plain} of the frames, NEO on "
+        f"{neo}, NEO-Stream on {stream}."
+    )
+
+
+# ---- the page
+
+
+def demo_page(demo: Demo, seconds: float) -> str:
+    """The page of a demonstration that took so many seconds."""
+    return render(
+        "demo.html",
+        demo=demo,
+        headline=headline(demo),
+        rows=[(title(domain.name), domain) for domain in demo.domains],
+        summary=summary(demo),
+        one_digit=one_digit(demo),
+        which=WHICH,
+        one_digit_share={method: share(demo.clean.cameras, method) for method in METHODS},
+        plots=_plots(demo),
+        samples=len(demo.clean.labels),
+        side=len(demo.clean.image(0)),
+        severity=SEVERITY,
+        batch_size=BATCH_SIZE,
+        level=LEVEL,
+        window=FRAMES,
+        strips=_strips(demo),
+        fixed=_examples(demo.real, demo.real.fixed("neo")),
+        broken=_examples(demo.real, demo.real.broken("neo")),
+        seconds=seconds,
     )
 
 
 def _plots(demo: Demo) -> list[dict[str, Any]]:
-    kinds = (("Clean images", demo.clean.cameras), (f"Mean of {len(demo.corrupted)} corruptions", demo.cameras))
-    return [
-        {
-            "title": name,
-            "frames": cameras.frames,
-            "lines": {style: _points(cameras.curve(method)) for style, method in STYLES.items()},
-            "accuracies": {style: cameras.accuracy(method) for style, method in STYLES.items()},
-        }
-        for name, cameras in kinds
-        if cameras.frames > 1
-    ]
+    kinds = {"Clean images": demo.clean.cameras, f"Mean of {len(demo.corrupted)} corruptions": demo.cameras}
+    plots: list[dict[str, Any]] = []
+    for name, cameras in kinds.items():
+        curves = {style: curve(cameras, method) for method, style in METHODS.items()}
+        lines = {style: _points(each) for style, each in curves.items()}
+        accuracies = {style: share(cameras, method) for method, style in METHODS.items()}
+        plots.append({"title": name, "frames": len(curves["neo"]), "lines": lines, "accuracies": accuracies})
+    return [plot for plot in plots if plot["frames"] > 1]
 
 
 def _points(curve: NDArray[np.float64]) -> str:
@@ -109,61 +281,52 @@ def _strips(demo: Demo) -> list[tuple[str, str]]:
     return [(name, data_uri(np.concatenate(images, axis=1))) for name, images in rows]
 
 
-def _step(largest: int) -> int:
-    power = 1
-    while 50 * power < largest:
-        power *= 10
-    return next(k * power for k in (1, 2, 3, 4, 5, 6, 8, 10) if 5 * k * power >= largest)
-
-
-def _examples(demo: Demo, which: Callable[[DemoDomain], NDArray[np.int64]]) -> list[dict[str, Any]]:
-    ranked = [(rank, domain, index) for domain in demo.domains for rank, index in enumerate(which(domain))]
-    ranked.sort(key=lambda entry: entry[0])  # stable: the order of the domains stays
+def _examples(domain: DemoDomain, rows: Indices) -> list[dict[str, Any]]:
     return [
         {
-            "domain": title(domain.name),
-            "before": data_uri(demo.clean.image(int(index))),
-            "after": data_uri(domain.image(int(index))),
-            "truth": int(domain.labels[index]),
-            "answers": {
-                name: (int(run.stats.predicted[index]), float(run.stats.confidence[index]))
-                for name, run in (("Without", domain.without), ("NEO", domain.neo), ("NEO-Stream", domain.stream))
-            },
+            "image": data_uri(domain.image(int(row))),
+            "truth": int(domain.labels[row]),
+            "plain": int(domain.results["none"].stats.predicted[row]),
+            "neo": int(domain.results["neo"].stats.predicted[row]),
         }
-        for _, domain, index in ranked[:EXAMPLES]
+        for row in rows[:EXAMPLES]
     ]
 
 
+# ---- the terminal
+
 WITHOUT, WON, LOST = "bright_black", "cyan", "red"
-VERDICTS = {1: "bold cyan", -1: "bold red", 0: ""}
-_COLUMNS = 61  # the width of the columns beside the bars
+VERDICTS = {1: "cyan", -1: "red", 0: ""}
+_COLUMNS = 54  # the width of the columns beside the bars
 
 
 def demo_table(demo: Demo, console: Console) -> Table:
-    """Make the table of accuracies: one row per domain, their mean, and cameras that see one digit only."""
-    width = min(40, max(10, console.width - _COLUMNS))
+    """Make the table of accuracies: digits mixed (a real shift first), then one digit at a time."""
+    width = min(40, max(6, console.width - _COLUMNS))
     ascii_only = console.options.ascii_only
     table = Table(box=None, header_style="bold", pad_edge=False, show_footer=False)
-    table.add_column("Domain", no_wrap=True)
-    for heading in ("Without", "NEO", "NEO-Stream", "Gain"):
+    table.add_column("Mixed digits", no_wrap=True)
+    for heading in ("Plain", "NEO", "NEO-Stream"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(Text("0" + "100".rjust(width - 1), style="bold"), no_wrap=True)
 
-    def add(name: str, without: float, neo: float, stream: float, verdict: int = 0) -> None:
-        gain = Text(f"{100 * (stream - without):+.1f}{'*' if verdict else ' '}", style=VERDICTS[verdict])
-        shares = (f"{100 * share:.1f}" for share in (without, neo, stream))
-        table.add_row(name, *shares, gain, bar(without, stream, width, ascii_only))
+    def add(name: str, accuracy: Callable[[str], float], verdict: Callable[[str], int], drawn: str) -> None:
+        cells = [Text(f"{100 * accuracy('none'):.1f}")]
+        for method in ("neo", "neo-stream"):
+            beyond = verdict(method)
+            cells.append(Text(f"{100 * accuracy(method):.1f}{'*' if beyond else ' '}", style=VERDICTS[beyond]))
+        table.add_row(name, *cells, bar(accuracy("none"), accuracy(drawn), width, ascii_only))
 
+    add("A real shift", demo.real.accuracy, demo.real.verdict, "neo")
+    table.add_section()
     for domain in demo.domains:
-        shares = (domain.accuracy_without, domain.accuracy_neo, domain.accuracy_stream)
-        add(title(domain.name), *shares, domain.verdict)
+        add(title(domain.name), domain.accuracy, domain.verdict, "neo")
+    mean = f"Mean of {len(demo.corrupted)}"
+    add(mean, demo.mean, demo.verdict, "neo")
     table.add_section()
-    name = f"Mean of {len(demo.corrupted)}"
-    add(name, demo.mean_without, demo.mean_neo, demo.mean_stream, demo.verdict)
-    table.add_section()
-    for images, cameras in (("Clean", demo.clean.cameras), (name, demo.cameras)):
-        without, neo, stream = (cameras.accuracy(method) for method in METHODS)
-        add(f"{images}, one digit", without, neo, stream)
+    table.add_row(Text("One digit at a time", style="bold"))
+    for name, cameras in (("Clean", demo.clean.cameras), (mean, demo.cameras)):
+        add(name, functools.partial(share, cameras), lambda method: 0, "neo-stream")
     return table
 
 
@@ -171,13 +334,13 @@ def legend(console: Console) -> Text:
     """Explain the bars."""
     full, won, lost = _blocks(console.options.ascii_only)
     return Text.assemble(
-        "Accuracy in percent. ",
+        "Accuracy in percent; * beyond chance. ",
         (full, WITHOUT),
-        " reached without and with NEO-Stream, ",
+        " plain, ",
         (won, WON),
-        " gained by NEO-Stream, ",
+        " gained, ",
         (lost, LOST),
-        " lost. * beyond chance. One digit: cameras that see only one digit.",
+        " lost: by NEO on mixed digits, by NEO-Stream on one digit at a time.",
     )
 
 
@@ -191,52 +354,3 @@ def bar(without: float, adapted: float, width: int, ascii_only: bool = False) ->
 
 def _blocks(ascii_only: bool) -> tuple[str, str, str]:
     return ("=", "+", "-") if ascii_only else ("█", "▓", "░")
-
-
-# ---- a real shift
-
-_VERDICT_STYLES = {"helps": "bold cyan", "hurts": "bold red"}
-
-
-def real_measured(demo: RealDemo) -> str:
-    """Describe what was done."""
-    return (
-        f"A small vision transformer, trained on MNIST, named {demo.samples:,} handwritten digits of another "
-        "collection: other writers, another scanner, 8 x 8 instead of 28 x 28 pixels. Nobody made up this shift. Every "
-        "method saw the same images once, 64 at a time, without their labels, with its default options."
-    )
-
-
-def real_demo_table(demo: RealDemo, console: Console) -> Table:
-    """One row per method, the model as it is first."""
-    width = min(30, max(10, console.width - 66))
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("Method", no_wrap=True)
-    for heading in ("Accuracy", "Difference"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
-    table.add_column("", no_wrap=True)
-    plain = demo.plain.accuracy / 100
-    for result in demo.results:
-        drawn = bar(plain, result.accuracy / 100, width, console.options.ascii_only)
-        words = (result.title, f"{result.accuracy:.1f}", difference(result), result.verdict)
-        table.add_row(*words, drawn, style=_VERDICT_STYLES.get(result.verdict, ""))
-    return table
-
-
-def difference(result: MethodResult) -> str:
-    """`+3.1 [+2.0, +4.2]`; empty for the model as it is."""
-    return "" if result.difference is None else result.difference.interval.text(1, "+")
-
-
-def real_demo_page(demo: RealDemo, seconds: float) -> str:
-    """The page of a demonstration of a real shift that took so many seconds."""
-    return render(
-        "real_demo.html",
-        demo=demo,
-        rows=[(result, difference(result)) for result in demo.results],
-        measured=real_measured(demo),
-        strip=data_uri(np.concatenate(demo.images, axis=1)),
-        classes=len(demo.images),
-        seconds=seconds,
-    )

@@ -105,7 +105,6 @@ def list_images(folder: Path) -> list[str]:
 
 
 def _check_text(names: list[str], folder: Path, kind: str) -> None:
-    """Raise an error if a name is not valid UTF-8."""
     try:
         "\n".join(names).encode()
     except UnicodeEncodeError as error:

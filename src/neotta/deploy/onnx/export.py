@@ -33,7 +33,7 @@ from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.statefile import Array, fingerprint
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.streams import Streams
-from neotta.neo.surgery import adaptation, check_module, heads, need_stream
+from neotta.neo.surgery import adaptation, check_module, check_stream, heads
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -151,7 +151,7 @@ def export(
         raise InputError(f"example must be a tensor, a batch of images, got {type(example).__name__}{hint}")
     job = ExportJob(model, Path(path), preprocess, labels, name or type(model).__name__, example, opset, verify)
     if job.adapted or stream is not None:
-        need_stream(model, stream, "neotta.deploy.export(model, path, stream='gate')")
+        check_stream(model, stream)
     pairs: dict[nn.Module, Any] = {} if stream is None else alone(model, stream)
     with ModuleSwap(model, pairs):
         write(job)
@@ -240,7 +240,6 @@ def _card(job: ExportJob, form: Form, found: dict[str, NEOHead]) -> Card:
 
 
 def _fields(neo: NEOHead) -> dict[str, dict[str, Any]]:
-    """The fields of a head's state, for a card."""
     return {
         name: {
             "shape": list(field.shape),
@@ -293,7 +292,6 @@ def _adaptive(
 
 
 def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> None:
-    """Write the file, after verification."""
     size = proto.ByteSize()
     if size > _LARGEST:
         raise UnsupportedModelError(f"the model takes {size / 2**30:.1f} GiB, but an ONNX file is limited to 2 GiB")

@@ -155,7 +155,6 @@ def _forget_shapes_of_weights(graph: GraphProto) -> None:
 
 
 def _rename(graph: GraphProto, names: dict[str, str]) -> None:
-    """Rename values of a graph and of its subgraphs."""
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = names.get(value.name, value.name)
     for node in graph.node:

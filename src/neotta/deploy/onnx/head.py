@@ -59,8 +59,6 @@ def head_of(model: ModelProto, output: str) -> tuple[Array, Array | None]:
 
 
 class _Graph:
-    """Nodes and constants of a graph by name."""
-
     def __init__(self, model: ModelProto) -> None:
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.makers = {name: node for node in model.graph.node for name in node.output if name}

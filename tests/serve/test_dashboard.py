@@ -202,6 +202,8 @@ def test_actions_do_what_they_say(page, frames, tmp_path):
         assert [each["id"] for each in client.get("/streams")[1]["streams"]] == ["other"]
         page.get_by_role("link", name="All cameras").click()
         assert names(page) == ["other"]
+        assert client.ask("DELETE", "/streams/other")[0] == 200
+        page.get_by_text("No camera has sent an image yet").wait_for()
         assert all("404" in error for error in page.errors)
 
 

@@ -71,14 +71,14 @@ async function fill(camera) {
 }
 
 async function drawPicture(canvas, { id, seen, picture }) {
-  canvas.hidden = !picture;
-  if (!picture || canvas.dataset.of === `${id} ${seen}`) return;
-  canvas.dataset.of = `${id} ${seen}`;
-  const blob = await getBlob(address("pictures", id)).catch(() => null);
-  if (!blob) return;
-  const bitmap = await createImageBitmap(blob);
-  [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
-  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  const wanted = JSON.stringify([id, picture && seen]);
+  if (canvas.dataset.wanted === wanted) return;
+  canvas.dataset.wanted = wanted;
+  const bitmap = picture && (await getBlob(address("pictures", id)).then(createImageBitmap).catch(() => null));
+  if (canvas.dataset.wanted !== wanted) return;
+  canvas.hidden = !bitmap;
+  if (bitmap) [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+  if (bitmap) canvas.getContext("2d").drawImage(bitmap, 0, 0);
 }
 
 function arrange() {
@@ -157,8 +157,12 @@ async function refresh() {
     if (id !== shown) return;
     detail = found;
   } catch (error) {
-    if (id === shown && !(error instanceof RequestError && error.status === 404)) $("said").textContent = sentence(error.message);
-    return;
+    if (id !== shown) return;
+    if (error.status !== 404) return void ($("said").textContent = sentence(error.message));
+    cameras.get(id)?.tile.remove();
+    cameras.delete(id);
+    detail = null;
+    return drawSummary();
   }
   drawSummary();
   drawHistory();
@@ -170,8 +174,8 @@ async function refresh() {
   $("snapshots").disabled = $("snapshots").nextElementSibling.disabled = !snapshots.length;
 }
 
-function drawHistory() {
-  if (!detail || $("plots").matches(":hover, :focus-within")) return;
+function drawHistory(resized) {
+  if (!detail || (!resized && $("plots").matches(":hover, :focus-within"))) return; // somebody reads a value
   const { history } = detail, found = marks(history), width = Math.floor($("plots").clientWidth);
   const columns = width > 760 ? 2 : 1, inner = (width - (columns - 1) * 16) / columns - 34;
   $("plots").replaceChildren(...(history.length ? plots(history, found, inner) : [make("p", { class: "soft" }, "No history yet: a point is kept every ten seconds of activity.")]));
@@ -190,7 +194,7 @@ const ACTIONS = {
   unfreeze: { label: "Unfreeze", hidden: ({ status }) => status !== "frozen", run: act("unfreeze"), done: () => "Unfrozen: it learns again.",
     says: "It learns from new images again, starting from what it knows now." },
   rollback: { label: "Roll back", run: act("rollback", () => ({ to: Number($("snapshots").value) })), done: ({ restored }) => `Rolled back to ${date(restored)}.`,
-    says: "It returns to what it knew at the chosen time. What it knows now is kept as a snapshot." },
+    says: "It returns to what it knew at the chosen time. What it knows now is kept as a snapshot, as it is every hour." },
   reset: { label: "Reset", run: act("reset"), done: () => "Reset: it starts again from nothing.",
     says: "It forgets what it has learnt and answers like the plain model until it has learnt again. What it knows now is kept as a snapshot, if it can be read." },
   save: { label: "Download state", plain: true, run: download, done: () => "Downloaded.",
@@ -221,14 +225,12 @@ async function perform(name) {
   let said;
   try {
     const answer = await action.run(id);
-    if (answer?.status) cameras.get(id).summary = answer;
-    if (name === "forget") cameras.get(id)?.tile.remove(), cameras.delete(id), (detail = null);
+    if (answer?.status && cameras.has(id)) cameras.get(id).summary = answer;
     said = action.done(answer);
   } catch (error) {
     said = `Not done: ${error.message}.`;
   }
   if (id !== shown) return;
-  drawSummary();
   await refresh();
   $("said").textContent = said;
 }
@@ -243,8 +245,10 @@ for (const [name, { label, says }] of Object.entries(ACTIONS)) {
 
 // ---- where we are
 
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+
 function route() {
-  const path = location.pathname, id = path.startsWith("/camera/") ? decodeURIComponent(path.slice(8)) : null;
+  const path = location.pathname, id = path.startsWith("/camera/") ? decoded(path.slice(8)) : null;
   $("overview").hidden = id !== null || !server;
   $("camera").hidden = id === null || !server;
   if (id === null) shown = null;
@@ -296,6 +300,7 @@ function takeAll({ server: about, streams, more }) {
   $("more").textContent = `${whole(more)} more cameras are not listed. Each has its page at ${location.origin}/camera/ID.`;
   for (const code of document.querySelectorAll("#empty .curl")) code.textContent = curl("gate");
   take({ server: about, streams });
+  if (shown !== null) refresh();
 }
 
 const line = (state, text) => { if ($("line").textContent !== text) $("line").textContent = text; $("line").dataset.state = state; };
@@ -306,9 +311,13 @@ async function run() {
       takeAll(await get("/streams"));
       $("login").hidden = true;
       route();
-      await listen((event) => { take(event); });
+      await listen((event) => {
+        take(event);
+        if (event.server.streams < cameras.size) get("/streams").then(takeAll, () => {}); // one was forgotten
+      });
+      line("lost", "✕ no connection, trying again");
     } catch (error) {
-      if (error instanceof RequestError && error.status === 401) {
+      if (error.status === 401) {
         server = null;
         route();
         $("login").hidden = false;
@@ -316,8 +325,8 @@ async function run() {
         $("key").focus();
         return line("lost", "✕ no key");
       }
+      line("lost", `✕ ${error instanceof RequestError ? error.message : "no connection"}, trying again`);
     }
-    line("lost", "✕ no connection, trying again");
     await new Promise((done) => setTimeout(done, 2000));
   }
 }

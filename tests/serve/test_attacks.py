@@ -141,10 +141,14 @@ def test_trailers_after_a_chunked_body_are_limited(key):
 
 HOSTILE = {
     "inputs": b'{"inputs": [' + b"[]," * 2_700_000 + b"[]]}",
-    "data": b'{"inputs": [{"name": "images", "shape": [1], "datatype": "FP32", "data": [' + b"[]," * 2_700_000 + b"[]]}]}",
+    "data": b'{"inputs": [{"name": "images", "shape": [1], "datatype": "FP32", "data": ['
+    + b"[]," * 2_700_000
+    + b"[]]}]}",
     "outputs": b'{"outputs": [' + b'{"name": "a"},' * 500_000 + b'{"name": "a"}], "inputs": []}',
     "deep": b'{"inputs": ' + b"[" * 8_000_000,
-    "numbers": b'{"inputs": [{"name": "images", "shape": [3], "datatype": "FP32", "data": [' + b"1," * 4_000_000 + b"1]}]}",
+    "numbers": b'{"inputs": [{"name": "images", "shape": [3], "datatype": "FP32", "data": ['
+    + b"1," * 4_000_000
+    + b"1]}]}",
 }
 
 
@@ -297,8 +301,10 @@ def test_an_honest_camera_is_answered_while_others_flood():
         end = in_background(8, flood)
         try:
             wait_until(lambda: client.service.batcher.queue.amount >= 8)
-            found = [client.post(INFER, {"inputs": [tensor(pictures(1))], "parameters": {"stream": "honest"}})[0]
-                     for _ in range(30)]
+            found = [
+                client.post(INFER, {"inputs": [tensor(pictures(1))], "parameters": {"stream": "honest"}})[0]
+                for _ in range(30)
+            ]
         finally:
             stop.set()
             end()

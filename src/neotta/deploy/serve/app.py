@@ -76,7 +76,7 @@ def application(service: Service, *, loopback: bool = True) -> FastAPI:
             Middleware(Measured, service=service),
             Middleware(Guard, key=service.settings.key, loopback=loopback),
         ],
-        exception_handlers={each: on_error for each in (HTTPException, RequestValidationError, NeottaError, Exception)},
+        exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, NeottaError, Exception), on_error),
     )
     requests = Requests(service)
     add_inference(app, service, requests)
@@ -226,7 +226,9 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
     settings, engine, limits = service.settings, service.engine, service.settings.limits
     height, width = engine.preprocess.size
     outputs = {"logits": ("FP32", [-1, engine.classes]), "probabilities": ("FP32", [-1, engine.classes])}
-    outputs |= {"label": ("BYTES", [-1])} | {name: ("INT64", [-1]) for name in ("class", "plain_class", "adapted_class")}
+    outputs |= {"label": ("BYTES", [-1])} | {
+        name: ("INT64", [-1]) for name in ("class", "plain_class", "adapted_class")
+    }
     about = {
         "name": settings.name,
         "versions": ["1"],
@@ -478,7 +480,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.since = time.monotonic()
         if len(self.connections) >= (self.limit_concurrency or 0):
-            idle = [each for each in self.connections if isinstance(each, Connection) and each is not self and each.idle]
+            idle = [
+                each for each in self.connections if isinstance(each, Connection) and each is not self and each.idle
+            ]
             if idle:
                 min(idle, key=lambda each: (each.cycle is not None, each.since)).transport.close()
 
@@ -539,6 +543,8 @@ def listening(host: str, port: int) -> socket.socket:
         bound.bind((host.strip("[]"), port))
     except OSError as error:
         bound.close()
-        raise OptionError(f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)") from None
+        raise OptionError(
+            f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)"
+        ) from None
     bound.listen(1024)
     return bound

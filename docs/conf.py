@@ -55,6 +55,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
+toc_object_entries = False  # the headings are enough
 
 # ---- look
 html_theme = "furo"

@@ -165,7 +165,13 @@ def test_it_works_in_a_browser(address, browser, width, scheme):
     errors = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    for name in ("index.html", "will-it-help.html", "results/README.html", "tutorials/your-model.html", "generated/reference/neotta.html"):
+    for name in (
+        "index.html",
+        "will-it-help.html",
+        "results/README.html",
+        "tutorials/your-model.html",
+        "generated/reference/neotta.html",
+    ):
         page.goto(f"{address}/{name}")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
     page.goto(f"{address}/search.html?q=one+class")

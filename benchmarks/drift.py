@@ -34,6 +34,7 @@ from side_by_side import machine
 import neotta
 from neotta.data import digits, orders
 from neotta.data.corruptions import CORRUPTIONS, corrupt
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.session import Session
 from neotta.monitoring import ChangeDetector, label_draws
 
@@ -83,9 +84,8 @@ def encode(split, count=None):
 def encode_with(args, count=600):
     """The same for any model and images, and a few corruptions only."""
     made = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
-    bench = Session(
-        args.model, args.data, model_options=made, corrupted=True, corruption_preset=args.preset, cache=args.cache
-    )
+    about = {"model": args.model, "data": args.data, "model_options": made, "corruption_preset": args.preset}
+    bench = Session(Plan(**about, corruptions=["all"]), cache=args.cache)
     found = {}
     which = np.random.RandomState(0).permutation(len(bench.data.dataset(CLEAN).ids))[:count]
     for name in (CLEAN, *SOME):

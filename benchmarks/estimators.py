@@ -29,6 +29,7 @@ from neotta.deploy.serve.records import Records
 from neotta.deploy.serve.settings import Settings
 from neotta.deploy.serve.torch_engine import TorchEngine
 from neotta.deploy.serve.watch import Watch
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.session import Session
 from neotta.paper.study import Study
 
@@ -67,7 +68,8 @@ class Model:
     def __init__(self, subject, cache):
         self.name, self.severity, self.cached = subject.title, subject.severity, cache is not None
         options = {"model_options": subject.model_options, "corruption_preset": subject.corruption_preset}
-        self.bench = Session(subject.model, subject.data, corrupted=True, cache=cache, workers=0, **options)
+        plan = Plan(model=subject.model, data=subject.data, corruptions=["all"], **options)
+        self.bench = Session(plan, cache=cache, workers=0)
         self.generator = np.random.default_rng(0)
 
     def engines(self):

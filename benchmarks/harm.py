@@ -84,7 +84,7 @@ def two_of_ten(shift: float, seed: int, peak: float = 6.0, noise: float = 0.5, s
     labels = rng.choice(rng.choice(10, 2, replace=False), samples)
     logits = peak * np.eye(10)[labels] + moved + rng.normal(0, noise, (samples, 10))
     found = [100 * float((logits.argmax(1) == labels).mean())]
-    for options in ({"rule": "neo"}, {}, {"prior": False}):
+    for options in ({"method": "neo"}, {}, {"prior": False}):
         rule = LogitRecenter(np.zeros(10), **options)
         answers = [rule.recenter(logits[start : start + 16]).argmax(1) for start in range(0, samples, 16)]
         found.append(100 * float((np.concatenate(answers) == labels).mean()))

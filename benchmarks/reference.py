@@ -24,6 +24,7 @@ from torch import nn
 from neotta.data.corruptions import corrupt
 from neotta.data.handwritten import digits
 from neotta.data.real_streams import order
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.session import Session
 from neotta.neo.head import NEOHead
 from neotta.neo.reference import measured
@@ -167,7 +168,15 @@ def main():
         runs = [measure(seed) for seed in range(given.seeds)]
     else:
         made = {} if given.checkpoint is None else {"checkpoint": given.checkpoint}
-        bench = Session(given.model, given.data, model_options=made, corrupted=True, corruption_preset=given.preset)
+        bench = Session(
+            Plan(
+                model=given.model,
+                data=given.data,
+                model_options=made,
+                corruptions=["all"],
+                corruption_preset=given.preset,
+            )
+        )
         runs = [measure_model(bench, seed) for seed in range(given.seeds)]
     names = ["plain", *RULES]
     print(f"{'head':34}{'data':9}{'order':18}" + "".join(f"{name:>13}" for name in names))

@@ -60,7 +60,7 @@ def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
     plan = Plan.make(
         {"methods": ["none", "neo"], "corruptions": ["fog", "contrast"], "severities": [3], "samples": [64]}
     )
-    sweep(Session.for_plan(plan, cache=tmp_path / "cache"), plan, Records(tmp_path / "results.jsonl"))
+    sweep(Session(plan, cache=tmp_path / "cache"), plan, Records(tmp_path / "results.jsonl"))
     records = Records(tmp_path / "results.jsonl").read()
     write_records(records, tmp_path / "records.parquet")
     table = measured(tmp_path / "records.parquet")

@@ -104,7 +104,6 @@ class Registry(Mapping[str, T], Generic[T]):
         return entries
 
     def _from_file(self, name: str) -> T:
-        """Load an object from a file or module, again only if the file has changed."""
         path = Path(name.removeprefix("py:").rpartition(":")[0]).expanduser()
         changed = path.stat().st_mtime if path.is_file() else 0.0
         key = (name, Path.cwd(), changed)
@@ -115,7 +114,6 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._files[key]
 
     def _load(self) -> None:
-        """Import the built-in modules and find the plug-ins, once."""
         if self._ready:
             return
         self._ready = True
@@ -128,7 +126,6 @@ class Registry(Mapping[str, T], Generic[T]):
                 self._plugins[entry.name] = entry
 
     def _take(self, name: str, entry: EntryPoint) -> None:
-        """Import a plug-in."""
         try:
             thing = entry.load()
             if name not in self._things:  # its decorator may have done so
@@ -165,10 +162,6 @@ def load_object(target: str) -> Any:
 
     Args:
         target: `"py:<module>:<name>"` or `"py:<path>.py:<name>"`; paths are relative to the working directory.
-
-    Raises:
-        UnknownNameError: The module does not define this name.
-        CodeError: The file or module does not exist, or its code raises an error.
     """
     place, _, name = target.removeprefix("py:").rpartition(":")
     if not place or not name:

@@ -98,15 +98,25 @@ def test_parquet_files_make_the_same_report(report, tmp_path):
 def test_several_subjects_from_a_file(tmp_path, report):
     folder, _, _ = report
     cache = f"cache = {json.dumps(str(folder.parent / 'cache'))}\n"
-    subjects = [{"name": name, "corruptions": ["fog"], "severity": level} for name, level in (("A", 3), ("B", 5))]
+    own = {"A": {"severity": 3}, "B": {"severity": 5, "methods": ["none", "neo", "lame"]}}
+    subjects = [{"name": name, "corruptions": ["fog"], **entries} for name, entries in own.items()]
     tables = "".join(
         "[[subjects]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in subject.items())
         for subject in subjects
     )
     (tmp_path / "study.toml").write_text(f'{cache}samples = 32\nseeds = [1]\nmethods = ["none", "neo"]\n{tables}')
-    output = call("corruptions", "--config", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"))
+    words = ["--config", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), "--format", "md"]
+    output = call("corruptions", "batch-size", *words)
     assert "On A, NEO" in output
     assert "On B, NEO" in output
+    records = Records(tmp_path / "out" / "records.jsonl").read()
+    assert {record.domain for record in records if record.method == "neo"} == {"clean", "fog/3", "fog/5"}
+    assert {record.domain for record in records if record.method == "lame"} == {"clean", "fog/5"}
+    claims = (tmp_path / "out" / "claims.md").read_text().splitlines()
+    assert claims[0] == "| claim | A | B |"
+    assert claims[2:] == ["| corruptions | not judged | not judged |", "| batch-size | yes | yes |"]
+    printed = [line.split() for line in output.splitlines()]
+    assert ["batch-size", "yes", "yes"] in printed
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.errors import DataError
 from neotta.evaluate.domains import Domains
+from neotta.evaluate.plan import Plan
 from neotta.models.preprocess import Preprocess
 
 WNIDS = imagenet_wnids()
@@ -22,7 +23,7 @@ def test_imagenet_a_keeps_its_classes(tmp_path):
     source = opened(tmp_path, "imagenet-a", 4)
     assert source.class_indices == (6, 30)
     assert source.dataset().labels.tolist() == [0, 0, 1, 1]
-    found = Domains(source, list(WNIDS), Preprocess(size=(20, 24)))
+    found = Domains(Plan(), list(WNIDS), Preprocess(size=(20, 24)), source=source)
     assert found.class_indices == [6, 30]
     assert not found.has_clean
 

@@ -51,6 +51,23 @@ def test_each_kind_is_what_it_is_called():
     assert counts.max() / counts.min() > 20
 
 
+def shown(kind, seed, domain="fog/5"):
+    return tuple(np.unique(LABELS[order(kind, LABELS, seed, domain, 64)]))
+
+
+def test_seeds_show_every_class_and_every_pair_once():
+    assert len({shown("1-class", seed) for seed in range(12)}) == 12
+    assert len({shown("2-classes", seed) for seed in range(66)}) == 66
+    assert shown("2-classes", 7) == shown("2-classes", 7, "snow/5")
+    assert np.array_equal(order("2-classes", np.zeros(3, np.int64), 5, "fog/5") >= 0, [True] * 3)
+
+
+def test_few_samples_of_a_class_are_shown_over_and_over():
+    found = order("1-class", np.repeat(np.arange(300), 2), 3, "fog/5", 128)
+    assert len(found) == 128
+    assert len(np.unique(found)) == 2
+
+
 def test_an_order_of_a_kind_can_be_saved_and_is_refused_if_unknown(tmp_path):
     made = orders.real({"fog/5": LABELS}, kind="bursts-5", samples=64, seed=1, batch_size=16)
     made.save(tmp_path / "o.json")

@@ -431,7 +431,7 @@ def test_streams_that_cannot_be_exported(tmp_path, images):
 def test_the_logits_of_a_plain_file_are_recentered_as_the_layer_would(tmp_path, build, rule):
     path, model = tmp_path / "plain.onnx", build()
     export(model, path, example=torch.zeros(1, 3, 32, 32), verify=False)
-    plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path, rule=rule)
+    plain, recenter = OnnxClassifier(path), LogitRecenter.from_onnx(path, rule)
     neotta.adapt(model, rule)
     for images in ragged():
         np.testing.assert_allclose(recenter.recenter(plain.predict(images.numpy())), answer(model, images), atol=1e-4)

@@ -39,7 +39,7 @@ def clean(tmp_path):
 
 
 def clean_of(data, **settings):
-    return Domains(str(data), None, SMALL, **settings).clean
+    return Domains(Plan(data=str(data), **settings), None, SMALL).clean
 
 
 @pytest.mark.parametrize("domains", [[], ["fog/5"]])
@@ -53,13 +53,13 @@ def test_data_that_is_shifted_as_it_is_has_no_clean_images(tmp_path, layout):
     class_folders(tmp_path / "set", WNIDS)
     for corrupt in (False, True):
         with pytest.raises(DataError, match="no clean domain"):
-            clean_of(f"{layout}={tmp_path / 'set'}", corrupted=corrupt)
+            clean_of(f"{layout}={tmp_path / 'set'}", corruptions=["fog"] if corrupt else [])
 
 
 def test_a_folder_of_any_images_may_be_shifted(clean):
     with pytest.raises(DataError, match="no clean domain"):
         clean_of(f"folder={clean}")
-    assert clean_of(f"folder={clean}", corrupted=True).dataset.domain.startswith("folder/val")
+    assert clean_of(f"folder={clean}", corruptions=["fog"]).dataset.domain.startswith("folder/val")
 
 
 def test_a_clean_domain_is_found_beside_the_ones_asked_for(tmp_path):
@@ -96,7 +96,7 @@ def test_source_data_is_a_path_with_or_without_a_domain(shifted, clean, tmp_path
         open_source(f"imagenet-c={shifted}")
     with pytest.raises(DataError, match="no domain 'rain'"):
         open_source(f"imagenet-c={shifted}:rain")
-    assert clean_domain(Domains("digits", None, SMALL).source) == "test"
+    assert clean_domain(Domains(Plan(), None, SMALL).source) == "test"
 
 
 def test_without_clean_images_the_method_alone_is_left_out(shifted, clean):

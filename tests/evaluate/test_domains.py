@@ -10,6 +10,7 @@ from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.errors import DataError
 from neotta.evaluate.domains import Domains
+from neotta.evaluate.plan import Plan
 from neotta.models.preprocess import Preprocess
 
 
@@ -17,7 +18,7 @@ def opened(tmp_path, classes, labels):
     """What becomes of the labels 0, 1 and 2 of data with these classes, for a model with these labels."""
     images = np.zeros((3, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "set.npz", images=images, labels=np.arange(3), classes=np.array(classes))
-    domains = Domains(str(tmp_path / "set.npz"), labels, Preprocess(size=(8, 8)))
+    domains = Domains(Plan(data=str(tmp_path / "set.npz")), labels, Preprocess(size=(8, 8)))
     return domains.dataset(domains.names()[0]).labels.tolist()
 
 
@@ -50,7 +51,7 @@ def test_names_that_are_shared_in_part_are_refused(tmp_path):
 
 
 def test_clean_images_stand_beside_all_corruptions():
-    names = Domains("digits", None, Preprocess(size=(8, 8)), corrupted=True).names(["clean", "all", "fog"], [3])
+    names = Domains(Plan(corruptions=["all"]), None, Preprocess(size=(8, 8))).names(["clean", "all", "fog"], [3])
     assert names == ("clean", *(f"{name}/3" for name in CORRUPTIONS))
 
 
@@ -59,6 +60,6 @@ def test_a_broken_first_image_does_not_decide(tmp_path, corruptions):
     for number in range(1, 3):
         PIL.Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")
     (tmp_path / "0.png").write_bytes(b"no image")
-    domains = Domains(str(tmp_path), None, Preprocess((32, 32), 40, crop=True), corrupted=bool(corruptions))
+    domains = Domains(Plan(data=str(tmp_path), corruptions=corruptions), None, Preprocess((32, 32), 40, crop=True))
     assert domains.preprocess.resize is None
     assert domains.dataset(domains.names(corruptions)[0]).read(1).shape == (32, 32, 3)

@@ -451,7 +451,7 @@ def test_what_cannot_be_watched_is_refused():
     with pytest.raises(InputError, match="this model has no streams"):
         independent(model(), stream="gate")
     many = neotta.adapt(nn.Sequential(nn.Flatten(), nn.Linear(D, 3)), "neo", head="1", streams=True)
-    with pytest.raises(InputError, match=r"Monitor\(model, stream='gate'\)"):
+    with pytest.raises(InputError, match="stream='gate'"):
         independent(many)
     with pytest.raises(InputError, match="string or an integer"):
         independent(many, stream=1.5)

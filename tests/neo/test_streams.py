@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 import threading
@@ -170,6 +171,28 @@ def test_threads_have_their_own_ids_and_lose_no_update():
     for thread in threads:
         thread.join()
     assert neotta.head(model).streams.counts() == {**dict.fromkeys("abcd", 50), "shared": 200}
+
+
+@pytest.mark.parametrize("way", ["to_thread", "run_in_executor"])
+def test_ids_set_in_an_event_loop_reach_its_threads(way):
+    model = many()
+
+    async def ask(name):
+        loop = asyncio.get_running_loop()
+        if way == "to_thread":
+            with neotta.streams(name):
+                await asyncio.to_thread(model, batch(2))
+        else:
+            await loop.run_in_executor(None, neotta.streams(name)(model), batch(2))
+            with neotta.streams(name), pytest.raises(InputError, match=r"do not reach loop\.run_in_executor"):
+                await loop.run_in_executor(None, model, batch(2))
+            await loop.run_in_executor(None, neotta.paused(model)(neotta.streams(name)(model)), batch(2))
+
+    async def ask_all():
+        await asyncio.gather(*(ask(name) for name in "abcd" * 5))
+
+    asyncio.run(ask_all())
+    assert neotta.head(model).streams.counts() == dict.fromkeys("abcd", 10)
 
 
 def test_a_compiled_model_gives_the_same_answers():
@@ -443,7 +466,7 @@ def test_streams_that_are_not_there(tmp_path):
     ):
         with pytest.raises(InputError, match="no stream 'x'"):
             wrong()
-    with pytest.raises(InputError, match=r"fold\(model, stream="):
+    with pytest.raises(InputError, match="stream='gate'"):
         neotta.fold(model)
     with pytest.raises(InputError, match="name a stream"):
         neotta.head(model).offset()

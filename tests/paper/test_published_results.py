@@ -12,6 +12,7 @@ import torch
 from neotta.cli.config import read_config
 from neotta.data.opening import open_data
 from neotta.errors import ModelLoadError
+from neotta.evaluate.plan import SEEDS
 from neotta.models.load import load_model
 from neotta.paper.study import METHODS, Study
 
@@ -19,15 +20,12 @@ FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
 MODELS = f"py:{FOLDER / 'models.py'}"
 
 
-def test_the_study_leaves_nothing_out():
+def test_the_study_is_the_papers():
     study = Study.make(read_config(FOLDER / "study.toml", tuple(Study.model_fields)))
-    assert study.methods == list(METHODS)
-    assert len(study.seeds) == 3
-    assert study.samples == 512
+    assert (study.samples, study.batch_size, tuple(study.seeds)) == (512, 64, SEEDS)
+    assert all(subject.severity == 5 for subject in study.subjects)
+    assert any(set(METHODS) <= set(subject.methods) for subject in study.subjects)
     assert study.slow_samples >= 256
-    for subject in study.subjects:
-        assert subject.corruptions is None  # so all
-        assert subject.corruption_preset is not None
 
 
 @pytest.mark.parametrize(("name", "least"), [("resnet20", 0.88), ("resnet56", 0.90)])

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from support.serving import serving
 
+from neotta.deploy.serve.engine import TorchEngine
 from neotta.deploy.serve.settings import Limits
-from neotta.deploy.serve.torch_engine import TorchEngine
 from neotta.models.load import load_model
 
 
@@ -82,8 +82,8 @@ def bomb():
         ("", bomb(), 400, "pixels"),
         ("", file(size=(101, 100)), 400, "more than the limit"),
         ("?stream=" + "x" * 101, file(), 400, "1 to 100 printable"),
-        ("?adapt=maybe", file(), 400, "true or false"),
-        ("?top=0", file(), 400, "at least 1"),
+        ("?adapt=maybe", file(), 400, "adapt: "),
+        ("?top=0", file(), 400, "top: "),
         ("", b"x" * (2**20 + 1), 413, "larger than"),
     ],
 )

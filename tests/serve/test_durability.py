@@ -16,8 +16,10 @@ import time
 import numpy as np
 import pytest
 from support.serving import pictures, serving, small_engine, start, tensor, wait_until
+from support.small_model import network
 
-from neotta.errors import StorageError
+from neotta.deploy.serve.engine import TorchEngine
+from neotta.errors import StateFileError, StorageError
 
 INFER = "/v2/models/small/infer"
 
@@ -75,6 +77,29 @@ def test_what_cannot_be_written_is_refused_and_written_later(tmp_path, monkeypat
         broken = False
         client.infer(pictures(1), stream="other")
         assert on_disk(tmp_path) == {"default": 2, "other": 1}
+
+
+def test_a_second_server_is_kept_out_whatever_is_removed_but_the_database(tmp_path):
+    with serving(folder=tmp_path) as client:
+        client.infer(pictures(1), stream="gate")
+        for path in tmp_path.rglob("*"):
+            if path.is_file() and path.suffix != ".sqlite" and "-wal" not in path.name:
+                path.unlink()  # as `rm lock` once did
+        with pytest.raises(StateFileError, match="in use"):
+            TorchEngine(network(), folder=tmp_path)
+        client.infer(pictures(1), stream="gate")
+    assert on_disk(tmp_path) == {"gate": 2}
+
+
+def test_a_rollback_is_on_disk_when_it_is_answered(tmp_path):
+    with serving(folder=tmp_path, durable=3600.0) as client:
+        client.infer(pictures(8), stream="gate")
+        client.post("/streams/gate", {"action": "reset"})  # takes a snapshot of the eight
+        client.infer(pictures(2), stream="gate")
+        assert client.post("/streams/gate", {"action": "rollback"})[1]["health"]["samples"] == 8
+        assert on_disk(tmp_path) == {"gate": 8}
+        client.post("/streams/gate", {"action": "reset"})
+        assert on_disk(tmp_path) == {}
 
 
 @pytest.mark.slow

@@ -21,9 +21,7 @@ class PlanBench(Session):
 
 def open_bench(plan, *, kind=PlanBench, **settings):
     """Open the model and the data of a plan."""
-    bench = kind.for_plan(plan, **{"workers": 0, **settings})
-    bench.plan = plan
-    return bench
+    return kind(plan, **{"workers": 0, **settings})
 
 
 def sweep(plan, path, *, cache=None, workers=0, **settings):

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from neotta.deploy.serve.app import listening, make_server
-from neotta.deploy.serve.records import Records
+from neotta.deploy.serve.engine import TorchEngine
+from neotta.deploy.serve.history import History
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import Limits, Settings
-from neotta.deploy.serve.torch_engine import TorchEngine
 from support.small_model import network
 
 SIZE = (3, 32, 32)
@@ -27,14 +27,50 @@ def small_engine(rule="neo-stream", folder=None, **options):
     return TorchEngine(network(), rule, folder=folder, **options)
 
 
+class GatedEngine(TorchEngine):
+    """Waits before each batch until it is let through."""
+
+    def __init__(self, **options):
+        self.gate, self.entered, self.sizes = threading.Event(), threading.Event(), []
+        self.gate.set()
+        super().__init__(network(), **options)
+        self.sizes.clear()
+        self.entered.clear()
+
+    def _forward(self, images):
+        self.entered.set()
+        assert self.gate.wait(60)
+        self.sizes.append(len(images))
+        return super()._forward(images)
+
+
+def in_background(count, work):
+    """Run `work(index)` in as many threads; what comes back joins them and gives the results."""
+    results = [None] * count
+
+    def run(index):
+        results[index] = work(index)
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+
+    def end():
+        for thread in threads:
+            thread.join(60)
+        return results
+
+    return end
+
+
 @contextlib.contextmanager
 def serving(engine=None, *, folder=None, host="127.0.0.1", limits=None, **settings):
     """Run a server until the block ends; what comes back is a `Client` with the service as an attribute."""
     engine = small_engine(folder=folder) if engine is None else engine
     chosen = Settings(**{"name": "small", "durable": 0.0, "limits": limits or Limits(), **settings})
-    service = Service(engine, chosen, Records(folder))
+    service = Service(engine, chosen, History(folder))
     socket = listening(host, 0)
-    server = make_server(service, host, socket.getsockname()[1], log_level="error")
+    server = make_server(service, host, socket.getsockname()[1])
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
     thread.start()
     client = Client(socket.getsockname()[1], chosen.key)

@@ -18,11 +18,6 @@ Kind = TypeVar("Kind", bound=type[AnyAdapter])
 
 
 def _check(name: str, kind: Any) -> None:
-    """Check what a method declares against its class.
-
-    Raises:
-        CodeError: Declaration and class do not agree, or something is missing.
-    """
     if not (isinstance(kind, type) and issubclass(kind, Adapter)):
         raise CodeError(f"the method {name!r} is {kind!r}: expected a subclass of neotta.Adapter")
     problem = _problem(name, kind)
@@ -31,7 +26,6 @@ def _check(name: str, kind: Any) -> None:
 
 
 def _problem(name: str, kind: type[AnyAdapter]) -> str:
-    """What is wrong with the class of a method; empty if nothing is."""
     missing = [each for each in ("name", "title", "declaration") if not hasattr(kind, each)]
     if missing:
         return f"it has no {missing[0]!r}"

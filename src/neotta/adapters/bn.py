@@ -126,13 +126,7 @@ class RuleNorm(_BatchNorm):
 
 
 def rule_norm(layer: _BatchNorm, rule: Rule, needs_values: bool = True) -> RuleNorm:
-    """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks.
-
-    Args:
-        layer: The layer.
-        rule: Chooses the statistics.
-        needs_values: Whether the rule needs several values per channel.
-    """
+    """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks."""
     new: RuleNorm = stand_in(layer, RuleNorm, rule=rule, needs_values=needs_values, _statistics=None, _warned=False)
     return new
 
@@ -232,8 +226,6 @@ class BN(Adapter[BNOptions]):
         self._norms = ModuleSwap(self.model, {layer: rule_norm(layer, rules[name]) for name, layer in layers})
 
     def _rule(self) -> Rule:
-        """How a layer's statistics follow from batch and source alone."""
-
         def mix(input: Tensor, source: Statistics) -> Statistics:
             prior = self.options.prior_samples
             alpha = 0.1 if self.options.alpha is None else self.options.alpha

@@ -119,7 +119,6 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
         return (one_sided + cross_entropy(teacher, student).mean()) / 2
 
     def _restore(self) -> None:
-        """Reset random weights of the student to their source values."""
         if self.options.restore_probability == 0:
             return
         for name, tensor in self.params.items():
@@ -127,7 +126,6 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
             tensor.copy_(torch.where(restored, self.model.get_parameter(name), tensor))
 
     def _restore_mask(self, name: str, tensor: Tensor) -> Tensor:
-        """Which entries of a trained tensor are reset to the source."""
         drawn = torch.rand(tensor.shape, generator=self.generator)  # float32, so that the dtype changes nothing
         return (drawn < self.options.restore_probability).to(tensor.device)
 

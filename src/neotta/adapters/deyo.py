@@ -106,7 +106,6 @@ class DeYO(SeededAdapter[DeYOOptions]):
         return shuffle_patches(images, self._permutations(len(images), chosen.patch_len**2), chosen.antialias)
 
     def _permutations(self, count: int, length: int) -> Tensor:
-        """Independent random permutations, (count, length)."""
         return torch.rand(count, length, generator=self.generator).argsort(dim=1)
 
 

@@ -104,7 +104,6 @@ class ETA(GradientAdapter[E_]):
         mean.copy_(new if bool(mean.isnan().any()) else KEPT * mean + (1 - KEPT) * new)
 
     def _anchored(self) -> Tensor | float:
-        """A further loss that keeps weights near the source."""
         return 0.0
 
     def _state(self) -> dict[str, Tensor]:

@@ -96,7 +96,6 @@ class FOA(Adapter[FOAOptions]):
         needs="images", pixels=True, source_images=32, random=True, forward_passes=3, published_passes=2
     )
     Options = FOAOptions
-    fixed = frozenset({"source", "num_prompts", "population", "sigma0", "seed"})
 
     best: Tensor
     """The prompts of the lowest fitness on the last batch, (P, width), float32."""
@@ -342,7 +341,6 @@ class PromptedViT:
 
 @contextlib.contextmanager
 def _hooks(handles: list[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks at the end."""
     try:
         yield
     finally:
@@ -365,7 +363,6 @@ def _first_norm(block: nn.Module) -> Any:
 
 
 def _class_token_alone(module: nn.Module, args: Any, output: Any) -> Any:
-    """A hook that sets all other tokens to zero."""
     tokens = output[0] if isinstance(output, tuple) else output
     alone = torch.zeros_like(tokens)
     alone[:, 0] = tokens[:, 0]

@@ -6,19 +6,18 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from torch import Tensor
 
 from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.errors import OptionError, UnsupportedModelError
+from neotta.errors import UnsupportedModelError
 from neotta.neo.context import current_weights
 from neotta.neo.files import entries, states_in
 from neotta.neo.head import NEOHead, subtract
 from neotta.neo.module_swap import ModuleSwap
-from neotta.neo.norms import AdaptiveNorm, adaptive_norms, few_classes, warn_of_few_classes
+from neotta.neo.norms import AdaptiveNorm, adaptive_norms, warned_of_few_classes
 from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
@@ -70,12 +69,6 @@ class Recentering(StatefulAdapter):
         offsets = self.streams.step(embeddings, None, adapt=adapt, weights=weights)
         self._learnt()
         return subtract(embeddings, offsets)
-
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; the state stays."""
-        if "shrinkage" in changes and self.neo.count:
-            raise OptionError("shrinkage needs the variance from the first sample on: reset() before changing it")
-        super().configure(**changes)
 
 
 @register
@@ -131,7 +124,7 @@ class NEOBN(Recentering):
 
     def _start(self) -> None:
         super()._start()
-        self._unwarned = True
+        self._warned = False
         options = self.options.given()
         self._norms: dict[str, AdaptiveNorm] = adaptive_norms(self.model, options["statistics"], options["momentum"])
         if not self._norms:
@@ -144,9 +137,7 @@ class NEOBN(Recentering):
 
     def _adapt(self, images: Tensor) -> Tensor:
         logits = self._answer(self.embed(images, adapt=True), adapt=True)
-        if self._unwarned and few_classes(logits):
-            self._unwarned = False
-            warn_of_few_classes()
+        self._warned = self._warned or warned_of_few_classes(logits)
         return logits
 
     def _predict(self, images: Tensor) -> Tensor:

@@ -182,7 +182,6 @@ class SAR(GradientAdapter[SAROptions]):
         self.ema.fill_(loss if math.isnan(before) else 0.9 * before + 0.1 * loss)
 
     def _recover(self) -> None:
-        """Go back to the source model."""
         ema = self.ema
         self._start()
         if "recovery_keeps_ema" in self.options.compat:

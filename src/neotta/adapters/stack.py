@@ -30,7 +30,6 @@ class Combined(Adapter[Any]):
     """By the prefix of their entries in the state."""
 
     def _member(self, kind: type[AnyAdapter]) -> AnyAdapter:
-        """One of the others, with those of the options that it has."""
         options = kind.Options.make(kind.name, options_of(kind, self.options.given()))
         return kind(self.model, options, classes=self.classes, head=self.head_name)
 
@@ -84,19 +83,6 @@ class Stack(Combined):
         self.skipped = self.last.skipped
         return answer
 
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, if the method they belong to allows it."""
-        options = self.options.changed(self.name, **changes)
-        of_last = options_of(self.last, changes)
-        before = {name: getattr(self.options, name) for name in of_last}
-        self.last.configure(**of_last)
-        try:
-            self.first.configure(**options_of(self.first, changes))
-        except OptionError:
-            self.last.configure(**before)
-            raise
-        self.options = options
-
 
 class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
     """A stack that needs only embeddings."""
@@ -107,14 +93,7 @@ class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
 
 @functools.cache
 def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
-    """Make the class of a stack.
-
-    Args:
-        kinds: The classes of two methods: one that re-centers, and one that reads embeddings.
-
-    Raises:
-        OptionError: These methods cannot be stacked.
-    """
+    """Make the class of a stack."""
     if len(kinds) != 2 or not _recenters(kinds[0]) or not _follows(kinds[1]):
         known = METHODS.available()
         raise OptionError(
@@ -153,12 +132,10 @@ def _recenters(kind: type[AnyAdapter]) -> bool:
 
 
 def _follows(kind: type[AnyAdapter]) -> bool:
-    """Whether a method does something with embeddings other than re-centering them."""
     return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, Stack)) and kind is not NoAdapt
 
 
 def _together(first: Declaration, last: Declaration) -> Declaration:
-    """What a method that re-centers and one that follows it need and promise together."""
     return dataclasses.replace(
         last,
         needs=first.needs,
@@ -177,7 +154,6 @@ def _together(first: Declaration, last: Declaration) -> Declaration:
 
 
 def _options(first: type[Options], last: type[Options]) -> type[Options]:
-    """The options, and the presets, of two methods together."""
     names = [*first.presets, *(name for name in last.presets if name not in first.presets)]
     presets = {name: {**first.presets.get(name, {}), **last.presets.get(name, {})} for name in names}
     return type(f"{first.__name__}And{last.__name__}", (first, last), {"presets": presets, "__module__": __name__})

@@ -64,7 +64,6 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         needs="images", pixels=True, gradients=True, normalisation=True, random=True, forward_passes=3
     )
     Options = SurgeonOptions
-    fixed = frozenset({"compat"})
 
     layers: list[tuple[str, PrunedLayer]]
     """The layers that prune and the names of their weights, in the order of the model."""
@@ -144,7 +143,6 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     # ---- which layers matter
 
     def _importance_rows(self, count: int) -> Tensor:
-        """Which images of a batch rank the layers, (at most `importance_samples`,)."""
         return torch.randperm(count, generator=self.generator)[: self.options.importance_samples]
 
     def _ranking(self, images: Tensor) -> dict[str, Tensor]:

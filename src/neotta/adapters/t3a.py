@@ -70,7 +70,6 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     paper = "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization, NeurIPS 2021"
     declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = T3AOptions
-    fixed = frozenset({"warmup_rows"})
 
     sums: Tensor
     counts: Tensor
@@ -102,7 +101,6 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         return embeddings @ prototypes.to(embeddings.dtype).T
 
     def _add(self, embeddings: Tensor, labels: Tensor, entropies: Tensor) -> None:
-        """Add supports, (B, d), with their classes and entropies."""
         directions = F.normalize(embeddings.to(entropies.dtype), dim=1, eps=1e-12)
         self.sums.index_add_(0, labels, directions.to(self.sums.dtype))
         self.counts += labels.bincount(minlength=len(self.counts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,11 +55,12 @@ def check(
     with progress_bar(Console(stderr=True)) as progress:
         from neotta.evaluate.check import check as measure
         from neotta.evaluate.domains import CLEAN, clean_domain
+        from neotta.evaluate.plan import Plan
         from neotta.evaluate.session import Session
 
         shifts = [name if "/" in name else f"{name}/5" for name in words(corruptions) or []]
-        how: dict[str, Any] = {"class_names": folders, "device": device, "corrupted": bool(shifts)}
-        bench = Session(model, data, model_options=options, **how)
+        entries = {"model": model, "model_options": options, "data": data, "corruptions": shifts}
+        bench = Session(Plan.make({**entries, "class_names": folders or {}}), device=device)
         clean = CLEAN if shifts else clean_domain(bench.data.source) or bench.data.source.domains[0]
         report = measure(bench, [clean, *shifts], samples, progress)
     if reference is not None:

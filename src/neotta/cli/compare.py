@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STYLES = {"best": "bold", "second": "underline", "failed": "red", "helps": "green", "hurts": "red", "": ""}
 _WIDE = 10_000
 HARM = (
-    "Gain over the plain model in points. A cell is a domain in a kind of stream; it is hurt if it loses over a point."
+    "Gain over the plain model in points: mean, 5th percentile and worst stream. Hurt: streams that lose over a point."
 )
 
 
@@ -164,9 +164,9 @@ def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> _View
         lines = {}
         for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
             total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
-            mean, low = (f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.worst))  # no -0.0
-            lines[kind] = [str(total.cells), mean, low, worst, str(total.hurt_cells)]
-        tables[f"{method}: {harm.title}"] = grid("stream", ("cells", "mean", "worst", "on", "hurt"), lines)
+            points = [f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.low, total.worst)]  # no -0.0
+            lines[kind] = [str(total.cells), *points, str(worst), f"{total.hurt:.1f} %"]
+        tables[f"{method}: {harm.title}"] = grid("kind", ("streams", "mean", "5 %", "worst", "on", "hurt"), lines)
 
     def shown(width: int) -> Group:
         parts: list[RenderableType] = []
@@ -177,10 +177,9 @@ def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> _View
     return _View(
         shown,
         [
-            {"conditions": harm.title, "method": method, "kind": kind, "domain": domain, "gain": gain}
+            {"conditions": harm.title, "method": method, **cell._asdict(), "gain": gain}
             for harm in harms
-            for kind, gains in harm.kinds.items()
-            for domain, gain in gains.items()
+            for cell, gain in harm.every().items()
         ],
         lambda: "\n\n".join([*(f"**{title}**\n\n{markdown_table(g)}" for title, g in tables.items()), HARM]) + "\n",
         lambda: "\n".join(latex_table(grid, f"{title}. {HARM}") for title, grid in tables.items()) + "\n",

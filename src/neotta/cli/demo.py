@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from neotta.cli.console import Console, Show
 
+    Shown = tuple[str, tuple[RenderableType, ...]]
+
 
 def demo(
     real: Annotated[
@@ -58,27 +60,23 @@ def demo(
     next_step("neotta check MODEL --data CLEAN_IMAGES   what adapting would cost your own model")
 
 
-def _corrupted(
-    console: Console, samples: int | None, start: float, show: Show
-) -> tuple[str, tuple[RenderableType, ...]]:
+def _corrupted(console: Console, samples: int | None, start: float, show: Show) -> Shown:
     import time
 
-    from neotta.evaluate.demo import SEVERITY, run
-    from neotta.report.demo import WHICH, demo_page, demo_table, headline, legend, one_digit, summary
+    from neotta.report.demo import WHICH, demo_page, demo_table, headline, legend, one_digit, run, summary
 
-    results = run(SEVERITY, 0, samples, show)
+    results = run(samples, show)
     page = demo_page(results, time.perf_counter() - start)
     sentences = (headline(results), one_digit(results), WHICH)
     return page, (*sentences, "", demo_table(results, console), "", legend(console), summary(results), "")
 
 
-def _real(console: Console, samples: int | None, start: float, show: Show) -> tuple[str, tuple[RenderableType, ...]]:
+def _real(console: Console, samples: int | None, start: float, show: Show) -> Shown:
     import time
 
-    from neotta.evaluate.real_demo import run
-    from neotta.report.demo import real_demo_page, real_demo_table, real_measured
+    from neotta.report.real_demo import real_demo_page, real_demo_table, run
 
-    results = run(0, samples, show)
+    results = run(samples, show)
     left_out = [f"{name} was left out: {reason}." for name, reason in results.left_out.items()]
     page = real_demo_page(results, time.perf_counter() - start)
-    return page, (real_measured(results), "", real_demo_table(results, console), "", *left_out, results.summary(), "")
+    return page, (results.measured(), "", real_demo_table(results, console), "", *left_out, results.summary(), "")

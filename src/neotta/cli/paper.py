@@ -143,10 +143,11 @@ def _make(
     from neotta._files import atomic
     from neotta._processes import usable_cores
     from neotta.cli.console import say
+    from neotta.cli.methods import columns
     from neotta.cli.watch import watching
     from neotta.paper.evidence import Evidence
     from neotta.paper.item import chosen
-    from neotta.paper.page import facts, paper_page, write_files
+    from neotta.paper.page import claims, facts, paper_page, write_files
     from neotta.paper.study import shown_name
 
     @contextlib.contextmanager
@@ -181,6 +182,12 @@ def _make(
     for report in reports:
         verdict = f" [{report.verdict}]" if report.verdict else ""
         say(console, f"\n{report.item.title}{verdict}\n  {report.answer}")
+    if len(evidence.settings) > 1:
+        held = claims(reports)
+        table = columns(held.corner, *held.columns)
+        for claim, entries in held.rows:
+            table.add_row(claim, *(entry.text for entry in entries))
+        console.print("\nWhich claims of the paper hold where", table)
     for name, reason in evidence.problems.items():
         say(console, f"not carried out: {name}: {reason}")
     say(console, f"\n{len(files)} files in {folder}" if files else "")

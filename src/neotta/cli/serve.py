@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import json
+import logging
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neotta._words import printable
 from neotta.cli import options as shared
+from neotta.cli.config import read_config
 from neotta.cli.console import next_step
 from neotta.cli.options import class_names, model_options
-from neotta.errors import OptionError, suggestion
+from neotta.errors import OptionError
 
-CONFIG = ("name", "clean", "images", "metric_cameras", "log_level", "limits")
+if TYPE_CHECKING:
+    from neotta.deploy.serve.service import Service
+
+CONFIG = ("name", "pictures", "metric_streams", "log_level", "limits")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -53,11 +60,11 @@ def serve(
         ),
     ] = "1",
     key_file: Annotated[
-        Path | None, typer.Option(help="File with the key; or set NEOTTA_KEY (NEOTTA_READ_KEY: may only look).")
+        Path | None, typer.Option(help="File with the key; or set NEOTTA_KEY.")
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="A TOML file: name, clean, images, metric_cameras, log_level, limits."),
+        typer.Option(help="A TOML file: name, pictures, metric_streams, log_level, limits."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Open everything, classify one blank image, and exit.")
@@ -75,7 +82,7 @@ def serve(
     """
     from neotta._extras import need
 
-    for package in ("starlette", "uvicorn", "python_multipart"):
+    for package in ("fastapi", "uvicorn", "python_multipart"):
         need(package, "neotta serve")
     if shadow and method == "none":
         raise OptionError("--shadow adapts beside the plain model, but --method none adapts nothing: omit one of them")
@@ -83,39 +90,39 @@ def serve(
     from platformdirs import user_data_path
 
     from neotta.deploy.serve.app import listening, make_server
-    from neotta.deploy.serve.guard import check_exposure
-    from neotta.deploy.serve.opening import checked, open_service
-    from neotta.deploy.serve.settings import Settings, durability, model_name
+    from neotta.deploy.serve.auth import check_exposure
+    from neotta.deploy.serve.engine import open_engine
+    from neotta.deploy.serve.history import History
+    from neotta.deploy.serve.service import Service
+    from neotta.deploy.serve.settings import Limits, Settings, model_name
     from neotta.evaluate.plan import MethodPlan
 
-    further = {"name": model_name(model), **_configured(config)}
-    clean, log_level = further.pop("clean", None), further.pop("log_level", "info")
-    settings = Settings(
-        **further,
-        shadow=shadow,
-        durable=durability(durable),
-        key=_key("NEOTTA_KEY", key_file),
-        read_key=_key("NEOTTA_READ_KEY", None),
-    )
+    entries = {"name": model_name(model), **({} if config is None else read_config(config, CONFIG))}
+    log_level = entries.pop("log_level", "info")
+    if log_level not in LOG_LEVELS:
+        raise OptionError(f"log_level is {log_level!r}: expected {', '.join(LOG_LEVELS)}")
+    entries["limits"] = Limits.make("limits", entries.get("limits", {}), kind="the table")
+    own = {"shadow": shadow, "durable": _seconds(durable), "key": _key(key_file)}
+    settings = Settings.make("serve", {**entries, **own}, kind="command")
     loading = model_options(model_option, allow_code=allow_code) | ({} if device is None else {"device": device})
     plan = None if method is None else MethodPlan.parse(method)
-    check_exposure(host, settings)
+    check_exposure(host, settings.key)
     usual = user_data_path("neotta", appauthor=False) / "serve" / settings.name
     place = None if store == "memory" else store or str(usual)
     socket = None if check else listening(host, port)
-    service = open_service(
+    engine = open_engine(
         model,
-        settings,
-        store=place,
-        clean=clean,
+        folder=place,
         rule=None if plan is None else plan.method,
         options=None if plan is None else plan.options,
         state=state,
         labels=class_names(labels),
+        capacity=max(4096, settings.limits.rows),
         **loading,
     )
+    service = Service(engine, settings, History(place))
     if socket is None:
-        for line in checked(service):
+        for line in _checked(service):
             typer.echo(printable(line))
         next_step(f"neotta serve {model}   the same without --check")
         return
@@ -125,30 +132,24 @@ def serve(
     typer.echo(f"neotta serve: {name} with {service.engine.rule}, {service.engine.classes} classes", err=True)
     typer.echo(f"  dashboard {where}/   state {printable(place or 'in memory')}", err=True)
     next_step(f"curl --data-binary @photo.jpg {where}/classify")
-    server = make_server(service, host, port, log_level=log_level)
+    _log(log_level)
+    server = make_server(service, host, port)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has ended in order
         server.run(sockets=[socket])
     if not server.started:
         raise typer.Exit(1)
 
 
-def _configured(path: Path | None) -> dict[str, Any]:
-    from neotta.cli.config import read_config
-    from neotta.deploy.serve.settings import Limits
-
-    entries = {} if path is None else read_config(path, CONFIG)
-    known = [field.name for field in dataclasses.fields(Limits)]
-    for name in entries.get("limits", {}):
-        if name not in known:
-            raise OptionError(f"{str(path)!r} has the unknown limit {name!r}: {suggestion(name, known)}")
-    if (level := entries.get("log_level", "info")) not in LOG_LEVELS:
-        raise OptionError(f"log_level is {level!r}: expected {', '.join(LOG_LEVELS)}")
-    return {**entries, "limits": Limits(**entries.get("limits", {}))}
+def _seconds(durable: str) -> float:
+    with contextlib.suppress(ValueError):
+        if durable == "batch" or 0.01 <= float(durable) <= 3600:
+            return 0.0 if durable == "batch" else float(durable)
+    raise OptionError(f"--durable is {durable!r}: expected 'batch', or seconds from 0.01 to 3600")
 
 
-def _key(variable: str, path: Path | None) -> str | None:
+def _key(path: Path | None) -> str | None:
     if path is None:
-        return os.environ.get(variable) or None
+        return os.environ.get("NEOTTA_KEY") or None
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -156,3 +157,44 @@ def _key(variable: str, path: Path | None) -> str | None:
     if not key:
         raise OptionError(f"{str(path)!r} is empty: it must hold the key")
     return key
+
+
+def _checked(service: Service) -> Iterator[str]:
+    """Answer one blank image without learning from it, and describe what would be served."""
+    import numpy as np
+
+    engine, settings = service.engine, service.settings
+    started = time.perf_counter()
+    engine.predict(np.zeros((1, 3, *engine.preprocess.size), np.float32), ["check"], adapt=False)
+    taken = time.perf_counter() - started
+    size = " x ".join(map(str, engine.preprocess.size))
+    yield f"model     {settings.name}: {engine.classes} classes, {size} pixels, {taken * 1e3:.0f} ms an image"
+    yield f"rule      {engine.rule}{' (in the shadow of the plain model)' if settings.shadow else ''}"
+    where = "on disk" if engine.stored else "in memory: lost when the server ends"
+    yield f"state     {where}; {len(service.streams)} streams known"
+    yield "durable   " + ("every batch" if not settings.durable else f"every {settings.durable:g} s")
+    yield "key       " + ("needed" if settings.key else "none: for this machine alone")
+    yield "ok"
+
+
+class JsonLines(logging.Formatter):
+    """Formats a log record as one line of JSON: time, level, event and values."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the message holds."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        line = {"time": stamp, "level": record.levelname.lower(), "event": record.getMessage()}
+        line.update(getattr(record, "values", {}))
+        if record.exc_info and record.exc_info[0] is not None:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _log(level: str) -> None:
+    """Write the logs of the server and of uvicorn to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    for name in ("neotta.serve", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level.upper())

@@ -240,7 +240,6 @@ def _results(copy: _Copy, images: list[str], jobs: int) -> Iterator[int | str]:
 
 
 def _checked_domains(names: Sequence[str], severities: Sequence[int], preset: str) -> tuple[tuple[str, int], ...]:
-    """All pairs, without repetitions."""
     if isinstance(names, str) or not isinstance(severities, Sequence):
         raise OptionError(f"names and severities are lists, got {names!r} and {severities!r}")
     pairs = tuple(dict.fromkeys((name, severity) for name in names for severity in severities))

@@ -131,7 +131,6 @@ def _describe(name: str, dataset: ImageDataset, sample: int, full: bool, progres
 
 
 def _look_at(dataset: ImageDataset, index: int, full: bool) -> tuple[str, str]:
-    """Size and mode of one sample."""
     if full or not isinstance(dataset, EncodedDataset):
         height, width = dataset.read(index).shape[:2]
     if isinstance(dataset, EncodedDataset):

@@ -274,7 +274,6 @@ def _leave_inherited(worker: int) -> None:
 
 
 def _matched(datasets: Datasets, order: Order) -> list[ImageDataset]:
-    """Find the datasets of an order's domains, and check that its samples are where it says."""
     known = cast(dict[str, ImageDataset], named(datasets))
     missing = [name for name in order.domains if name not in known]
     if missing:

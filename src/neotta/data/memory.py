@@ -107,7 +107,6 @@ def _dataset(domain: str, data: Any, images: bool, groups: Any) -> ImageDataset:
 
 
 def _pairs(domain: str, data: Any) -> tuple[Any, Any]:
-    """Inputs and labels; the labels are None if there are none."""
     if isinstance(data, DataLoader):
         return _of_loader(domain, data)
     if isinstance(data, TensorDataset):
@@ -193,7 +192,6 @@ def _check_finite(domain: str, inputs: Tensor | NDArray[Any]) -> None:
 
 
 def _array(value: Any, where: str) -> NDArray[np.float32]:
-    """An input as it is."""
     if not isinstance(value, (Tensor, np.ndarray)) or value.dtype in (torch.uint8, np.uint8):
         raise InputError(
             f"{where} is an image that is not ready for the model: pass preprocess=neotta.Preprocess(...), too"

@@ -206,7 +206,6 @@ def reorder(order: Order, entries: Indices) -> Order:
 
 
 def _entries(order: Order, name: str, values: Indices, limit: int | None) -> None:
-    """Check one array of an order and make it read-only."""
     if values.shape != (len(order.ids),) or values.dtype != np.int64:
         raise DataError(
             f"{name!r} of an order of {len(order.ids)} ids must be int64 of shape ({len(order.ids)},), "

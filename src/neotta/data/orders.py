@@ -309,7 +309,6 @@ def _visited(
 
 
 def _ladders(all_domains: Sequence[DomainSamples]) -> dict[str, list[DomainSamples]]:
-    """The severities of each corruption, rising."""
     ladders: dict[str, list[DomainSamples]] = {}
     for domain in all_domains:
         kind, _, level = domain.name.rpartition("/")

@@ -2,7 +2,9 @@
 
 Most kinds (`KINDS`) order the samples of one domain by their labels. A sample may come more than once, as a scene does
 in front of a camera. `STARTS` are the first samples of many new cameras, and `CHANGES` go from domain to domain and
-come back. All randomness comes from (seed, domain), see `neotta.data.drawing`.
+come back. All randomness comes from (seed, domain), see `neotta.data.drawing`. Kinds that show one class or two take
+other ones with each seed, the same in all domains: with C classes the seeds 0 to C - 1 show each class once, and
+0 to C (C - 1) / 2 - 1 each pair.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from neotta.data.order import Order, assemble, reorder
 from neotta.errors import DataError, UnknownNameError
 
 Labels = NDArray[np.int64]
-Draw = Callable[[Labels, np.random.RandomState, int], Indices]
+Members = list[Indices]
+"""The shuffled samples of each class."""
+Draw = Callable[[Labels, Members, np.random.RandomState, int], Indices]
 
 MIXED = 256  # mixed samples before a stream becomes one-sided
 BAD_FRAMES = 0.02  # the share of black, white and noisy frames among others
 BAD_FRAMES_DOMAIN = "bad frames"
 BAD_FRAMES_COUNT = 48
 FROZEN = 100  # times a frozen frame is shown
+FEW = 64  # fewer samples of a few classes are shown over and over
 TAIL = 100.0  # how much more frequent the first class of a long tail is than the last
 
 
@@ -53,27 +58,33 @@ def order(kind: str, labels: Labels, seed: int, domain: str, samples: int = -1) 
     draw = KINDS[kind]
     if isinstance(draw, Skew):
         return draw.order(labels, seed, domain)[:wanted]
-    return np.asarray(draw(labels, generator(seed, domain, f"real {kind}"), wanted)[:wanted], dtype=np.int64)
+    random = generator(seed, domain, f"real {kind}")
+    return np.asarray(draw(labels, _by_class(labels, random, seed), random, wanted)[:wanted], dtype=np.int64)
 
 
-def _by_class(labels: Labels, random: np.random.RandomState) -> list[Indices]:
-    """The shuffled samples of each class, the classes in random order."""
-    classes = random.permutation(np.unique(labels))
-    return [random.permutation(np.flatnonzero(labels == each)) for each in classes]
+def _by_class(labels: Labels, random: np.random.RandomState, seed: int) -> Members:
+    """The shuffled samples of each class: first a pair of classes that belongs to the seed, then the others."""
+    classes = generator(0, "classes", "real").permutation(np.unique(labels))
+    count = len(classes)
+    apart = 1 + seed // count % max(count // 2, 1)
+    pair = list(dict.fromkeys([seed % count, (seed + apart) % count]))
+    in_order = np.concatenate([classes[pair], random.permutation(np.delete(classes, pair))])
+    return [random.permutation(np.flatnonzero(labels == each)) for each in in_order]
 
 
-def _sorted(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
-    return np.concatenate(_by_class(labels, random))
+def _sorted(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+    return np.concatenate(members)
 
 
-def _neighbours(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+def _neighbours(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
     """Classes in the order of their numbers, which puts similar ones side by side in ImageNet."""
     return np.lexsort((random.random_sample(len(labels)), labels))
 
 
 def _classes(number: int) -> Draw:
-    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
-        return random.permutation(np.concatenate(_by_class(labels, random)[:number]))
+    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+        pool = np.concatenate(members[:number])
+        return random.permutation(pool) if len(pool) >= min(FEW, wanted) else random.choice(pool, wanted)
 
     return draw
 
@@ -81,23 +92,22 @@ def _classes(number: int) -> Draw:
 def _in_turn(number: int | None) -> Draw:
     """Classes take turns: all of them, or the first few."""
 
-    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
-        members = _by_class(labels, random)[:number]
-        rows = [each[np.arange(wanted // len(members) + 1) % len(each)] for each in members]
+    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+        some = members[:number]
+        rows = [each[np.arange(wanted // len(some) + 1) % len(each)] for each in some]
         return np.stack(rows, axis=1).ravel()
 
     return draw
 
 
-def _mixed_then_one(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+def _mixed_then_one(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
     first = random.permutation(len(labels))[: min(MIXED, wanted // 2)]
-    one = _by_class(labels, random)[0]
+    one = members[0]
     return np.concatenate([first, one[np.arange(wanted - len(first)) % len(one)]])
 
 
 def _bursts(length: int) -> Draw:
-    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
-        members = _by_class(labels, random)
+    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
         chosen = [members[random.randint(len(members))] for _ in range(wanted // length + 1)]
         return np.concatenate([random.choice(each, length) for each in chosen])
 
@@ -105,22 +115,21 @@ def _bursts(length: int) -> Draw:
 
 
 def _dominant(share: float) -> Draw:
-    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
-        one = _by_class(labels, random)[0]
+    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
         anything = random.permutation(len(labels))[:wanted]
-        return np.where(random.random_sample(len(anything)) < share, random.choice(one, len(anything)), anything)
+        return np.where(random.random_sample(len(anything)) < share, random.choice(members[0], len(anything)), anything)
 
     return draw
 
 
 def _repeated(times: int) -> Draw:
-    def draw(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
         return np.repeat(random.permutation(len(labels)), times)
 
     return draw
 
 
-def _frozen_start(labels: Labels, random: np.random.RandomState, wanted: int) -> Indices:
+def _frozen_start(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
     mixed = random.permutation(len(labels))
     return np.concatenate([np.repeat(mixed[:1], min(FROZEN, wanted // 2)), mixed[1:]])
 

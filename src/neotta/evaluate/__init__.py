@@ -82,9 +82,7 @@ def evaluate(
     return evaluate_objects(model, data, {**chosen, **entries}, how, preprocess, groups, show=progress)
 
 
-class _CallableModule(ModuleType):
-    """Lets `neotta.evaluate(...)` be a call, whatever was imported from this package before."""
-
+class _CallableModule(ModuleType):  # so that `neotta.evaluate(...)` is a call, whatever was imported from here before
     __call__ = staticmethod(evaluate)
     __signature__ = inspect.signature(evaluate)
 

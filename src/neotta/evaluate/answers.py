@@ -70,14 +70,7 @@ def pack(
     dataset: Callable[[str], ImageDataset],
     groups: Callable[[str], Indices | None] = lambda name: None,
 ) -> dict[str, Any]:
-    """What a record keeps of the answers of a run; nothing if no sample has a label.
-
-    Args:
-        result: What was predicted.
-        order: The order that was scored.
-        dataset: Opens a domain.
-        groups: A number for what each sample of a domain belongs to, (N,); None if samples are independent.
-    """
+    """What a record keeps of the answers of a run; nothing if no sample has a label."""
     if not (result.stats.labels != UNKNOWN).any():
         return {}
     marks = np.full(len(order), "?")
@@ -100,11 +93,7 @@ def pack(
 
 
 def unpack(record: Record) -> Answers | None:
-    """The answers of a recorded run; None if the record does not have them.
-
-    Raises:
-        DataError: They cannot be read, such as those of version 0.2.
-    """
+    """The answers of a recorded run; None if the record does not have them."""
     if not record.answers:
         return None
     try:
@@ -142,7 +131,6 @@ def _numbers(values: Sequence[int], count: int) -> Indices:
 
 
 def _entries(result: RunResult, order: Order) -> Indices:
-    """The entry of the order behind each prediction: all of them in turn, but for those that could not be read."""
     if len(result.ids) == len(order):
         return np.arange(len(order))
     entries, place = [], 0
@@ -155,7 +143,6 @@ def _entries(result: RunResult, order: Order) -> Indices:
 
 
 def _drawn(domain: Indices, pools: Sequence[Sequence[Any]], seed: int) -> Indices:
-    """The positions of samples that come in the order in which the seed draws them; -1 where there are too few."""
     index = np.full(len(domain), -1, dtype=np.int64)
     for number, (name, size, _) in enumerate(pools):
         here = np.flatnonzero(domain == number)
@@ -165,5 +152,4 @@ def _drawn(domain: Indices, pools: Sequence[Sequence[Any]], seed: int) -> Indice
 
 
 def _hash(ids: Sequence[str]) -> str:
-    """Domains with the same ids show the same images."""
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:7]

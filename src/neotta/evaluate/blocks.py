@@ -96,8 +96,6 @@ class Block:
 
 @dataclass
 class _Collected:
-    """The records of a block, sorted into cells; `base` finds the baseline's values by domain, seed and samples."""
-
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
     base: dict[tuple[Any, ...], Value] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
@@ -166,7 +164,6 @@ def _collect(
 
 
 def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], Value]) -> None:
-    """Fill in what a block says of one method: means, differences, averages and relative errors."""
     cells = {domain: block.cells.get((domain, label), Cell()).values for domain in block.domains}
     runs_by_domain = {domain: [[value] for value in values.values()] for domain, values in cells.items() if values}
     for domain, mean in means_of(runs_by_domain, metric).items():
@@ -194,7 +191,6 @@ def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any
 
 
 def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> Interval | None:
-    """Errors relative to the baseline's, from accuracies by domain and seed; a mean of ratios, without an interval."""
     kinds: dict[str, list[str]] = {}
     for domain in pairs:
         if match := re.fullmatch(r"(.+)/[1-5]", domain):
@@ -218,7 +214,6 @@ def _complete(values: Mapping[str, Mapping[int, Any]], domains: Sequence[str]) -
 
 
 def _domain_order(domain: str) -> tuple[Any, ...]:
-    """Clean first, then the corruptions as the paper orders them, then all others by name."""
     known = [CLEAN, *CORRUPTIONS, *EXTRA_CORRUPTIONS]
     kind = domain.split("/")[0]
     return (known.index(kind) if kind in known else len(known), natural(domain))
@@ -244,10 +239,6 @@ def over_time(block: Block, steps: int = STEPS) -> dict[str, list[Step]]:
     """The accuracy of each method over the batches of its runs: all shifted domains and seeds together.
 
     Methods whose records do not say which samples were right are left out.
-
-    Args:
-        block: Runs under the same conditions.
-        steps: Number of steps, at most.
     """
     by_method = {label: runs for label in block.methods if (runs := _runs(block, label))}
     batches = max((int(run.answers.batch.max()) + 1 for runs in by_method.values() for run in runs), default=0)
@@ -266,7 +257,6 @@ class _Run(NamedTuple):
 
 
 def _runs(block: Block, label: str) -> list[_Run]:
-    """The answers of a method in all shifted domains; none if some are not known."""
     cells = [block.cells[domain, label] for domain in block.averaged or block.domains if (domain, label) in block.cells]
     values = [(seed, place, value.answers) for place, cell in enumerate(cells) for seed, value in cell.values.items()]
     runs = [_Run(seed, place, answers) for seed, place, answers in values if answers is not None]

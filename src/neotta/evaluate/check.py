@@ -176,18 +176,7 @@ class CheckReport:
 
 
 def check(bench: Session, domains: Sequence[str], samples: int, progress: Progress) -> CheckReport:
-    """Check a model on clean data, and on corrupted copies of it.
-
-    Args:
-        bench: The model and the data.
-        domains: The domain of the data that is clean, and after it corruptions of the same images.
-        samples: Maximum number of images.
-        progress: Called with the name of a step, how much of it is done, and the total.
-
-    Raises:
-        ModelError: The head is not what the model's output comes from, or its outputs are no classes.
-        DataError: There are too few readable images, or their labels are not those of the model.
-    """
+    """Check a model on clean data, and on corrupted copies of it."""
     clean = domains[0]
     head = next((name for name, module in bench.model.named_modules() if module is bench.head), "head")
     check_outputs(bench.model, [bench.head.out_features])

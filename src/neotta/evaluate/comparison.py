@@ -84,7 +84,6 @@ class Comparison:
             yield "No verdict where there is one seed or all seeds see the same images: only accuracy has one then."
 
     def _gaps(self) -> Iterator[tuple[Difference, bool]]:
-        """The differences in single domains, and whether they are of states scored on other samples."""
         for block in self.blocks:
             for gap in block.differences.values():
                 yield gap, block.conditions.protocol in SCORES_OTHERS
@@ -120,17 +119,7 @@ class Comparison:
 
 
 def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = "none") -> Comparison:
-    """Put methods side by side.
-
-    Args:
-        records: Records of runs, as `Records.read` returns them; others are ignored.
-        metric: Which number: `top1`, `top5`, `ece`, `nll`, `entropy` or `confidence`.
-        baseline: The method, or its label, that differences refer to.
-
-    Raises:
-        OptionError: There is no such metric, or no such baseline, or several.
-        DataError: No record is of a run, one makes no sense, or none has the metric.
-    """
+    """Put methods side by side."""
     if metric not in METRICS:
         raise OptionError(f"metric is {metric!r}: choose one of {', '.join(METRICS)}")
     runs = [record for record in records if record.failed or record.measured]
@@ -152,8 +141,7 @@ def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = 
     return Comparison(METRICS[metric], blocks, order[0].words(unvaried))
 
 
-def _weights(runs: Sequence[Record]) -> dict[str, str]:
-    """The weights of each model, where there is no doubt: a run that failed early does not know its own."""
+def _weights(runs: Sequence[Record]) -> dict[str, str]:  # a run that failed early does not know its own
     weightings: dict[str, set[str]] = {}
     for run in runs:
         if run.weights:
@@ -162,7 +150,6 @@ def _weights(runs: Sequence[Record]) -> dict[str, str]:
 
 
 def _baseline(names: Mapping[Variant, str], baseline: str) -> str | None:
-    """The label of the baseline; None if it is the usual one and was not run."""
     if baseline in names.values():
         return baseline
     labels = [label for variant, label in names.items() if variant.method == baseline]
@@ -176,7 +163,6 @@ def _baseline(names: Mapping[Variant, str], baseline: str) -> str | None:
 
 
 def _differ(samples: Iterable[frozenset[Any]]) -> bool:
-    """Whether methods that have any samples have different ones."""
     return len({seen for seen in samples if seen}) > 1
 
 

@@ -189,7 +189,6 @@ def _conditions(model: str, options: Mapping[str, Any]) -> CostConditions:
 
 
 def _task(method: str | None, options: Options, preset: str, conditions: CostConditions) -> str:
-    """The task of the other process; the method and its options are checked here, before it starts."""
     task = {**dataclasses.asdict(conditions), "method": method, "options": dict(options), "preset": preset}
     task["modules"] = [] if method is None else _modules(method, options, preset)
     try:
@@ -201,7 +200,6 @@ def _task(method: str | None, options: Options, preset: str, conditions: CostCon
 
 
 def _modules(method: str, options: Options, preset: str) -> list[str]:
-    """The modules to import so that a method is known, apart from neotta's own."""
     from neotta.adapters.registry import find, names
 
     kind = find(method)
@@ -218,7 +216,6 @@ def _modules(method: str, options: Options, preset: str) -> list[str]:
 def _cost(
     method: str, preset: str, options: Options, conditions: CostConditions, mine: list[Answer], plain: list[Answer]
 ) -> Cost:
-    """Sum up the answers of all rounds, about the method and about the plain model."""
     first, images = mine[0], conditions.batch_size
     peak, plain_peak = _peak(mine), _peak(plain)
     return Cost(
@@ -264,16 +261,6 @@ def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
     """Have a task done by a fresh process.
 
     The task and the answer travel as JSON, and nothing is pickled.
-
-    Args:
-        module: The module to run, which calls `_cost_worker.serve`.
-        task: The task as JSON.
-        what: A description for errors: "measuring 'tent'".
-        timeout: Seconds it may take.
-
-    Raises:
-        WorkerError: The process died or took too long.
-        NeottaError: The task failed.
     """
     # The process can import what this one can, even if sys.path was extended.
     paths = os.pathsep.join(path for path in sys.path if path)
@@ -304,7 +291,6 @@ def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
 
 
 def _same_error(kind: str, message: str) -> NeottaError | None:
-    """The error of the other process, if it is one of neotta's that is made from a message alone."""
     try:
         same = getattr(errors, kind)(message)
     except (AttributeError, TypeError):

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from neotta.data.opening import open_data
 from neotta.data.order import Order
 from neotta.data.real_streams import BAD_FRAMES_DOMAIN, BadFrames
 from neotta.errors import DataError, OptionError
+from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
 
@@ -59,11 +60,7 @@ class CleanImages:
     preprocess: Preprocess
 
     def images(self, count: int) -> Tensor:
-        """So many images, preprocessed, (count, 3, H, W).
-
-        Raises:
-            DataError: There are not so many that can be read.
-        """
+        """So many images, preprocessed, (count, 3, H, W)."""
         return torch.stack([self.preprocess(image) for image in self._drawn(count)])
 
     def digest(self, count: int) -> str:
@@ -99,11 +96,7 @@ class CleanImages:
 
 
 def open_source(spec: str) -> ImageDataset:
-    """Open what `source` of a plan names: `PATH` or `LAYOUT=PATH`, and after a colon a domain of it.
-
-    Raises:
-        DataError: Nothing is there, or it has several domains of which none is clean.
-    """
+    """Open what `source` of a plan names: `PATH` or `LAYOUT=PATH`, and after a colon a domain of it."""
     path, colon, domain = spec.rpartition(":")
     if not colon or "=" in domain or domain.startswith("//") or Path(spec.rpartition("=")[2]).exists():
         path, domain = spec, ""
@@ -141,63 +134,39 @@ SOURCE_DATA = "source (in a plan, a study or Python)"
 class Domains:
     """Datasets by the names that records use, with labels that are positions in the model's output.
 
-    Args:
-        data: What `neotta.data.open_data` takes, or what it returned.
-        labels: The model's class names.
-        preprocess: The model's preprocessing.
-        outputs: Number of classes of the model, if it is known: labels beyond it raise an error.
-        domains: Only these domains of the data; all if empty.
-        corrupted: Whether domains are corruptions of the data's images (`"fog/5"`), or these themselves (`"clean"`).
-        preset: Preset of the corruptions; by default chosen by the size of the images.
-        seed: Seed of the corruptions.
-        source_data: Clean images of the source domain, as `open_source` takes it; by default those of the data.
-        renamed: The model's class for each class of the data whose name the model does not have.
-        group_by: `"folder"` if the images of a folder belong together, or a regular expression for what in an image's
-            id says what it belongs to: its first group, or all of it. By default the groups of the data, if it has any.
-
     Attributes:
-        source: The data.
+        whole: The data.
+        source: Only the domains of the plan.
         preprocess: The model's, without resizing if the images already have its input size.
         class_indices: The model's classes that the data has, if it has only some (ImageNet-R); else None.
     """
 
     def __init__(
         self,
-        data: str | DataSource,
+        plan: Plan,
         labels: Sequence[str] | None,
         preprocess: Preprocess,
-        *,
         outputs: int | None = None,
-        domains: Sequence[str] = (),
-        corrupted: bool = False,
-        preset: str | None = None,
-        seed: int = 0,
-        source_data: str | None = None,
-        renamed: Mapping[str, str] | None = None,
-        group_by: str | None = None,
+        source: DataSource | None = None,
     ) -> None:
-        self._labels, self._preprocess, self._outputs = labels, preprocess, outputs
-        self._renamed, self._group_by = dict(renamed or {}), group_by
-        self.corrupted, self._asked_preset, self._seed = corrupted, preset, seed
-        self._whole = open_data(data) if isinstance(data, str) else data
-        self.source = self._whole.only(list(domains)) if domains else self._whole
-        self._source_data = None if source_data is None else open_source(source_data)
+        self._plan, self._labels, self._preprocess, self._outputs = plan, labels, preprocess, outputs
+        self.corrupted = bool(plan.corruptions)
+        self.whole = open_data(plan.data) if source is None else source
+        self.source = self.whole.only(list(plan.domains)) if plan.domains else self.whole
+        self._source_data = None if plan.source is None else open_source(plan.source)
         self._open: dict[str, ImageDataset] = {}
         self._digests: dict[tuple[str, int], list[Any]] = {}
-        self.class_indices = _class_indices(self.source, labels)
         self._groups: dict[str, Indices | None] = {}
-        first = CLEAN if corrupted else self.source.domains[0]
+        self.class_indices = _class_indices(self.source, labels)
+        first = CLEAN if self.corrupted else self.source.domains[0]
         self.preprocess = fitted(preprocess, self.dataset(first))
-        if group_by is not None:
+        if plan.group_by is not None:
             self.groups(first)  # a pattern that does not fit is known at once
 
     def names(self, corruptions: Sequence[str] = (), severities: Sequence[int] = (5,)) -> tuple[str, ...]:
         """The names of the domains, in order: those of the data, or of these corruptions (`"all"` for the 15).
 
         A corruption may have a severity of its own: `"fog/3"`, `"all/3"`.
-
-        Raises:
-            OptionError: There is no such corruption.
         """
         if not self.corrupted:
             return self.source.domains
@@ -219,15 +188,11 @@ class Domains:
         return self._open[name]
 
     def groups(self, name: str) -> Indices | None:
-        """A number for what each sample of a domain belongs to, (N,), counted within its ids; None if undeclared.
-
-        Raises:
-            DataError: The id of a sample does not say what it belongs to.
-        """
+        """A number for what each sample of a domain belongs to, (N,), counted within its ids; None if undeclared."""
         if name not in self._groups:
             dataset = self.dataset(name)
-            by_id = self._group_by is not None and not name.startswith(BAD_FRAMES_DOMAIN)
-            names = _grouped(dataset.ids, str(self._group_by)) if by_id else dataset.groups
+            by_id = self._plan.group_by is not None and not name.startswith(BAD_FRAMES_DOMAIN)
+            names = _grouped(dataset.ids, str(self._plan.group_by)) if by_id else dataset.groups
             self._groups[name] = None if names is None else np.unique(names, return_inverse=True)[1].astype(np.int64)
         return self._groups[name]
 
@@ -244,7 +209,6 @@ class Domains:
         return content_key({"samples": [self._sample(*sample) for sample in samples]})
 
     def _sample(self, name: str, index: int) -> list[Any]:
-        """Hash and label of a sample; the hash is empty if the sample cannot be read."""
         if (name, index) not in self._digests:
             dataset = self.dataset(name)
             try:
@@ -262,11 +226,6 @@ class Domains:
         return self.source.layout.removesuffix("-c").replace("-", "")
 
     @property
-    def has_source_data(self) -> bool:
-        """Whether clean images come from elsewhere."""
-        return self._source_data is not None
-
-    @property
     def has_clean(self) -> bool:
         """Whether there are clean images."""
         try:
@@ -276,26 +235,22 @@ class Domains:
 
     @functools.cached_property
     def clean(self) -> CleanImages:
-        """Clean images for methods that need some: of the source data, or of this data's own clean domain.
-
-        Raises:
-            DataError: There are none.
-        """
+        """Clean images for methods that need some: of the source data, or of this data's own clean domain."""
         if self._source_data is not None:
             return CleanImages(self._source_data, fitted(self._preprocess, self._source_data))
         if self.corrupted and self.source.layout not in SHIFTED_LAYOUTS:
             return CleanImages(self.dataset(CLEAN), self.preprocess)
-        name = None if self.corrupted else clean_domain(self._whole)
+        name = None if self.corrupted else clean_domain(self.whole)
         if name is None:
             raise DataError(f"clean images are needed, and {self.source} has no clean domain: give {SOURCE_DATA}")
-        dataset = self._whole.dataset(name)
+        dataset = self.whole.dataset(name)
         return CleanImages(dataset, fitted(self._preprocess, dataset))
 
     def _corrupted(self, name: str) -> ImageDataset:
         if name == CLEAN:
             return self._clean
         kind, _, level = name.rpartition("/")  # the kind may be a path: py:dir/file.py:function
-        return CorruptedDataset(self._clean, kind, int(level), self._preset, self._seed)
+        return CorruptedDataset(self._clean, kind, int(level), self._preset)
 
     @functools.cached_property
     def _clean(self) -> ImageDataset:
@@ -303,14 +258,12 @@ class Domains:
 
     @functools.cached_property
     def _preset(self) -> str:
-        """The parameters of the corruptions that were made for images of about this size."""
-        if self._asked_preset is not None:
-            return self._asked_preset
+        if self._plan.corruption_preset is not None:
+            return self._plan.corruption_preset
         side = min(first_image(self.source.dataset()).shape[:2])
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:
-        """Labels as positions in the logits; data whose classes have other names keeps its own numbers."""
         aligned = self._by_name(self._with_names(dataset))
         largest = (
             -1 if aligned.labels is None or self.class_indices is not None else int(aligned.labels.max(initial=-1))
@@ -323,11 +276,10 @@ class Domains:
         return aligned
 
     def _with_names(self, dataset: ImageDataset) -> ImageDataset:
-        """The dataset with the model's names for its classes."""
-        if not self._renamed or dataset.classes is None:
+        if not self._plan.class_names or dataset.classes is None:
             return dataset
         view = DatasetView(dataset, dataset.domain)
-        view.classes = tuple(self._renamed.get(name, name) for name in dataset.classes)
+        view.classes = tuple(self._plan.class_names.get(name, name) for name in dataset.classes)
         if self._labels is None and dataset.labels is not None:  # the names are numbers of the model's outputs
             return align(view, [str(output) for output in range(self._outputs or 0)])
         return view
@@ -352,7 +304,6 @@ class Domains:
 
 
 def _grouped(ids: Sequence[str], group_by: str) -> list[str]:
-    """What each sample belongs to, by its id."""
     try:
         pattern = re.compile(r"(.+)[/\\]" if group_by == "folder" else group_by)
     except re.error as error:
@@ -372,12 +323,10 @@ def corruption(name: str) -> tuple[tuple[str, ...], int | None]:
 
 
 def _only_numbers(names: Sequence[str]) -> bool:
-    """Names that say no more than a position: `7`, `LABEL_7`, `class 7`; and ImageNet's ids, whose order all share."""
     return tuple(names) == imagenet_wnids() or all(re.fullmatch(r"(label|class)?[ _-]?\d+", n, re.I) for n in names)
 
 
 def _class_indices(source: DataSource, labels: Sequence[str] | None) -> list[int] | None:
-    """Which classes of the model the data has, where the dataset is defined on some of them only."""
     if source.class_indices is None:
         return None
     if labels is not None and source.classes is not None and not set(source.classes).isdisjoint(labels):

@@ -38,14 +38,6 @@ class EmbeddingCache:
     A file holds what one pass of the encoder added. It belongs to certain weights, preprocessing and domain, carries a
     checksum, and notes for each sample what it looked like (`ImageDataset.stamp`): a damaged file is deleted, a
     sample that changed is encoded again; both are warned of.
-
-    Args:
-        encoder: Makes the embeddings.
-        preprocess: The preprocessing of the model.
-        weights: A hash of the model's weights.
-        folder: Where to keep files; None keeps everything in memory.
-        batch_size: Number of images encoded at a time.
-        workers: Loader processes; None chooses.
     """
 
     def __init__(
@@ -73,11 +65,7 @@ class EmbeddingCache:
         return unseen[np.sort(first)]
 
     def fill(self, dataset: ImageDataset, indices: Sequence[int] | Indices, progress: Progress | None = None) -> None:
-        """Encode what is missing, and keep it: also what is encoded before an interruption.
-
-        Raises:
-            StorageError: The folder cannot be written to.
-        """
+        """Encode what is missing, and keep it: also what is encoded before an interruption."""
         missing = self.missing(dataset, indices)
         if len(missing) == 0:
             return
@@ -124,7 +112,6 @@ class EmbeddingCache:
         self._contents = contents
 
     def _stamped(self, dataset: ImageDataset, indices: list[int]) -> dict[int, str]:
-        """What samples look like at this moment; only a file has to remember it."""
         return {index: "" if self._folder is None else dataset.stamp(index) for index in indices}
 
     def _keep(self, dataset: ImageDataset, fresh: _Fresh) -> None:
@@ -179,7 +166,6 @@ class EmbeddingCache:
         return embeddings
 
     def _read(self, path: Path, positions: dict[str, int], domain: _DomainEmbeddings) -> set[int]:
-        """Take over what a file holds of samples that are as they were; return those that changed."""
         dataset = domain.dataset
         try:
             tensors, about = read_state(path)
@@ -198,7 +184,6 @@ class EmbeddingCache:
 
 
 def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
-    """Tell of samples that changed, unless another file holds them as they are now."""
     again = [index for index in changed if domain.rows[index] == UNSEEN]
     if again:
         warnings.warn(
@@ -235,12 +220,10 @@ class _DomainEmbeddings:
         self._parts.append(embeddings)
 
     def encoded(self) -> Indices:
-        """The samples in the order of the embeddings."""
         present: Indices = np.flatnonzero(self.rows >= 0)
         return present[np.argsort(self.rows[present])]
 
     def ids(self) -> tuple[list[str], list[str]]:
-        """Ids of the samples in the order of the embeddings, and of the unreadable ones."""
         absent = np.flatnonzero(self.rows == UNREADABLE)
         ids = self.dataset.ids
         return [ids[int(index)] for index in self.encoded()], [ids[int(index)] for index in absent]

@@ -98,12 +98,7 @@ def differing(several: Sequence[Conditions]) -> list[str]:
 
 
 def labels(runs: Iterable[Record] | Iterable[Run]) -> dict[Variant, str]:
-    """Name every variant by its method and the options that differ from the default or that are varied.
-
-    Returns:
-        Names such as `"neo"`, `"neo-continual alpha=0.05"` or `"sar@original"`, in a fixed order: that of
-        `neotta.methods()`, then by the values of the options. A method of one's own goes by its title.
-    """
+    """Name every variant by its method and the options that differ from the default or that are varied."""
     presets: dict[Variant, str] = {}
     titles: dict[str, str] = {}
     for run in runs:
@@ -165,7 +160,6 @@ def _places() -> list[str]:
 
 
 def _place(method: str, places: list[str]) -> tuple[int, int, str]:
-    """Methods in the order of the registry, each followed by its stacks; those not known here last."""
     first = method.split("+")[0]
     return (places.index(first) if first in places else len(places), method.count("+"), method)
 

@@ -59,28 +59,12 @@ def measure(
     progress: Watcher | None = None,
     on_record: Callable[[Record], None] | None = None,
 ) -> Measurement:
-    """Carry out a plan: open its model and data, leave out methods that cannot run, tune, and sweep.
-
-    Args:
-        plan: What to measure.
-        path: The `.jsonl` file of records; None keeps them in memory.
-        model: The model, if it is open already.
-        data: The data, if it is open already.
-        cache: A folder for embeddings; None keeps them in memory.
-        workers: Processes that load images; None chooses.
-        device: Where the model runs; by default a GPU if there is one.
-        jobs: Number of runs at a time.
-        engine: `"local"` or `"ray"`.
-        force: Repeat runs that are recorded.
-        predictions: Whether to return the predictions of all seeds.
-        progress: Receives progress events.
-        on_record: Called with each record once it is kept.
-    """
-    opening: dict[str, Any] = {"cache": cache, "workers": workers, "device": device}
-    opening |= {} if data is None else {"data": data}
+    """Carry out a plan: open its model and data, leave out methods that cannot run, tune, and sweep."""
+    if (jobs > 1 or engine == "ray") and (model is not None or data is not None):
+        raise OptionError("several processes need the model and the data by name: use jobs=1")
     records = Records(path)
     how: dict[str, Any] = {"jobs": jobs, "engine": engine, "force": force, "progress": progress}
-    bench = Session.for_plan(plan, model=model, **opening)
+    bench = Session(plan, model=model, source=data, cache=cache, workers=workers, device=device)
     if (without_tuned := reported_plan(plan, bench.data.source.domains)) is not plan:
         plan = without_tuned
         bench = bench.other(plan)
@@ -117,7 +101,6 @@ def with_samples(plan: Plan, source: DataSource) -> Plan:
 
 
 def _reported(bench: Session, plan: Plan, always: bool) -> dict[str, Run]:
-    """The runs, by key, whose predictions are reported: always, with every seed, or if the data has no labels."""
     runs = bench.runs(plan)
     try:
         if always or bench.data.dataset(bench.orders(runs[0])[-1].domains[0]).labels is None:
@@ -173,11 +156,7 @@ def evaluate_objects(
 
 
 def check_model(model: Any) -> None:
-    """Raise an error if this is not a model in evaluation mode.
-
-    Raises:
-        InputError: It is something else, or in training mode.
-    """
+    """Raise an error if this is not a model in evaluation mode."""
     module = model.model if isinstance(model, LoadedModel) else model
     if not isinstance(module, nn.Module):
         raise InputError(
@@ -197,7 +176,6 @@ def _loaded(model: nn.Module | LoadedModel, preprocess: Preprocess | None, sourc
 
 
 def _method_entries(entries: Any) -> list[Any]:
-    """Methods as a plan takes them."""
     if isinstance(entries, str):
         return list(split_methods(entries))
     several = entries if isinstance(entries, Sequence) else [entries]
@@ -220,7 +198,6 @@ def _method_entry(entry: Any) -> Any:
 
 @contextlib.contextmanager
 def _bar(show: bool) -> Iterator[Watcher]:
-    """A bar on standard error, if it is shown in a terminal or a notebook."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -232,8 +209,6 @@ def _bar(show: bool) -> Iterator[Watcher]:
 
 
 class _Bar(Watcher):
-    """Shows how many images are encoded, and how many runs are done."""
-
     def __init__(self, progress: Any) -> None:
         self._progress, self._images = progress, progress.add_task("opening", total=None)
         self._runs = progress.add_task("runs", total=None, visible=False)

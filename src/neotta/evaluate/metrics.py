@@ -100,7 +100,6 @@ def _reliability(known: PredictionStats) -> dict[str, list[float]]:
 
 
 def _per_class(known: PredictionStats) -> dict[str, list[int]]:
-    """Correct predictions and samples of each class that occurs."""
     classes = int(known.labels.max()) + 1
     correct = torch.bincount(known.labels[known.predicted == known.labels], minlength=classes)
     total = torch.bincount(known.labels, minlength=classes)
@@ -154,7 +153,6 @@ class Interval(NamedTuple):
 
 
 def _end(value: float, digits: int, sign: str) -> str:
-    """As many digits as it takes to see on which side of 0 it is."""
     while sign and round(value, digits) == 0 and abs(value) > 1e-9:
         digits += 1
     return _rounded(value, digits, sign)
@@ -169,11 +167,6 @@ def interval(values: list[float], shared: float = math.nan, level: float = 0.05)
 
     Runs that see the same images agree by that alone: the variance is corrected for it, as Nadeau & Bengio (2003) do.
     There is no interval for a single run, for runs that see all the same images, or if this is not known.
-
-    Args:
-        values: One per run.
-        shared: Share of the images of one run that another one sees, too; NaN if it is not known.
-        level: One minus the coverage.
     """
     count = len(values)
     if count == 0:

@@ -77,11 +77,7 @@ def register_order(
 
 
 def order_options(protocol: str, order: str, options: Mapping[str, Any]) -> Options:
-    """The options of an order, checked.
-
-    Raises:
-        OptionError: The order does not go with the protocol, or an option is unknown or wrong.
-    """
+    """The options of an order, checked."""
     if (protocol, order) not in ORDERS:
         protocols = " or ".join(repr(each) for each, kind in ORDERS if kind == order)
         raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
@@ -291,5 +287,4 @@ def _cross_domain(request: Request, options: NoOptions) -> tuple[Order, ...]:
 
 
 def _first(order: Order, count: int) -> Order:
-    """The first samples of an order; all of them for -1."""
     return order if count < 0 or count >= len(order) else reorder(order, np.arange(count))

@@ -19,9 +19,10 @@ from pydantic import (
 )
 
 from neotta.adapters.registry import own_title
-from neotta.data.real_streams import CHANGES
+from neotta.data.real_streams import CHANGES, STARTS
 from neotta.errors import CodeError, OptionError, suggestion
 from neotta.evaluate.orders import Kind, Protocol, named_order, order_options
+from neotta.evaluate.records import content_key
 
 OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
 """The name of a method that is defined in a file or module, alone or at the end of a stack."""
@@ -161,6 +162,18 @@ class Run(BaseModel):
     def title(self) -> str | None:
         """The name of a method of one's own."""
         return own_title(self.method)
+
+    @property
+    def order_key(self) -> str:
+        """A hash of everything that the orders of the run depend on."""
+        return content_key(self.entries(without=["method", "preset", "options", "tuned"]))
+
+    @property
+    def separate_states(self) -> bool:
+        """Whether each camera has a state of its own."""
+        if self.order == "real":
+            return self.order_options.get("kind") in STARTS
+        return self.order == "cameras" and bool(self.order_options.get("separate", False))
 
     def entries(self, *, without: Collection[str] = ()) -> dict[str, Any]:
         """What a record says of the run, under the names that records have had from the start."""
@@ -324,11 +337,7 @@ class Plan(BaseModel):
 
 
 def seed_list(count: int) -> list[int]:
-    """The first seeds: those of the paper, then 1, 2, ...
-
-    Raises:
-        OptionError: The number is below 1, or so large that a seed was meant.
-    """
+    """The first seeds: those of the paper, then 1, 2, ..."""
     if count < 1:
         raise OptionError("at least one seed is needed")
     if count > MOST_SEEDS:
@@ -375,5 +384,4 @@ def code_in(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _is_hub_kernel(name: str, value: Any) -> bool:
-    """Transformers downloads and runs an implementation of attention that is named like a repository."""
     return name.endswith("attn_implementation") and isinstance(value, str) and "/" in value

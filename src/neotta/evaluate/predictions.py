@@ -45,15 +45,7 @@ class PredictionStats(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> PredictionStats:
-        """Compute them.
-
-        Args:
-            logits: (N, C); log-probabilities do as well.
-            labels: (N,) int64, UNKNOWN if unlabelled.
-
-        Raises:
-            InputError: A label is not a class.
-        """
+        """Compute them."""
         known = labels != UNKNOWN
         column = labels.clamp(min=0).unsqueeze(1)
         _check_labels(logits, column.squeeze(1))
@@ -122,14 +114,7 @@ class RunResult:
         return [None if label == UNKNOWN else label for label in self.stats.labels.tolist()]
 
     def add(self, order: Order, entries: Indices, logits: Tensor, labels: Tensor) -> None:
-        """Add predictions.
-
-        Args:
-            order: The order that was predicted.
-            entries: Which of its entries, (n,).
-            logits: (n, C).
-            labels: (n,), UNKNOWN if unlabelled.
-        """
+        """Add predictions."""
         self.ids += [order.ids[entry] for entry in entries]
         self.domains += [order.domains[domain] for domain in order.domain[entries]]
         self.stats = PredictionStats.concatenate([self.stats, PredictionStats.of(logits, labels)])
@@ -159,11 +144,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Check the suffix of a file for predictions.
-
-    Raises:
-        OptionError: It is neither `.csv` nor `.parquet`.
-    """
+    """Check the suffix of a file for predictions."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"predictions go to a .csv or .parquet file, got {os.fspath(path)!r}")
 
@@ -177,15 +158,6 @@ def write_predictions(
 
     The columns of a method are `METHOD.prediction` and `METHOD.confidence`. They are empty for a sample that the
     method did not predict.
-
-    Args:
-        path: Ends in `.csv` or `.parquet`; the file appears only when it is complete.
-        predictions: By seed and method; the first method gives the order of the samples.
-        names: Class names; without them, class numbers are written.
-
-    Raises:
-        OptionError: The path has another suffix.
-        MissingExtraError: Parquet was asked for, and pyarrow is not installed.
     """
     check_suffix(path)
     import pandas

@@ -49,7 +49,6 @@ def _fixed() -> dict[str, Any]:
 
 
 def _commit(folder: Path) -> str:
-    """The revision that is checked out in the folder of a git repository; empty if it is no such folder."""
     if not (folder / ".git").exists():
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -59,7 +58,6 @@ def _commit(folder: Path) -> str:
 
 
 def _processor(root: Path = Path("/")) -> str:
-    """The processor by its name; small boards have none, but tell what board they are."""
     with contextlib.suppress(OSError, StopIteration):
         lines = (root / "proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -237,7 +237,6 @@ class Records:
 
 @functools.lru_cache(maxsize=1)  # a study reads the same long file for each of its plans
 def _read(path: Path, modified: int, size: int) -> tuple[list[Record], int]:
-    """The records of a file as it was at some time, and the number of unreadable lines."""
     if is_parquet(path):
         return _read_parquet(path), 0
     with path.open("rb", buffering=0) as file:
@@ -277,13 +276,11 @@ def _misfit(error: ValidationError, key: object) -> DataError:
 
 
 def _lock(file: FileIO, *, shared: bool) -> None:
-    """Wait until no other process writes to a file; closing it ends the lock. Windows has no such locks."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
 def _append(file: FileIO, line: bytes) -> None:
-    """Append a line to a locked file, on a line of its own; if that fails half-way, take the half back."""
     size = file.seek(0, os.SEEK_END)
     if size:
         file.seek(-1, os.SEEK_END)
@@ -319,8 +316,7 @@ def as_line(content: Mapping[str, Any]) -> str:
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
-    """JSON knows no NaN and no Inf: they become null."""
+def _plain(value: Any) -> Any:  # JSON knows no NaN and no Inf: they become null
     if isinstance(value, Mapping):
         return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -343,7 +339,6 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 
 
 def _write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """One column for each entry; one that is None is not stored."""
     import pandas
 
     need("pyarrow", "a file of records in Parquet")

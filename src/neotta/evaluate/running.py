@@ -28,15 +28,7 @@ TOGETHER = 4096
 
 
 class Runner:
-    """Carries out runs.
-
-    Args:
-        data: Where the samples are.
-        cache: Where their embeddings are.
-        preprocess: The preprocessing in front of the model.
-        weight: The weight of the head: batches have its device and dtype.
-        workers: Loader processes; None chooses.
-    """
+    """Carries out runs."""
 
     def __init__(
         self, data: Domains, cache: EmbeddingCache, preprocess: Preprocess, weight: Tensor, workers: int | None
@@ -47,14 +39,7 @@ class Runner:
     def predict(
         self, orders: tuple[Order, ...], adapter: AnyAdapter, *, from_cache: bool, separate: bool = False
     ) -> RunResult:
-        """Carry a run out.
-
-        Args:
-            orders: A single order is adapted to and scored; of two, the second is scored with the state frozen.
-            adapter: The adapter, at its start.
-            from_cache: Whether the adapter gets embeddings instead of images.
-            separate: Whether each camera of the order has a state of its own.
-        """
+        """Carry a run out."""
         result, batches = RunResult(), self._embeddings if from_cache else self._images
         states = CameraStates(adapter) if separate else None
 
@@ -82,7 +67,6 @@ class Runner:
         return result
 
     def _embeddings(self, order: Order) -> Iterator[Batch]:
-        """The embeddings of an order, batch by batch."""
         batches = order.batches()
         several = max(1, TOGETHER // order.batch_size)
         for first in range(0, len(batches), several):
@@ -93,7 +77,6 @@ class Runner:
                 yield embeddings[low:high], entries[low:high], batch.stop - batch.start - (high - low)
 
     def _gather(self, order: Order, start: int, stop: int) -> tuple[Tensor, Indices]:
-        """Embeddings of the readable ones among some entries, (n, d), and these entries, (n,)."""
         entries = np.arange(start, stop)
         rows, places = [], []
         for domain in np.unique(order.domain[start:stop]):
@@ -106,7 +89,6 @@ class Runner:
         return embeddings.to(self._weight.device, self._weight.dtype), np.concatenate(places)[place]
 
     def _images(self, order: Order) -> Iterator[Batch]:
-        """The images of an order, batch by batch."""
         datasets = {name: self._data.dataset(name) for name in order.domains}
         loader = Loader(datasets, order, self._preprocess, workers=self._workers, device=self._weight.device)
         place = {
@@ -123,7 +105,6 @@ class Runner:
             yield self._weight.new_empty(0), np.empty(0, dtype=np.int64), len(loader.skipped) - seen
 
     def _labels(self, order: Order, entries: Indices) -> Tensor:
-        """The labels of some entries, (n,); UNKNOWN if unlabelled."""
         labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
         for number, name in enumerate(order.domains):
             known = self._data.dataset(name).labels
@@ -133,9 +114,7 @@ class Runner:
         return torch.from_numpy(labels)
 
 
-class _Waiting:
-    """Predictions that are added to a result many batches at a time: that is much faster than one by one."""
-
+class _Waiting:  # scored many batches at a time: much faster than one by one
     def __init__(self, result: RunResult, order: Order, labels: Callable[[Indices], Tensor]) -> None:
         self._result, self._order, self._labels = result, order, labels
         self._parts: list[tuple[Indices, Tensor]] = []
@@ -179,9 +158,6 @@ class CameraStates:
     """Keeps the cameras of an order apart: the rows of a batch are predicted camera by camera, each with its own state.
 
     This works with every method, since a state can be put aside and taken up again at any time.
-
-    Args:
-        adapter: The adapter, at its start.
     """
 
     def __init__(self, adapter: AnyAdapter) -> None:
@@ -198,16 +174,7 @@ class CameraStates:
         self._current = camera
 
     def predict(self, inputs: Tensor, cameras: Indices, step: Callable[[Tensor], Tensor]) -> Tensor:
-        """Predict a batch.
-
-        Args:
-            inputs: Images or embeddings, (B, ...).
-            cameras: The camera of each, (B,).
-            step: Predicts the rows of one camera, and adapts to them.
-
-        Returns:
-            Logits, (B, C).
-        """
+        """Predict a batch."""
         rows, parts = [], []
         for camera in np.unique(cameras).tolist():
             here = np.flatnonzero(cameras == camera)

@@ -8,7 +8,8 @@ import inspect
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neotta.adapters.declaration import DataFacts
 from neotta.adapters.registry import AnyAdapter, create, find, own_title, revision_of
 from neotta.data.base import DataSource
 from neotta.data.drawing import Indices
@@ -25,8 +27,8 @@ from neotta.errors import DataError, ModelError, NeottaError, OptionError, Stora
 from neotta.evaluate.answers import pack
 from neotta.evaluate.domains import SOURCE_DATA, Domains
 from neotta.evaluate.embeddings import EmbeddingCache
-from neotta.evaluate.keys import RunKeys, order_key, separate_states
 from neotta.evaluate.metrics import score
+from neotta.evaluate.orders import ORDERS, Request, order_options
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.provenance import surroundings
@@ -40,158 +42,88 @@ from neotta.neo.statefile import fingerprint
 
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "neotta")
 """Packages whose versions are on record; the code of any other module counts by its text."""
+KEPT = 4_000_000
+"""Number of samples up to which orders are kept: about 100 MB."""
+DATA_ENTRIES = ("data", "domains", "corruption_preset", "source", "class_names", "group_by")
+"""Entries of a plan that say which data is opened."""
 
 
 class Session:
-    """A model and data, opened once, on which any number of plans are carried out.
+    """The model and the data of a plan, opened once; other plans on the same model and data can be carried out, too.
 
-    Args:
-        model: What `neotta.load_model` takes or returned, or another session, whose model is used.
-        data: What `neotta.data.open_data` takes or returned.
-        model_options: Further arguments of `neotta.load_model`.
-        domains: Only these domains of the data; all if empty.
-        corrupted: Whether the plans name corruptions of the data's images.
-        corruption_preset: Preset of the corruptions; by default chosen by the size of the images.
-        corruption_seed: Seed of the corruptions.
-        source_data: Clean images for methods that need some, as `PATH` or `PATH:domain`; by default those of the data.
-        class_names: The model's class for each class of the data whose name the model does not have.
-        group_by: What images belong together, see `Domains`.
-        cache: A folder for embeddings; None keeps them in memory.
-        workers: Loader processes; None chooses.
-        device: Where the model runs; by default a GPU if there is one.
-        source: The data of this name, if it is open already.
+    `model` is the model of the plan if it is open already, or a session whose model is used; `source` is its data.
 
     Attributes:
-        name: The name of the model in records.
         loaded: The model with its preprocessing and labels.
-        model: The model.
         weights: A hash of the model: its weights, and how it is built.
         encoder: The part in front of the head.
-        head: The head.
         example: Noise of the size that the model takes, to find its head with; None if its library tells the head.
     """
 
     def __init__(
         self,
-        model: str | LoadedModel | Session = "digits",
-        data: str | DataSource = "digits",
+        plan: Plan,
         *,
-        model_options: Mapping[str, Any] | None = None,
-        domains: Sequence[str] = (),
-        corrupted: bool = False,
-        corruption_preset: str | None = None,
-        corruption_seed: int = 0,
-        source_data: str | None = None,
-        class_names: Mapping[str, str] | None = None,
-        group_by: str | None = None,
+        model: LoadedModel | Session | None = None,
+        source: DataSource | None = None,
         cache: str | os.PathLike[str] | None = None,
         workers: int | None = None,
         device: str | None = None,
-        source: DataSource | None = None,
     ) -> None:
-        self.model_options, self.device = dict(model_options or {}), device
+        self.plan, self.name = plan, plan.model
+        self.workers, self.device, self._cache = workers, device, cache
         if isinstance(model, Session):
             self._share_model(model)
         else:
-            self._open_model(model)
-        self.workers, self._cache = workers, cache
-        self._given = data
-        self._data = data.layout if isinstance(data, DataSource) else data
-        self._selection = {
-            "domains": list(domains),
-            "corrupted": corrupted,
-            "corruption_preset": corruption_preset,
-            "corruption_seed": corruption_seed,
-            "source_data": source_data,
-            "class_names": dict(class_names or {}),
-            "group_by": group_by,
-        }
-        self.data = Domains(
-            data if source is None else source,
-            self.loaded.labels,
-            self.loaded.preprocess,
-            outputs=self.head.out_features,
-            domains=domains,
-            corrupted=corrupted,
-            preset=corruption_preset,
-            seed=corruption_seed,
-            source_data=source_data,
-            renamed=class_names,
-            group_by=group_by,
-        )
+            self.loaded = model or self._load()
+            self.example = None if of_a_library(self.loaded.model) else _noise(self.loaded)
+            self.encoder, self.head = split(self.loaded.model, example=self.example)
+            self.weights = identity(self.loaded.model)
+        self.model = self.loaded.model
+        self.data = Domains(plan, self.loaded.labels, self.loaded.preprocess, self.head.out_features, source)
         preprocess = self.data.preprocess
         self.embeddings = EmbeddingCache(self.encoder, preprocess, self.weights, cache, workers=workers)
-        self._keys = RunKeys(self.data, self.weights)
         self.runner = Runner(self.data, self.embeddings, preprocess, self.head.weight, workers)
+        self.clean_images: Callable[[int], Tensor] = functools.cache(lambda count: self.data.clean.images(count))
+        self._clean_digest: Callable[[int], str] = functools.cache(lambda count: self.data.clean.digest(count))
+        self._orders: OrderedDict[str, tuple[Order, ...]] = OrderedDict()
+        self._kept = 0
+        self._hashes: dict[str, list[str]] = {}
         self._adapters: dict[str, AnyAdapter] = {}
         self._filled: set[str] = set()
 
-    def _open_model(self, model: str | LoadedModel) -> None:
-        self._model_by_name = not isinstance(model, LoadedModel)
-        self.loaded = model if isinstance(model, LoadedModel) else self._load(model)
-        self.model = self.loaded.model
-        self.name = self.loaded.name or type(self.model).__name__
-        self.example = None if of_a_library(self.model) else _noise(self.loaded)
-        self.encoder, self.head = split(self.model, example=self.example)
-        self.weights = identity(self.model)
-
-    def _load(self, name: str) -> LoadedModel:
+    def _load(self) -> LoadedModel:
         with torch.random.fork_rng():
             torch.manual_seed(0)  # a model with random weights is the same one in every process
             chosen = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-            return load_model(name, device=chosen, **self.model_options)
+            return load_model(self.name, device=chosen, **self.plan.model_options)
 
     def _share_model(self, other: Session) -> None:
-        self._model_by_name, self.device = other._model_by_name, other.device
-        self.loaded, self.model, self.name, self.example = other.loaded, other.model, other.name, other.example
+        self.device, self.loaded, self.example = other.device, other.loaded, other.example
         self.encoder, self.head, self.weights = other.encoder, other.head, other.weights
-        if self.model_options != other.model_options:  # they differ in the preprocessing
-            values = {**other.loaded.preprocess.to_dict(), **self.model_options["preprocess"]}
+        if self.plan.model_options != other.plan.model_options:  # they differ in the preprocessing
+            values = {**other.loaded.preprocess.to_dict(), **self.plan.model_options["preprocess"]}
             self.loaded = self.loaded._replace(preprocess=Preprocess.from_dict(values))
-
-    @classmethod
-    def for_plan(cls, plan: Plan, *, model: LoadedModel | Session | None = None, **settings: Any) -> Session:
-        """Open the model and the data of a plan.
-
-        Args:
-            plan: The plan; others on the same model and data can be carried out, too.
-            model: The model, if it is open already.
-            **settings: Further arguments of the session; `data` if the caller has it as an object.
-        """
-        of_plan = {"data": plan.data, "model_options": plan.model_options, **_selection(plan)}
-        return cls(model or plan.model, **{**of_plan, **settings})
 
     def other(self, plan: Plan) -> Session:
         """A session with the same model for a plan on other domains of the data."""
-        return Session.for_plan(plan, model=self, data=self._given, cache=self._cache, workers=self.workers)
+        return Session(plan, model=self, source=self.data.whole, cache=self._cache, workers=self.workers)
 
     def opener(self, **changes: Any) -> Callable[[], Session]:
-        """What opens the same session in another process, with some settings changed; it can be pickled.
-
-        Raises:
-            OptionError: The model or the data was not opened by its name.
-        """
-        if not self._model_by_name or isinstance(self._given, DataSource):
-            raise OptionError("several processes need the model and the data by name: use jobs=1")
+        """What opens the same session in another process, with some settings changed; it can be pickled."""
         settings = {"cache": self._cache, "workers": self.workers, "device": self.device, **changes}
-        settings |= {"model_options": self.model_options, **self._selection}
-        return functools.partial(Session, self.name, self._data, **settings)
+        return functools.partial(Session, self.plan, **settings)
 
     def suits(self, plan: Plan) -> bool:
         """Whether a plan is on this model and data."""
-        mine = {name: value for name, value in self._selection.items() if name != "corruption_seed"}
-        return self.has_model(plan) and (self._data, mine) == (plan.data, _selection(plan))
+        return self.has_model(plan) and _data_entries(self.plan) == _data_entries(plan)
 
     def has_model(self, plan: Plan) -> bool:
         """Whether a plan is on this model."""
-        return (self.name, self.model_options) == (plan.model, plan.model_options)
+        return (self.plan.model, self.plan.model_options) == (plan.model, plan.model_options)
 
     def runs(self, plan: Plan) -> list[Run]:
-        """All runs of a plan.
-
-        Raises:
-            OptionError: The plan is on another model or other data.
-        """
+        """All runs of a plan."""
         if not self.suits(plan):
             raise OptionError("the plan is on another model or other data than this session: open one for it")
         names = self.data.names(plan.corruptions, plan.severities)
@@ -202,34 +134,115 @@ class Session:
         name = f"{preset}-{self.data.family}"
         return name if name in find(method).Options.presets else preset
 
-    # ---- one run
+    # ---- the orders of runs, and their keys: hashes of everything that their results depend on
+
+    def orders(self, run: Run) -> tuple[Order, ...]:
+        """The orders of a run; those that differ only in their method share them.
+
+        A single order is adapted to and scored. Of two, the first is adapted to, and the second is scored with the
+        state frozen.
+        """
+        key = run.order_key
+        if key not in self._orders:
+            self._orders[key] = made = self._make_orders(run)
+            self._kept += sum(len(order) for order in made)
+            while self._kept > KEPT and len(self._orders) > 1:
+                _, oldest = self._orders.popitem(last=False)
+                self._kept -= sum(len(order) for order in oldest)
+        self._orders.move_to_end(key)
+        return self._orders[key]
+
+    def _make_orders(self, run: Run) -> tuple[Order, ...]:
+        options, data = order_options(run.protocol, run.order, run.order_options), self.data
+        source = {} if run.source_domain is None else {run.source_domain: data.dataset(run.source_domain)}
+        targets = {name: data.dataset(name) for name in run.domains}
+        common = {"seed": run.seed, "batch_size": run.batch_size}
+        request = Request(targets, source, lambda: data.bad_frames, run.samples, run.held_out_samples, common)
+        return ORDERS[run.protocol, run.order].make(request, options)
 
     def key(self, run: Run) -> str:
         """A hash of everything that the result of a run depends on."""
-        return content_key(self._keys.content(run))
+        return content_key(self.content(run))
 
-    def question(self, run: Run) -> str:
-        """A hash of the same without the revision of the method."""
-        return self._keys.question(run, self._keys.content(run))
+    def content(self, run: Run) -> dict[str, Any]:
+        """Everything that the result of a run depends on; its hash is the key."""
+        hashes = self._order_hashes(run)
+        last = len(hashes) - 1
+        counts: list[int] = []
+        options = self.options(run, counts)
+        classes = self.data.class_indices
+        return {
+            **({"source": self._clean_digest(max(counts))} if counts else {}),
+            **({"separate": True} if run.separate_states else {}),
+            **({"tuned": run.tuned} if run.tuned is not None else {}),
+            **({"groups": groups} if (groups := self._groups_hash(run)) else {}),
+            "revision": revision_of(run.method),
+            "weights": self.weights,
+            "preprocess": self.data.preprocess.to_dict(),
+            "classes": None if classes is None else [int(index) for index in classes],
+            "manifests": [(manifest, place == 0, place == last) for place, manifest in enumerate(hashes)],
+            "protocol": run.protocol,
+            "samples": run.samples,
+            "seed": run.seed,
+            "method": run.method,
+            "options": options,
+        }
 
-    def orders(self, run: Run) -> tuple[Order, ...]:
-        """The orders of a run: one that is adapted to and scored, or one to adapt to and one to score."""
-        return self._keys.orders(run)
+    def _order_hashes(self, run: Run) -> list[str]:
+        if run.order_key not in self._hashes:
+            hashes = [f"{order.hash()}-{self.data.digest(order)}" for order in self.orders(run)]
+            self._hashes[run.order_key] = hashes
+        return self._hashes[run.order_key]
 
-    def check(self, run: Run) -> None:
-        """Validate the run's method and options.
+    def _groups_hash(self, run: Run) -> str:
+        numbers = [self.data.groups(name) for name in self.orders(run)[-1].domains]
+        if all(number is None for number in numbers):
+            return ""
+        return content_key({"groups": [None if number is None else number.tolist() for number in numbers]})
 
-        Raises:
-            UnknownMethodError: There is no such method.
-            OptionError: An option or preset is unknown or wrong.
+    def question(self, run: Run, content: Mapping[str, Any] | None = None) -> str:
+        """A hash of the content without the revision, so that records of other revisions can be found.
+
+        Records from before seeds and source images were in the key answer it, too: they had the method's own seed, and
+        clean images of the data.
         """
-        self._keys.options(run)
+        content = self.content(run) if content is None else content
+        kind, options = find(run.method), content["options"]
+        if kind.declaration.random:
+            options = {"seed": str(kind.Options.model_fields["seed"].default), **options}
+        new = ("revision", "source") if self.plan.source is None else ("revision",)
+        return content_key({**{name: content[name] for name in content if name not in new}, "options": options})
+
+    def options(self, run: Run, counts: list[int] | None = None) -> dict[str, str]:
+        """All options of a run as records write them, without those that follow from model, data and seed.
+
+        The numbers of clean images that the method asks for are added to `counts`.
+        """
+        needed = self.needed(run, functools.partial(self.blank_images, counts=[] if counts is None else counts))
+        chosen = find(run.method).Options.make(run.method, {**needed, **run.options}, run.preset)
+        own = {name: value for name, value in chosen.given().items() if name not in needed}
+        return {name: str(value) for name, value in own.items() if not isinstance(value, Tensor)}
+
+    def needed(self, run: Run, source: Callable[[int], Tensor]) -> dict[str, Any]:
+        """Options that follow from the model, the data and the seed, unless the run gives them."""
+        ready = self.data.preprocess
+        mean, std = (None, None) if isinstance(ready, AsIs) else (ready.mean, ready.std)
+        facts = DataFacts(mean=mean, std=std, source=source, seed=run.seed)
+        return find(run.method).declaration.data_options(facts, run.options)
+
+    def blank_images(self, count: int, counts: list[int]) -> Tensor:
+        """Two placeholder images, where only their shape matters; records how many were asked for."""
+        counts.append(count)
+        ready = self.data.preprocess
+        return torch.zeros(2, *ready.shape) if isinstance(ready, AsIs) else torch.zeros(2, 3, *ready.size)
+
+    # ---- one run
 
     def adapter(self, run: Run) -> AnyAdapter:
         """The method of a run, at its start."""
-        needed = self._keys.needed(run, self._keys.clean_images)
+        needed = self.needed(run, self.clean_images)
         about = {"method": run.method, "revision": revision_of(run.method), "seed": needed.get("seed")}
-        key = content_key({**about, "options": self._keys.options(run)})
+        key = content_key({**about, "options": self.options(run)})
         adapter = self._adapters.get(key)
         if adapter is None:
             options = {**needed, **run.options}
@@ -248,7 +261,7 @@ class Session:
             for options in method.grid():
                 preset = self.preset(method.method, method.preset)
                 run = Run(method=method.method, preset=preset, options=options, domains=())
-                needed = self._keys.needed(run, functools.partial(self._keys.blank_images, counts=counts))
+                needed = self.needed(run, functools.partial(self.blank_images, counts=counts))
                 self._create(run, {**needed, **options}).detach()
             for count in counts:
                 if not self.data.has_clean:
@@ -259,21 +272,14 @@ class Session:
         return ""
 
     def execute(self, run: Run) -> tuple[Record, RunResult | None]:
-        """Carry a run out.
-
-        Returns:
-            Its record and its predictions; a run that fails gives a record that says so, and None.
-
-        Raises:
-            StorageError: The cache cannot be written, which would be so for every other run.
-        """
+        """The record of a run and its predictions; a run that fails gives a record that says so, and None."""
         try:
             result = self.predict(run)
             answers = pack(result, self.orders(run)[-1], self.data.dataset, self.data.groups)
-            took = "seconds_without_encoder" if self._uses_cache(run) else "seconds"
+            took = "seconds_without_encoder" if _uses_cache(run) else "seconds"
             scores = {**_scored(run, result), **answers, took: round(result.seconds, 4)}
             return Record.make({**self._about(run), "status": "ok", **scores, **surroundings()}), result
-        except StorageError:
+        except StorageError:  # it would be so for every other run
             raise
         except Exception as error:  # whatever a method may raise: it is its run that fails, not the sweep
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -285,45 +291,32 @@ class Session:
         return Record.make({**self._about(run), "status": "failed", "error": error})
 
     def _about(self, run: Run) -> dict[str, Any]:
-        """What is known of a run before it is carried out."""
-        about = {**run.entries(), "domain": run.domain, "model": self.name, "data": self._data}
+        about = {**run.entries(), "domain": run.domain, "model": self.name, "data": self.plan.data}
         about["weights"] = self.weights
+        chosen = {"model_options": self.plan.model_options, **_data_entries(self.plan)}
+        chosen = {name: value for name, value in chosen.items() if name != "data" and value not in (None, [], {})}
+        opened = {"opened": json.loads(json.dumps(chosen, default=str))}  # tells how to repeat the run
         try:
-            content = self._keys.content(run)
+            content = self.content(run)
         except NeottaError:  # without its orders, or with wrong options, a run is known by what was asked for
-            return {**about, "key": content_key({"run": about}), "opened": self._opened()}
+            return {**about, "key": content_key({"run": about}), **opened}
         manifests = [manifest for manifest, _, _ in content["manifests"]]
         known = {name: content[name] for name in ("options", "preprocess", "revision")} | {"manifests": manifests}
-        known["opened"] = self._opened()
         if title := own_title(run.method):
             known["title"] = title
-        return {**about, "key": content_key(content), "question": self._keys.question(run, content), **known}
-
-    def _opened(self) -> dict[str, Any]:
-        """How model and data were opened, as JSON, so that a record tells how to repeat its run."""
-        options = {"model_options": self.model_options, **self._selection}
-        chosen = {name: value for name, value in options.items() if value not in (None, [], {})}
-        entries: dict[str, Any] = json.loads(json.dumps(chosen, default=str))
-        return entries
+        return {**about, "key": content_key(content), "question": self.question(run, content), **known, **opened}
 
     def predict(self, run: Run) -> RunResult:
         """Carry a run out and return its predictions."""
         self.fill([run])
-        return self.runner.predict(
-            self.orders(run),
-            self.adapter(run),
-            from_cache=self._uses_cache(run),
-            separate=separate_states(run),
-        )
+        how = {"from_cache": _uses_cache(run), "separate": run.separate_states}
+        return self.runner.predict(self.orders(run), self.adapter(run), **how)
 
     # ---- embeddings
 
-    def _uses_cache(self, run: Run) -> bool:
-        return find(run.method).declaration.needs == "embeddings"
-
     def fill(self, runs: Iterable[Run], on_encoded: Callable[[int], None] | None = None) -> None:
         """Let the encoder see, once, every image that runs from the cache will ask for."""
-        fresh = {key: run for run in runs if (key := order_key(run)) not in self._filled and self._uses_cache(run)}
+        fresh = {run.order_key: run for run in runs if _uses_cache(run) and run.order_key not in self._filled}
         for name, indices in self.wanted(fresh.values()).items():
             self.embeddings.fill(self.data.dataset(name), indices, on_encoded)
         self._filled.update(fresh)
@@ -331,7 +324,7 @@ class Session:
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:
         """The samples that runs from the cache ask for and the encoder has not seen, by domain."""
         by_domain: dict[str, list[Indices]] = {}
-        different = {order_key(run): run for run in runs if self._uses_cache(run)}
+        different = {run.order_key: run for run in runs if _uses_cache(run)}
         for run in different.values():
             for order in self.orders(run):
                 for number, name in enumerate(order.domains):
@@ -342,25 +335,21 @@ class Session:
         }
 
 
+def _data_entries(plan: Plan) -> dict[str, Any]:
+    return {**{name: getattr(plan, name) for name in DATA_ENTRIES}, "corrupted": bool(plan.corruptions)}
+
+
+def _uses_cache(run: Run) -> bool:
+    return find(run.method).declaration.needs == "embeddings"
+
+
 def _scored(run: Run, result: RunResult) -> dict[str, Any]:
-    """The metrics of a result; bad frames are not a domain."""
     scores = score(result)
     shown = [name for name in dict.fromkeys(result.domains) if not name.startswith(BAD_FRAMES_DOMAIN)]
     per_domain = scores.pop("per_domain", dict.fromkeys(shown, scores["metrics"]))
     if len(run.domains) > 1:
         scores["per_domain"] = {name: per_domain[name] for name in shown}
     return scores
-
-
-def _selection(plan: Plan) -> dict[str, Any]:
-    return {
-        "domains": plan.domains,
-        "corrupted": bool(plan.corruptions),
-        "corruption_preset": plan.corruption_preset,
-        "source_data": plan.source,
-        "class_names": plan.class_names,
-        "group_by": plan.group_by,
-    }
 
 
 def _noise(loaded: LoadedModel) -> Tensor:

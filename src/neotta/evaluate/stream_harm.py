@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.labels import Variant, labels, natural
 from neotta.evaluate.records import Record
@@ -14,35 +16,49 @@ HURT = 1.0
 """Points of accuracy that count as harm."""
 PLAIN = "none"
 
-Cells = dict[str, dict[tuple[str, str], float]]
-"""Gain over the plain model in points, seeds averaged: by method, then by kind of stream and domain."""
+
+class Cell(NamedTuple):
+    """One stream."""
+
+    kind: str
+    domain: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.domain}, seed {self.seed}"
+
+
+Cells = dict[str, dict[Cell, float]]
+"""Gain over the plain model in points: by method, then by stream."""
 
 
 class Summary(NamedTuple):
-    """What a method does over many cells, in points.
+    """What a method does over many streams, in points.
 
     Attributes:
         mean: Mean gain.
-        worst: The worst cell.
-        hurt: Share of the cells that lose more than one point, in percent.
-        cells: Number of cells.
+        low: The 5th percentile.
+        worst: The worst stream.
+        hurt: Share of the streams that lose more than one point, in percent.
+        cells: Number of streams.
     """
 
     mean: float
+    low: float
     worst: float
     hurt: float
     cells: int
 
     @classmethod
     def of(cls, gains: Iterable[float]) -> Summary:
-        """Sum up the gains of cells."""
+        """Sum up the gains of streams."""
         values = list(gains)
         hurt = 100 * sum(value < -HURT for value in values) / len(values)
-        return cls(statistics.fmean(values), min(values), hurt, len(values))
+        return cls(statistics.fmean(values), float(np.percentile(values, 5)), min(values), hurt, len(values))
 
     @property
     def hurt_cells(self) -> int:
-        """Number of the cells that lose more than one point."""
+        """Number of the streams that lose more than one point."""
         return round(self.hurt * self.cells / 100)
 
 
@@ -51,29 +67,19 @@ class Harm(NamedTuple):
 
     Attributes:
         title: The model, its data, and the severity of the corruptions.
-        kinds: The gain of each domain, by kind of stream.
+        kinds: The gain on each stream, by kind of stream.
     """
 
     title: str
-    kinds: dict[str, dict[str, float]]
+    kinds: dict[str, dict[Cell, float]]
 
-    def every(self) -> dict[str, float]:
-        """All gains, by kind and domain."""
-        return {f"{kind} on {domain}": gain for kind, each in self.kinds.items() for domain, gain in each.items()}
+    def every(self) -> dict[Cell, float]:
+        """All gains."""
+        return {cell: gain for each in self.kinds.values() for cell, gain in each.items()}
 
 
 def harm_of(records: Iterable[Record], method: str, kinds: Collection[str] = ()) -> list[Harm]:
-    """What a method gains and costs on each model, by kind of stream; each severity, and clean images, apart.
-
-    Args:
-        records: Records of runs with the order `real`.
-        method: Label of the method, as tables show it.
-        kinds: Only these kinds of streams.
-
-    Raises:
-        DataError: No record has a kind of stream.
-        OptionError: The method or a kind is in none of the records.
-    """
+    """What a method gains and costs on each model, by kind of stream; each severity, and clean images, apart."""
     subjects: dict[str, dict[str, list[Record]]] = {}
     for record in records:
         kind = (record.stream_options or {}).get("kind")
@@ -93,25 +99,25 @@ def harm_of(records: Iterable[Record], method: str, kinds: Collection[str] = ())
 
 
 def gains(records: Mapping[str, Sequence[Record]]) -> Cells:
-    """What methods gain over the plain model on the same samples, seeds averaged; records by kind of stream."""
-    every: dict[str, dict[tuple[str, str], list[float]]] = {}
-    for (kind, domain, _), by_method in accuracies(records).items():
+    """What methods gain over the plain model on the same samples; records by kind of stream."""
+    every: Cells = {}
+    for cell, by_method in accuracies(records).items():
         for method, value in by_method.items():
             if method != PLAIN and PLAIN in by_method:
-                every.setdefault(method, {}).setdefault((kind, domain), []).append(value - by_method[PLAIN])
-    return {method: {at: statistics.fmean(values) for at, values in each.items()} for method, each in every.items()}
+                every.setdefault(method, {})[cell] = value - by_method[PLAIN]
+    return every
 
 
-def accuracies(records: Mapping[str, Sequence[Record]]) -> dict[tuple[str, str, int], dict[str, float]]:
-    """Accuracies by kind of stream, domain and seed, then by method."""
-    by_place: dict[tuple[str, str, int], dict[str, float]] = {}
+def accuracies(records: Mapping[str, Sequence[Record]]) -> dict[Cell, dict[str, float]]:
+    """Accuracies by stream, then by method."""
+    by_cell: dict[Cell, dict[str, float]] = {}
     names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
     for kind, mine in records.items():
         for record in _scored({kind: mine}):
             for domain, measured in record.by_domain.items():
                 if (top1 := measured.get("top1")) is not None:
-                    by_place.setdefault((kind, domain, record.seed), {})[names[Variant.of(record)]] = top1
-    return by_place
+                    by_cell.setdefault(Cell(kind, domain, record.seed), {})[names[Variant.of(record)]] = top1
+    return by_cell
 
 
 def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
@@ -119,15 +125,13 @@ def _scored(records: Mapping[str, Sequence[Record]]) -> list[Record]:
     return [record for record in every if not record.failed and record.metrics.get("top1") is not None]
 
 
-def _by_severity(
-    cells: Mapping[tuple[str, str], float], kinds: Collection[str]
-) -> dict[str, dict[str, dict[str, float]]]:
-    by_severity: dict[str, dict[str, dict[str, float]]] = {}
-    for (kind, domain), gain in cells.items():
-        if not kinds or kind in kinds:
-            name, slash, severity = domain.rpartition("/")
-            group = f"severity {severity}" if slash and severity.isdigit() else name or domain
-            by_severity.setdefault(group, {}).setdefault(kind, {})[domain] = gain
+def _by_severity(cells: Mapping[Cell, float], kinds: Collection[str]) -> dict[str, dict[str, dict[Cell, float]]]:
+    by_severity: dict[str, dict[str, dict[Cell, float]]] = {}
+    for cell, gain in cells.items():
+        if not kinds or cell.kind in kinds:
+            name, slash, severity = cell.domain.rpartition("/")
+            group = f"severity {severity}" if slash and severity.isdigit() else name or cell.domain
+            by_severity.setdefault(group, {}).setdefault(cell.kind, {})[cell] = gain
     return dict(sorted(by_severity.items(), key=lambda entry: natural(entry[0])))
 
 

@@ -39,13 +39,7 @@ class Watcher:
     """Receives progress events."""
 
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
-        """The sweep begins.
-
-        Args:
-            runs: The runs to carry out.
-            skipped: Number of runs that are recorded already.
-            images: Number of images to encode first.
-        """
+        """The sweep begins."""
 
     def noted(self, line: str) -> None:
         """The line says which methods are left out, or which runs are measured again, and why."""
@@ -76,22 +70,6 @@ def sweep(
 
     Each record is in the file as soon as its run is done, so an interrupted sweep can be continued. A run that fails is
     recorded with its error, and tried again next time.
-
-    Args:
-        bench: The model and the data.
-        plan: What to measure.
-        records: Where records go, and where those of earlier runs are.
-        force: Repeat runs that are recorded; the new records count.
-        jobs: Number of runs at a time, each in a process of its own if there are several.
-        engine: `"local"` for this machine, `"ray"` for a Ray cluster.
-        keep: Keys of runs whose predictions are returned, too.
-        progress: Receives progress events.
-        on_record: Called with each record once it is in the file.
-
-    Raises:
-        OptionError: A method, option or engine is wrong; nothing was done then.
-        DataError: Records cannot be appended to a file of this kind; nothing was done then.
-        StorageError: Results or cache cannot be written; what was recorded is safe.
     """
     execute, watcher = choose_engine(engine, jobs), progress or Watcher()
     records.check_appendable()
@@ -114,12 +92,7 @@ def sweep(
 
 
 def choose_engine(name: str, jobs: int) -> engines.Engine:
-    """The engine of a name, for a number of runs at a time.
-
-    Raises:
-        OptionError: There is no such engine.
-        MissingExtraError: It needs a package that is not installed.
-    """
+    """The engine of a name, for a number of runs at a time."""
     if jobs < 1:
         raise OptionError(f"jobs must be at least 1, got {jobs}")
     if name not in ("local", "ray"):
@@ -137,18 +110,13 @@ def choose_engine(name: str, jobs: int) -> engines.Engine:
 
 
 def recorded(bench: Session, plan: Plan, records: Records) -> tuple[list[str], int]:
-    """Look up what is recorded of a plan, and measure nothing.
-
-    Returns:
-        The keys of the records of its runs, older ones where there are no others, and the number of runs without any.
-    """
+    """Look up what is recorded of a plan, and measure nothing."""
     todo, keys, _ = _left(bench, plan, records.keys())
     instead = _answers(bench, todo, records)
     return [*keys, *(record.key for record in instead.values())], len(todo) - len(instead)
 
 
 def _answers(bench: Session, runs: Sequence[Run], records: Records) -> dict[str, Record]:
-    """Records that other revisions of the method made of runs, by their question."""
     known = {question(record): record for record in records.read() if record.status == "ok"} if runs else {}
     answers = {}
     for run in runs:
@@ -160,13 +128,12 @@ def _answers(bench: Session, runs: Sequence[Run], records: Records) -> dict[str,
 
 
 def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
-    """The runs to carry out, the keys of all, and the number of those that need not be done."""
     todo: list[Run] = []
     seen = set(recorded)
     keys: dict[str, None] = {}
     skipped = 0
     for run in bench.runs(plan):
-        bench.check(run)
+        bench.options(run)  # wrong ones raise an error before anything is done
         try:
             key = bench.key(run)
         except NeottaError:  # its data cannot be used: it will fail, and be recorded so
@@ -182,7 +149,6 @@ def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], li
 
 
 def _encode(bench: Session, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
-    """Announce the runs, and let the encoder see the images that they need."""
     usable = []
     for run in todo:
         with _left_to_the_runs():
@@ -197,7 +163,6 @@ def _encode(bench: Session, todo: Sequence[Run], skipped: int, watcher: Watcher)
 
 @contextlib.contextmanager
 def _left_to_the_runs() -> Iterator[None]:
-    """Ignore data that cannot be used: the runs that need it will fail with the same error, and record it."""
     try:
         yield
     except StorageError:
@@ -207,11 +172,7 @@ def _left_to_the_runs() -> Iterator[None]:
 
 
 def suited(bench: Session, plan: Plan) -> tuple[Plan, dict[str, str]]:
-    """The plan without methods that cannot run, and the reasons by method.
-
-    Raises:
-        ModelError: None of its methods can run.
-    """
+    """The plan without methods that cannot run, and the reasons by method."""
     reasons = [bench.why_not(method) for method in plan.methods]
     methods = [method for method, reason in zip(plan.methods, reasons, strict=True) if not reason]
     if not methods:

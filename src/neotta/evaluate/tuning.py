@@ -26,22 +26,7 @@ EXTRA = "extra"
 
 
 def tune(bench: Session, plan: Plan, path: Path | None = None, **how: Any) -> Plan:
-    """Choose the options of a plan's methods.
-
-    Args:
-        bench: The model and the data of the plan.
-        plan: The plan; `tune` names what to tune on.
-        path: The file of results: runs of tuning are recorded beside it (`results.tuning.jsonl` beside
-            `results.jsonl`), and continued from there. None keeps them in memory.
-        **how: Further arguments of `sweep`.
-
-    Returns:
-        The plan with one value for every option, to be carried out on the reported domains.
-
-    Raises:
-        OptionError: No option has several values, or what is tuned on is reported, too.
-        DataError: All runs of a method failed, or the data has no labels.
-    """
+    """Choose the options of a plan's methods."""
     trial = trial_plan(plan, bench.data.source.domains)
     here = bench if bench.suits(trial) else bench.other(trial)
     records = Records(None if path is None else path.with_name(f"{path.stem}.tuning.jsonl"))
@@ -53,15 +38,7 @@ def tune(bench: Session, plan: Plan, path: Path | None = None, **how: Any) -> Pl
 
 
 def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
-    """The runs that options are chosen by.
-
-    Args:
-        plan: What is reported.
-        available: The reported domains of the data, for plans without corruptions.
-
-    Raises:
-        OptionError: No option has several values, or what is tuned on is reported, too.
-    """
+    """The runs that options are chosen by."""
     varied = [method for method in plan.methods if _varied(method)]
     if not varied:
         raise OptionError(
@@ -79,12 +56,7 @@ def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
 
 
 def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
-    """The plan without the domains that are tuned on, if it does not say which domains are reported.
-
-    Args:
-        plan: The plan.
-        available: All domains of the data.
-    """
+    """The plan without the domains that are tuned on, if it does not say which domains are reported."""
     if not plan.tune or plan.corruptions or plan.domains:
         return plan
     patterns = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
@@ -111,7 +83,6 @@ def _overlap(both: Sequence[str]) -> OptionError:
 
 
 def _same(name: str, pattern: str) -> bool:
-    """Whether a domain is meant by a pattern, or is the same corruption at another severity."""
     from fnmatch import fnmatchcase
 
     kind, _, level = name.rpartition("/")

@@ -73,12 +73,7 @@ class PredictionChange:
 def changes(
     predictions: Mapping[str, RunResult], measured: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[PredictionChange]:
-    """Compare every method with `none`, domain by domain.
-
-    Args:
-        predictions: By method.
-        measured: Metrics by domain and method.
-    """
+    """Compare every method with `none`, domain by domain."""
     plain = predictions[BASELINE]
     changed = []
     for method, adapted in predictions.items():
@@ -103,7 +98,6 @@ def _change(
     rows: NDArray[np.int64],
     metrics: tuple[dict[str, Any], dict[str, Any]],
 ) -> PredictionChange:
-    """Compare two methods on a domain; `rows` are the rows of each sample in both, (N, 2)."""
     one, other = rows.T
     old, new = plain.stats.predicted.numpy()[one], adapted.stats.predicted.numpy()[other]
     sure_before, sure_after = plain.stats.confidence.numpy()[one], adapted.stats.confidence.numpy()[other]
@@ -201,13 +195,6 @@ def reported_runs(runs: Sequence[Run], *, every_seed: bool = False) -> list[Run]
     """The runs that a report is about: those of one setting, and `none` if it is missing.
 
     The setting is the seed and batch size of the first run and the largest number of samples.
-
-    Args:
-        runs: All runs.
-        every_seed: Take the runs of this setting with all other seeds, too, after those of the first.
-
-    Raises:
-        OptionError: There are no runs.
     """
     if not runs:
         raise OptionError("a report needs at least one run")
@@ -227,14 +214,7 @@ def unlabelled_report(
     results: dict[str, RunResult] | None = None,
     failed: Iterable[Record] = (),
 ) -> UnlabelledReport:
-    """Report what can be known without labels; with labels also what they tell.
-
-    Args:
-        bench: The model and the data.
-        runs: As `reported_runs` chose them.
-        results: Predictions that are known already, by the key of the run; the others are made, and added to it.
-        failed: Records of runs that are known to fail.
-    """
+    """Report what can be known without labels; with labels also what they tell."""
     first = runs[0]
     many = "all samples" if first.samples < 0 else f"{first.samples} samples"
     report = UnlabelledReport(f"{first.protocol}, seed {first.seed}, {many}, batch size {first.batch_size}")
@@ -279,7 +259,6 @@ def predictions_by_seed(
 def _by_method(
     bench: Session, runs: Sequence[Run], known: dict[str, RunResult], failed: Iterable[Record]
 ) -> dict[str, list[RunResult] | str]:
-    """The predictions of each method, run by run; or why it failed."""
     errors = {record.key: record.error or "" for record in failed}
     named = labels(runs)
     by_method: dict[str, list[RunResult] | str] = {}
@@ -329,7 +308,6 @@ def class_names(bench: Session, run: Run) -> tuple[str, ...] | None:
 
 
 def _describe_data(report: UnlabelledReport, bench: Session, runs: Iterable[Run]) -> None:
-    """Note what could not be read, and how far the embeddings of the rest are from zero."""
     read = set(report.predictions[BASELINE].rows())
     entries: dict[str, dict[str, int]] = {}
     for run in runs:

@@ -94,13 +94,7 @@ class Difference(NamedTuple):
 
 
 def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Interval:
-    """The mean over domains, then over runs, with its interval.
-
-    Args:
-        runs: For each run its values in one or more domains.
-        metric: What they are values of.
-        spread: How much runs vary, if it was estimated from more domains than these.
-    """
+    """The mean over domains, then over runs, with its interval."""
     numbers = [_mean([value.number for value in run]) for run in runs]
     if _one_state(runs):
         return Interval(_mean(numbers), math.nan, 1)
@@ -121,14 +115,7 @@ def means_of(runs: Mapping[Key, Runs], metric: Metric) -> dict[Key, Interval]:
 def gap_of(
     pairs: Pairs, metric: Metric, spread: RunSpread | None = None, level: float = statistics.LEVEL
 ) -> Difference:
-    """The difference between two methods, run by run and domain by domain on the same images.
-
-    Args:
-        pairs: For each run and domain the values of the two.
-        metric: What they are values of.
-        spread: How much runs vary, if it was estimated from more domains than these.
-        level: One minus the coverage of the interval.
-    """
+    """The difference between two methods, run by run and domain by domain on the same images."""
     gaps = [_mean([one.number - other.number for one, other in run]) for run in pairs]
     ours = [[one for one, _ in run] for run in pairs]
     if _one_state(ours):
@@ -193,7 +180,6 @@ class _Rows(NamedTuple):
 
 
 def _rows(runs: Runs) -> _Rows | None:
-    """The answers of all values; None if some are not known. A run that goes through several domains is one run."""
     through = any(value.answers is not None and len(value.answers.domains) > 1 for run in runs for value in run)
     rows = _Rows([], [], [], [], [], through)
     for run in runs:
@@ -211,7 +197,6 @@ def _rows(runs: Runs) -> _Rows | None:
 
 
 def _paired(pairs: Pairs) -> tuple[_Rows, _Rows] | None:
-    """The answers of two methods image by image; None if some are missing or were given to different images."""
     mine, theirs = (_rows([[pair[which] for pair in run] for run in pairs]) for which in (0, 1))
     if mine is None or theirs is None or len(mine.image) != len(theirs.image):
         return None
@@ -220,7 +205,6 @@ def _paired(pairs: Pairs) -> tuple[_Rows, _Rows] | None:
 
 
 def _spread(by_domain: Sequence[_Rows | None], values: Sequence[list[Any] | None]) -> RunSpread | None:
-    """How much runs vary, from the values of several domains; None if some are not known."""
     known = [(rows, each) for rows, each in zip(by_domain, values, strict=True) if rows is not None and each]
     if len(known) < len(by_domain) or len(known) < 2:
         return None

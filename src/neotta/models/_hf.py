@@ -61,7 +61,6 @@ def load_hf(name: str, request: Request) -> Parts:
 
 
 def _folder(name: str, revision: str | None, *, weights: bool) -> Path:
-    """Return the folder `name`, or the cached one of the repository of this name."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return _download(name, revision, weights=weights)
@@ -158,12 +157,7 @@ def _first_line(error: Exception) -> str:
 
 
 def preprocess_from_processor(processor: Any, config: Any) -> Preprocess:
-    """Translate an image processor.
-
-    Args:
-        processor: From transformers' `AutoImageProcessor`.
-        config: The model's configuration; its `image_size` counts where the processor does not resize.
-    """
+    """Translate an image processor."""
     timm_config = getattr(processor, "data_config", None)  # of a timm model in transformers' wrapper
     if timm_config is not None:
         return preprocess_from_timm(timm_config)
@@ -185,7 +179,6 @@ def preprocess_from_processor(processor: Any, config: Any) -> Preprocess:
 
 
 def _geometry(processor: Any, config: Any) -> tuple[tuple[int, int], int | tuple[int, int] | None, bool]:
-    """Return the size of the result, the resizing, and whether the centre is cropped."""
     resize: int | tuple[int, int] | None = None
     size: tuple[int, int] | None = None
     crop = bool(getattr(processor, "do_center_crop", False))

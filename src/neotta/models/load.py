@@ -112,7 +112,6 @@ def load_model(
 def _own(
     name: str, target: str, checkpoint: Path | None, num_classes: int | None, pretrained: bool, kwargs: dict[str, Any]
 ) -> Parts:
-    """Let a function of the user's make the model."""
     options = {"checkpoint": checkpoint, "num_classes": num_classes, "pretrained": None if pretrained else False}
     made = _call_python(target, {**{key: value for key, value in options.items() if value is not None}, **kwargs})
     if isinstance(made, nn.Module):
@@ -129,7 +128,6 @@ def _own(
 
 
 def _call_python(target: str, options: Mapping[str, Any]) -> Any:
-    """Import a function, `"<module>:<function>"` or `"<path>.py:<function>"`, and call it."""
     try:
         function = load_object(f"py:{target}")
         if not callable(function) or isinstance(function, nn.Module):
@@ -149,7 +147,6 @@ def _call_python(target: str, options: Mapping[str, Any]) -> Any:
 
 
 def _preprocess(name: str, own: Preprocess | None, changes: Preprocess | Mapping[str, Any] | None) -> Preprocess:
-    """The preprocessing on record, with what the caller says of it."""
     if isinstance(changes, Preprocess):
         return changes
     if changes is not None and not isinstance(changes, Mapping):
@@ -191,7 +188,6 @@ def _finished(
     device: str | torch.device | None,
     dtype: torch.dtype | None,
 ) -> LoadedModel:
-    """Apply what is common to all ways of loading."""
     model = parts.model
     eps = parts.norm_eps if norm_eps is None else norm_eps
     if eps is not None:

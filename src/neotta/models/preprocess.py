@@ -132,8 +132,7 @@ class Preprocess:
         return mean, std
 
     def _fit(self, image: Image.Image) -> Image.Image:
-        """Resize and crop one Pillow image."""
-        target = self._resized(image.height, image.width)
+        target = self.resized(image.height, image.width)
         if target != (image.height, image.width):
             image = image.resize((target[1], target[0]), INTERPOLATIONS[self.interpolation])
         if self.crop:
@@ -152,14 +151,15 @@ class Preprocess:
         import torch
         from PIL import Image
 
-        if tuple(x.shape[1:]) == self.size == self._resized(*x.shape[1:]):
+        if tuple(x.shape[1:]) == self.size == self.resized(*x.shape[1:]):
             return x
         planes = x.detach().to("cpu", torch.float32).numpy()
         fitted = np.stack([np.array(self._fit(Image.fromarray(plane))) for plane in planes])
         # Bicubic and Lanczos overshoot at edges; in 8 bits Pillow clips them.
         return torch.from_numpy(fitted.clip(0, 1)).to(x)
 
-    def _resized(self, height: int, width: int) -> tuple[int, int]:
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """The height and width of an image after resizing, before the crop."""
         if self.resize is None:
             return height, width
         if isinstance(self.resize, tuple):

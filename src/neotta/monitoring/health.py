@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neotta.neo.head import NEOHead
 from neotta.neo.state import Rule
-from neotta.neo.stream import FEWEST_CLASSES, Estimates, Moments, StreamRule
+from neotta.neo.stream import FEWEST, FEWEST_CLASSES, TINY, Estimates, Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import head as head_of
 
@@ -35,6 +35,8 @@ class Health:
         sticky: Probability that the stream repeats its last label.
         shift: Length of what is subtracted relative to the spread of the logits.
         top_share: Expected share of the most frequent class.
+        signs: A word for each remark, for programs: `"rejected"`, `"cannot-tell"`, `"few-samples"`, `"few-classes"`,
+            `"alike"`, `"hidden"`, `"dominated"`, `"no-shift"`, `"repeats"`, `"differs"` or `"changed"`.
     """
 
     verdict: Verdict
@@ -46,6 +48,7 @@ class Health:
     sticky: float = math.nan
     shift: float = math.nan
     top_share: float = math.nan
+    signs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join([f"{self.verdict}: {self.samples} samples", *(f"- {remark}" for remark in self.remarks)])
@@ -74,44 +77,45 @@ def health(model: nn.Module, *, stream: StreamId | None = None) -> Health | dict
 def health_of(rule: Rule, state: Tensor) -> Health:
     """The health of one stream, given its state, (1, width)."""
     samples, rejected, changed = (int(number) for number in state[0, :3].tolist())
-    remarks = (
-        [f"{rejected} samples were not learnt from: NaN, Inf or too large"] if rejected > REJECTED * samples else []
-    )
+    remarks: dict[str, str] = {}
+    if rejected > REJECTED * samples:
+        remarks["rejected"] = f"{rejected} samples were not learnt from: NaN, Inf or too large"
     if not isinstance(rule, StreamRule):
         verdict: Verdict = "starting" if samples < FEW else "adapting"
-        remarks.append("this rule cannot tell a label from a shift: neotta.adapt(model) can")
-        return Health(verdict, tuple(remarks), samples, rejected)
-    fields = rule.state(state.double())
+        remarks["cannot-tell"] = "this rule cannot tell a label from a shift: neotta.adapt(model) can"
+        return Health(verdict, tuple(remarks.values()), samples, rejected, signs=tuple(remarks))
+    fields = rule.state(state.cpu().double())
     ever = Moments.of(fields.ever[0])
     own = rule.estimates(torch.stack([fields.ever, fields.lately], 1))
     enough, visible, mixed = (bool(flags[0, 0]) for flags in (own.enough, own.visible, own.mixed))
     shift, spread = float(fields.shift.norm()), math.sqrt(max(float(own.variance[0, 0]), 0.0))
     verdict = "starting" if samples < FEW else "adapting" if shift > 0 else "idle"
-    if samples == 0:
-        remarks.append("no samples so far")
-    elif samples < FEW:
-        remarks.append(f"only {samples} samples so far")
+    if samples < FEW:
+        remarks["few-samples"] = f"only {samples} samples so far" if samples else "no samples so far"
     elif fields.shift.shape[1] < FEWEST_CLASSES:
-        remarks.append("the model has fewer than three classes: no shift can be told from a label")
+        remarks["few-classes"] = "the model has fewer than three classes: no shift can be told from a label"
     elif not enough:
-        remarks.append("the frames are all alike: nothing can be learnt from them")
+        remarks["alike"] = "the frames are all alike: nothing can be learnt from them"
     elif not visible:
-        remarks.append("one or two classes are visible, or outliers hide them: no shift can be told from a label")
+        remarks["hidden"] = "one or two classes are visible, or outliers hide them: no shift can be told from a label"
     elif not mixed:
-        remarks.append("one class has more than half of the samples: no shift can be told from its label")
+        remarks["dominated"] = "one class has more than half of the samples: no shift can be told from its label"
     elif verdict == "idle":
-        remarks.append("no shift is visible beyond noise")
+        remarks["no-shift"] = "no shift is visible beyond noise"
     draws = float(ever.weight)
     if samples >= FEW and draws < REPEATED * samples:
-        remarks.append(f"frames repeat: {samples} samples count as {draws:.0f} label draws")
+        remarks["repeats"] = f"frames repeat: {samples} samples count as {draws:.0f} label draws"
     share = changed / samples if samples else 0.0
     if samples >= FEW and share > CHANGED:
-        remarks.append(f"{share:.0%} of the answers differ from those of the plain model")
-    if verdict == "adapting" and rule.window is not None and _changed_lately(own):
-        remarks.append("the shift has changed lately")
+        remarks["differs"] = f"{share:.0%} of the answers differ from those of the plain model"
+    if rule.window is not None and samples >= FEW:
+        if verdict == "adapting" and _changed_lately(own):
+            remarks["changed"] = "the shift has changed lately"
+        elif _moved_lately(ever, Moments.of(fields.lately[0]), float(own.variance[0].max())):
+            remarks["changed"] = "what the stream shows has changed lately: a shift, or other labels"
     return Health(
         verdict,
-        tuple(remarks),
+        tuple(remarks.values()),
         samples,
         rejected,
         changed=share,
@@ -119,11 +123,19 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         sticky=float(fields.sticky),
         shift=shift / spread if spread > 0 else 0.0,
         top_share=float(ever.predicted.max() / ever.trust) if float(ever.trust) > 0 else math.nan,
+        signs=tuple(remarks),
     )
 
 
 def _changed_lately(own: Estimates) -> bool:
     """Whether the window's shift differs from that of all time by more than four times the noise of both."""
-    told = own.enough & own.visible & own.mixed
+    usable = own.enough & own.visible & own.mixed
     step = own.shift[0, 1] - own.shift[0, 0]
-    return bool(told[0].all()) and float(step @ step) > 4 * float(own.noise[0].sum())
+    return bool(usable[0].all()) and float(step @ step) > 4 * float(own.noise[0].sum())
+
+
+def _moved_lately(ever: Moments, lately: Moments, variance: float) -> bool:
+    """Whether the window's mean differs from that of all time by much more than chance."""
+    step = lately.sum1 / lately.weight.clamp(min=TINY) - ever.sum1 / ever.weight.clamp(min=TINY)
+    draws = float(lately.weight**2 / lately.squares.clamp(min=TINY))
+    return draws > FEWEST and draws * float(step @ step) > 2.5 * variance

@@ -21,7 +21,7 @@ from neotta.neo.state import Rule
 from neotta.neo.statefile import read_state
 from neotta.neo.stream import Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.surgery import head, need_stream
+from neotta.neo.surgery import check_stream, head
 
 SUFFIX = ".safetensors"
 
@@ -103,7 +103,7 @@ class DomainLibrary:
             source.save(path)
         else:
             head(source)  # a domain has one state
-            need_stream(source, stream, "library.add(name, model, stream='gate')")
+            check_stream(source, stream)
             save(source, path, stream=stream)
         return self[name]
 
@@ -124,19 +124,19 @@ class DomainLibrary:
         path = self._path(name)
         if not path.is_file():
             raise UnknownNameError("domain", name, self._stems())
-        found = self._load(path)
-        if isinstance(found, StateError):
-            raise found
-        return found
+        domain = self._load(path)
+        if isinstance(domain, StateError):
+            raise domain
+        return domain
 
     def __iter__(self) -> Iterator[Domain]:
         """Iterate over the readable domains by name; other files are skipped with a warning."""
         for name in self._stems():
-            found = self._load(self._path(name))
-            if isinstance(found, StateError):
-                warnings.warn(f"skipped in the library: {found}", RuntimeWarning, stacklevel=2)
+            domain = self._load(self._path(name))
+            if isinstance(domain, StateError):
+                warnings.warn(f"skipped in the library: {domain}", RuntimeWarning, stacklevel=2)
             else:
-                yield found
+                yield domain
 
     def names(self) -> list[str]:
         """Names of the readable domains."""
@@ -157,8 +157,8 @@ class DomainLibrary:
             offset: The offset to compare with, (d,) or (C,).
             fingerprint: Only consider domains of the head with this fingerprint.
         """
-        found = rank(offset, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
-        return found[0] if found else None
+        ranked = rank(offset, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
+        return ranked[0] if ranked else None
 
     def __repr__(self) -> str:
         return f"<DomainLibrary {os.fspath(self.folder)!r}>"
@@ -175,20 +175,19 @@ class DomainLibrary:
         return self.folder / f"{name}{SUFFIX}"
 
     def _load(self, path: Path) -> Domain | StateError:
-        """Read a file, or return the error; cached until the file changes."""
         try:
             about = path.stat()
             stamp = (about.st_mtime_ns, about.st_size)
             known = self._read.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
-            found: Domain | StateError = _domain(path)
+            result: Domain | StateError = _domain(path)
         except StateError as error:
-            found = error
+            result = error
         except OSError as error:  # it was just deleted, or is not readable
             return StateFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}")
-        self._read[path] = (stamp, found)
-        return found
+        self._read[path] = (stamp, result)
+        return result
 
 
 def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
@@ -200,8 +199,8 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
         count: Number of samples it was learnt from; 0 if unknown.
         variance: Their total variance; also used for domains without one.
     """
-    mine = torch.as_tensor(offset).detach().double().cpu()
-    found = []
+    mine = torch.as_tensor(offset).detach().cpu().double()
+    proximities = []
     for domain in domains:
         if domain.offset.shape != mine.shape:
             raise InputError(
@@ -211,14 +210,14 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
         own = variance if math.isnan(domain.variance) else domain.variance
         noise = math.sqrt(variance / count + own / max(domain.count, 1)) if count else math.nan
         cosine = float(torch.dot(mine, domain.offset) / (mine.norm() * domain.offset.norm()))
-        found.append(Proximity(domain.name, float((mine - domain.offset).norm()), cosine, noise))
-    return sorted(found, key=lambda near: near.distance)
+        proximities.append(Proximity(domain.name, float((mine - domain.offset).norm()), cosine, noise))
+    return sorted(proximities, key=lambda near: near.distance)
 
 
 def mean_of(rule: Rule, state: Tensor) -> Tensor:
     """What is subtracted after a state, (1, width), before shrinkage: a mean, (d,), or a shift, (C,)."""
     rule = dataclasses.replace(rule, shrinkage=None) if isinstance(rule, MeanRule) else rule
-    return rule.offset(state)[0].double().clone()
+    return rule.offset(state)[0].cpu().double().clone()
 
 
 def variance_of(rule: Rule, state: Tensor) -> float:

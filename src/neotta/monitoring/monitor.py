@@ -21,7 +21,7 @@ from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.label_draws import LabelDraws
 from neotta.monitoring.library import Domain, DomainLibrary, Proximity, rank
 from neotta.monitoring.rank_evidence import Alarm, Floats
-from neotta.monitoring.targets import Position, find_target, restart, worth
+from neotta.monitoring.targets import Position, equivalent_samples, find_target, restart
 from neotta.neo.files import entries
 from neotta.neo.state import LARGEST
 from neotta.neo.statefile import write_state
@@ -246,13 +246,11 @@ class Monitor:
     # ---- processing of a batch
 
     def _here(self) -> Position:
-        """Where the current domain lies."""
         if self._position is None:
             raise InputError("this monitor has seen no embeddings yet")
         return self._position
 
     def _new_position(self, features: int, *parts: Floats) -> Position:
-        """Where samples lie, (n, d) each."""
         target = self._target
         position = Position(features, None if target is None or target.in_embeddings else target.neo)
         for part in parts:
@@ -317,14 +315,13 @@ class Monitor:
             seen = known[: max(0, len(known) - in_batch)]
             domain = domains[near.domain] if self.action == "nearest" and near is not None else None
             if domain is not None and near is not None:
-                counts = worth(near.distance, variance, count, domain)
+                counts = equivalent_samples(near.distance, variance, count, domain)
             restart(target, domain, counts, seen, variance)
         old = Domain("before", before.offset(), before.count(), math.nan, "")
         moved = rank(offset, [old], count, variance)[0]
         return Change(self.samples, len(known), moved, near, self.action if target else "none", counts)
 
     def _domains(self) -> list[Domain]:
-        """The known domains of this head."""
         if self.library is None:
             return []
         space = "embeddings" if self._target is None or self._target.in_embeddings else "logits"
@@ -335,7 +332,7 @@ class Monitor:
 def _rows(embeddings: Tensor | NDArray[np.floating]) -> Floats:
     """Convert embeddings to float64 on the CPU, (n, d)."""
     if isinstance(embeddings, Tensor):
-        embeddings = embeddings.detach().to("cpu", torch.float64).numpy()
+        embeddings = embeddings.detach().cpu().double().numpy()
     rows = np.asarray(embeddings, dtype=np.float64)
     if rows.ndim < 2:
         raise InputError(f"expected embeddings of shape (batch, features), got {rows.shape}")

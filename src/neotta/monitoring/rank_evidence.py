@@ -101,7 +101,6 @@ class RankEvidence:
         return Alarm(last, self._count - int(self._lowest_at[log_r[last].argmax()])) if len(crossed) else None
 
     def _bets(self, tails: tuple[Ranks, ...]) -> Floats:
-        """Logarithms of the bets, (n, bets)."""
         total = np.arange(self._count + 1, self._count + len(tails[0]) + 1, dtype=np.float64)[:, None]
         sums = self._sum + np.cumsum(total ** (EXPONENTS - 1), axis=0)
         self._sum = sums[-1]

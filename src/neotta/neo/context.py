@@ -54,6 +54,11 @@ def streams(ids: StreamId | Iterable[StreamId] | Tensor) -> Iterator[None]:
     ```
 
     It applies to every model adapted with `streams=True` that the same thread (or task) calls inside the block.
+    `asyncio.to_thread` takes it along; `loop.run_in_executor` does not, so there the call itself gets the ids:
+
+    ```python
+    logits = await asyncio.get_running_loop().run_in_executor(None, neotta.streams("gate")(model), images)
+    ```
 
     Args:
         ids: One id per sample, strings or integers; 7 and "7" are different streams. Arrays and tensors of integers
@@ -99,8 +104,9 @@ def paused(model: Any) -> Iterator[None]:
         logits = model(images)  # nothing changes
     ```
 
-    Only calls of this thread (or task) are affected: others go on adapting the same model. To stop adapting everywhere,
-    use `neotta.head(model).freeze()`.
+    Only calls of this thread (or task) are affected: others go on adapting the same model, and so do the threads of
+    `loop.run_in_executor`, unless they are given `neotta.paused(model)(model)`. To stop adapting everywhere, use
+    `neotta.head(model).freeze()`.
 
     Args:
         model: An adapted model, or an adapter of `neotta.create`.
@@ -142,7 +148,8 @@ def current_ids(rows: int) -> tuple[StreamId, ...]:
     if ids is None:
         raise InputError(
             "this model has one state per stream and got no stream ids: "
-            "call it inside `with neotta.streams(ids):` with one id per sample"
+            "call it inside `with neotta.streams(ids):` with one id per sample. (Ids set in an event loop do not reach "
+            "loop.run_in_executor: use asyncio.to_thread, or give neotta.streams(ids)(model) to the executor)"
         )
     return for_rows(ids, rows)
 

@@ -20,7 +20,7 @@ from neotta.neo.reference_file import PREFIX, Reference
 from neotta.neo.state import LARGEST, Layout, Rule
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
-from neotta.neo.surgery import adaptation, check_module, heads, need_stream, one_at_a_time, stand_ins
+from neotta.neo.surgery import adaptation, check_module, check_stream, heads, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
 
 
@@ -116,7 +116,7 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     if stream is None:
         tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
     else:
-        need_stream(model, stream, "")
+        check_stream(model, stream)
     many = streams is not None and stream is None
     for name, neo in heads(model).items():
         ids, states = neo.streams.everything() if stream is None else ([], neo.streams.state(stream))
@@ -129,23 +129,20 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
 def entries(layout: Layout, ids: list[StreamId], states: Tensor, *, many: bool) -> dict[str, Tensor]:
     """States, (S, width), as entries of a file: a tensor for each field, with the ids of streams."""
     fields = dict(zip(layout.fields, layout.split(states), strict=True))
-    return {**fields, "ids": pack(ids)} if many else {name: field[0] for name, field in fields.items()}
+    if many:
+        return {**fields, "ids": torch.from_numpy(pack(ids))}
+    return {name: field[0] for name, field in fields.items()}
 
 
 def states_in(layout: Layout, rule: Rule, part: Mapping[str, Tensor], many: bool) -> tuple[list[StreamId], Tensor]:
-    """The ids of streams and their states, (S, width), in the entries of a head.
-
-    Raises:
-        StateMismatchError: Entries or shapes are not those of this rule and model.
-        StateError: They hold NaN, Inf or numbers that no stream can have.
-    """
+    """The ids of streams and their states, (S, width), in the entries of a head."""
     shapes = {name: field.shape for name, field in layout.fields.items()}
     theirs = {name: tuple(tensor.shape[many:]) for name, tensor in part.items() if name != "ids"}
     if theirs != shapes or many is not ("ids" in part):
         raise StateMismatchError(
             f"expected the entries {shapes}{' of each stream, and ids' if many else ''}, got {theirs}"
         )
-    ids = unpack(part["ids"]) if many else []
+    ids = unpack(part["ids"].cpu().numpy()) if many else []
     if many and (len(set(ids)) != len(ids) or {len(part[name]) for name in shapes} != {len(ids)}):
         raise StateError("a stream occurs twice in this state, or there are not as many ids as rows")
     for name, field in layout.fields.items():
@@ -162,11 +159,7 @@ def states_in(layout: Layout, rule: Rule, part: Mapping[str, Tensor], many: bool
 
 
 def check_about(about: Mapping[str, Any], source: str) -> None:
-    """Refuse a description of a model's state that does not say what is needed to use it.
-
-    Raises:
-        StateMismatchError: An entry is missing, or is not what it should be.
-    """
+    """Check that the description of a model's state says what is needed to use it."""
     method, heads, options = about.get("method"), about.get("heads"), about.get("options")
     if not isinstance(method, str) or method not in VARIANTS:
         raise StateMismatchError(f"{source} is of the method {method!r}, which is not known here")
@@ -177,11 +170,7 @@ def check_about(about: Mapping[str, Any], source: str) -> None:
 
 
 def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: str) -> Reference | None:
-    """Take the reference out of the tensors of a state, if it has one.
-
-    Raises:
-        StateMismatchError: It is incomplete or damaged.
-    """
+    """Take the reference out of the tensors of a state, if it has one."""
     if "reference" not in about:
         return None
     arrays = {name.removeprefix(PREFIX): tensors[name].numpy() for name in tensors if name.startswith(PREFIX)}
@@ -189,7 +178,6 @@ def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: s
 
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Reference | None) -> None:
-    """Adapt a model as a state requires, keeping the model's own capacity and folder."""
     limits: dict[str, Any] = {"streams": True} if many else {}
     present = adaptation(model).streams if many and stand_ins(model) else None
     limits.update({} if present is None else present._asdict())
@@ -204,7 +192,6 @@ def _check(
     strict: bool,
     source: str,
 ) -> dict[str, tuple[list[StreamId], Tensor]]:
-    """Check that a state fits, before anything changes, and return the ids and states of each head."""
     mine = {name: tensor.shape for name, tensor in _moving(model).items()}
     others = (PREFIX, *(f"{name}." for name in heads(model)))
     theirs = {name: t.shape for name, t in tensors.items() if not name.startswith(others)}
@@ -241,7 +228,6 @@ def _give(
     states: dict[str, tuple[list[StreamId], Tensor]],
     stream: StreamId | None,
 ) -> None:
-    """Copy a checked state into a model."""
     for name, tensor in _moving(model).items():
         tensor.copy_(tensors[name])
     for name, neo in heads(model).items():
@@ -252,7 +238,6 @@ def _give(
 
 
 def _part(tensors: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
-    """The entries of one head."""
     return {name.removeprefix(head): tensor for name, tensor in tensors.items() if name.startswith(head)}
 
 

@@ -16,9 +16,9 @@ from neotta.neo.surgery import (
     Model,
     adaptation,
     check_module,
+    check_stream,
     heads,
     mark,
-    need_stream,
     one_at_a_time,
     original,
     stand_ins,
@@ -56,7 +56,7 @@ def fold(model: Model, *, stream: StreamId | None = None) -> Model:
 
 def folded(model: nn.Module, stream: StreamId | None = None) -> dict[nn.Module, nn.Module]:
     """Return the plain layers for `fold`, by the layers they replace; the model is not changed."""
-    need_stream(model, stream, "neotta.fold(model, stream='gate')")
+    check_stream(model, stream)
     norms = [module for module in model.modules() if isinstance(module, AdaptiveNorm)]
     if any(norm.statistics == "batch" for norm in norms):
         raise UnsupportedModelError(
@@ -68,7 +68,6 @@ def folded(model: nn.Module, stream: StreamId | None = None) -> dict[nn.Module, 
 
 
 def _folded_norm(norm: AdaptiveNorm) -> nn.Module:
-    """A layer of the original class whose running statistics are the moving ones."""
     plain = copy.copy(_stands_for(norm)) or norm
     plain._parameters = norm._parameters.copy()
     plain._buffers = {
@@ -125,19 +124,14 @@ def _follow(old: nn.Module, new: nn.Module) -> None:
 
 
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
-    """Return heads with the centroid of one stream, by the heads they replace; the model is not changed.
-
-    Raises:
-        InputError: The model has no streams, or the stream does not exist.
-    """
-    need_stream(model, stream, "")
-    asked = adaptation(model)._replace(streams=None)
+    """Return heads with the centroid of one stream, by the heads they replace; the model is not changed."""
+    check_stream(model, stream)
+    settings = adaptation(model)._replace(streams=None)
     pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
     for neo in pairs.values():
-        mark(neo, asked)
+        mark(neo, settings)
     return pairs
 
 
 def _stands_for(module: nn.Module) -> nn.Module | None:
-    """The module that this one replaced, or None."""
     return _FOLDED.get(module) or original(module)

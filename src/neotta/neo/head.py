@@ -21,7 +21,7 @@ from neotta.errors import InputError, UnsupportedModelError
 from neotta.neo.context import settings
 from neotta.neo.mean import MeanRule
 from neotta.neo.module_swap import Unregistered
-from neotta.neo.norms import AdaptiveNorm, few_classes, warn_of_few_classes
+from neotta.neo.norms import AdaptiveNorm, warned_of_few_classes
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.streams import Streams
 
@@ -35,7 +35,6 @@ CANNOT_ADAPT = (
     "cannot run a head that adapts: neotta.fold(model) first, or use torch.compile, torch.export or neotta export"
 )
 _UNWARNED = "_warn_in_training_mode"
-_WARNED = "_warned_of_few_classes"
 
 
 def watch_mode(model: nn.Module, heads: Iterable[nn.Module]) -> None:
@@ -86,7 +85,7 @@ class NEOHead(nn.Linear):
         self.uniform_bias = uniform_bias
 
     def _install(self, streams: Streams, reference: HeadReference | None) -> None:
-        self.streams, self.reference, self.adapting = streams, reference, True
+        self.streams, self.reference, self.adapting, self._warned = streams, reference, True, False
         origin = None
         if reference is not None:
             mean = reference.origin if streams.rule.space == "logits" else reference.embedding
@@ -116,15 +115,12 @@ class NEOHead(nn.Linear):
             logits = self.classify(input)
             return subtract(logits, self._offsets(logits))
         logits = self.classify(subtract(input, self._offsets(input)))
-        if self.followers:
-            self._check_classes(logits)
+        self._check_classes(logits)
         return logits
 
     def _check_classes(self, logits: Tensor) -> None:
-        """Warn once if NEO-BN gets a batch of few classes."""
-        if self.adapting and not is_compiling() and not self.__dict__.get(_WARNED) and few_classes(logits):
-            self.__dict__[_WARNED] = True
-            warn_of_few_classes()
+        if self.followers and self.adapting and not is_compiling() and not self._warned:
+            self._warned = warned_of_few_classes(logits)
 
     def _offsets(self, rows: Tensor) -> Tensor:
         """Learn from embeddings or logits, as the rule wants them, and return what to subtract, (B or 1, ...)."""
@@ -232,7 +228,6 @@ class NEOHead(nn.Linear):
         return self._fold_into(plain, stream)
 
     def _fold_into(self, plain: Plain, stream: StreamId | None) -> Plain:
-        """Give the weight and the folded bias to a plain layer."""
         offset = self.offset(stream)
         bias = offset.new_zeros(self.out_features) if self.bias is None else self.bias.to(offset.dtype)
         if self.uniform_bias:

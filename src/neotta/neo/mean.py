@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from neotta.errors import OptionError
-from neotta.neo.state import TALLIES, Field, Layout, Rule, taken
+from neotta.neo.state import TALLIES, Field, Rule, taken
 
 Weighting = Literal["sample", "batch"]
 Shrinkage = Literal["james-stein"]
@@ -34,15 +34,6 @@ class MeanState(NamedTuple):
     weight: Tensor
     square: Tensor
     total: Tensor
-
-
-_LAYOUTS: dict[int, Layout] = {}  # by size; compilers do not trace lru_cache
-
-
-def _layout(size: int) -> Layout:
-    if size not in _LAYOUTS:
-        _LAYOUTS[size] = Layout({"weight": Field(least=0.0), "square": Field(least=0.0), "total": Field((size,))})
-    return _LAYOUTS[size]
 
 
 @dataclass(frozen=True)
@@ -89,9 +80,9 @@ class MeanRule(Rule):
         """Whether states can be merged: a moving average depends on the order of its batches."""
         return self.alpha is None
 
-    def layout(self, size: int) -> Layout:
-        """The state of a stream of embeddings of this length."""
-        return _layout(size)
+    def fields(self, size: int) -> dict[str, Field]:
+        """See `MeanState`."""
+        return {"weight": Field(least=0.0), "square": Field(least=0.0), "total": Field((size,))}
 
     def state(self, states: Tensor) -> MeanState:
         """The fields of states, as views."""

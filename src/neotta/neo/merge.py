@@ -66,19 +66,18 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
 
 
 def _read(state: str | os.PathLike[str] | State | nn.Module) -> tuple[State, str]:
-    """Read a state; also return its name for messages."""
     if isinstance(state, State):
         return state, "a merged state"
     if isinstance(state, nn.Module):
         return state_of(state), f"the state of a {type(state).__name__}"
     if not isinstance(state, str | os.PathLike):
         raise InputError(f"expected a file, an adapted model or a merged state, got {type(state).__name__}")
-    found = read_state(state)
-    if found.about.get("kind") != "model":
+    loaded = read_state(state)
+    if loaded.about.get("kind") != "model":
         raise StateMismatchError(
             f"{os.fspath(state)!r} contains the state of an adapter: only states of models can be merged"
         )
-    return found, repr(os.fspath(state))
+    return loaded, repr(os.fspath(state))
 
 
 def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -> None:
@@ -94,7 +93,6 @@ def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -
 
 
 def _size(tensors: dict[str, Tensor], head: str, rule: Rule, source: str) -> int:
-    """Length of the vectors that a state was learnt from."""
     vector = tensors.get(f"{head}.{'shift' if rule.space == 'logits' else 'total'}")
     if vector is None or vector.dim() == 0:
         raise StateMismatchError(f"{source} cannot be merged: it does not hold the state of {head!r}")

@@ -26,11 +26,7 @@ def call(model: Callable[..., Any], inputs: Inputs) -> Any:
 
 
 def tensors(inputs: Any, what: str = "a batch") -> list[Tensor]:
-    """The tensors of a batch, which all have the samples on their first axis.
-
-    Raises:
-        InputError: It is neither a tensor nor a mapping of tensors, or they differ in the number of samples.
-    """
+    """The tensors of a batch, which all have the samples on their first axis."""
     if isinstance(inputs, Tensor):
         return [inputs]
     if not isinstance(inputs, Mapping) or not all(isinstance(value, Tensor) for value in inputs.values()):
@@ -110,7 +106,6 @@ def _tokens(vocabulary: int) -> Tensor:
 
 
 def _made_up(model: nn.Module) -> Iterator[Inputs]:
-    """Batches of noise that a model may take, the likeliest first."""
     like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
     for inputs in _noise_for(model):
         yield each(inputs, lambda tensor: tensor.to(like) if tensor.is_floating_point() else tensor.to(like.device))
@@ -153,7 +148,6 @@ def _for_transformers(config: Any, name: str, model: nn.Module) -> Iterator[Inpu
 
 
 def _images(model: nn.Module) -> Iterator[Tensor]:
-    """Images of the likely sizes, the one that the model declares first."""
     conv = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     sizes = [
         getattr(getattr(model, "patch_embed", None), "img_size", None),
@@ -205,9 +199,6 @@ def run_once(model: nn.Module, layers: Iterable[nn.Module], example: Inputs | No
     """Run a model on the example, or on the first made-up batch that works; None if none works.
 
     It runs in evaluation mode and is not changed.
-
-    Raises:
-        HeadNotFoundError: The model does not take the example.
     """
     layers = set(layers)
     for inputs in _made_up(model) if example is None else [example]:
@@ -267,7 +258,6 @@ def _traced(model: nn.Module, layers: set[nn.Module], inputs: Inputs, grad: bool
 
 
 def _leaves(tensor: Tensor | None) -> set[int]:
-    """Ids of the leaves that a tensor was computed from."""
     waiting: list[Any] = [tensor.grad_fn] if tensor is not None else []
     seen, leaves = set(waiting), set()
     while waiting:

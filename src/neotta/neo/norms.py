@@ -125,20 +125,18 @@ class AdaptiveNorm(_BatchNorm):
         return {name: buffer for name, buffer in self.named_buffers() if name.startswith("ema_")}
 
 
-def few_classes(logits: Tensor) -> bool:
-    """Whether the predictions of a batch, (B, C), are of too few classes for its statistics."""
+def warned_of_few_classes(logits: Tensor) -> bool:
+    """Warn if the predictions of a batch, (B, C), are of too few classes for its statistics; whether they are."""
     batch, classes = logits.shape
     if batch < SMALL_BATCH or classes <= FEW_CLASSES:
         return False
-    return len(set(logits.detach().argmax(1).tolist())) <= FEW_CLASSES
-
-
-def warn_of_few_classes() -> None:
-    """Warn that a batch shows too few classes for neo-bn."""
-    warn(
-        "neo-bn got a batch of one or two classes, by its predictions, and normalises the class away: it is right for "
-        "mixed classes in batches of 64; for other streams use the default, neotta.adapt(model)"
-    )
+    few = len(set(logits.detach().argmax(1).tolist())) <= FEW_CLASSES
+    if few:
+        warn(
+            "neo-bn got a batch of one or two classes, by its predictions, and normalises the class away: it is right "
+            "for mixed classes in batches of 64; for other streams use the default, neotta.adapt(model)"
+        )
+    return few
 
 
 def adaptive_norms(model: nn.Module, statistics: Statistics, momentum: float) -> dict[str, AdaptiveNorm]:
@@ -165,13 +163,7 @@ def adaptive_norm(
 
 
 def stand_in(layer: _BatchNorm, base: type[_BatchNorm], **attributes: Any) -> Any:
-    """Create a layer of class `base` that shares another's parameters, buffers and hooks, and does what else it does.
-
-    Args:
-        layer: A batch-norm layer, or one of a class derived from it.
-        base: What comes before the layer's own class in the order of methods.
-        **attributes: Set on the new layer, which is in evaluation mode.
-    """
+    """Create a layer of class `base` that shares another's parameters, buffers and hooks, and does all that it does."""
     own: Any = type(layer)
     before: Any = base
     kind = _derived(own, before)

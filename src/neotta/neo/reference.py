@@ -113,7 +113,7 @@ class _Sums:
     """
 
     def __init__(self, features: int, classes: int, bias: Tensor | None) -> None:
-        known = None if bias is None else bias.detach().double().cpu().numpy()
+        known = None if bias is None else bias.detach().cpu().double().numpy()
         self._embeddings = np.zeros(features)
         self._classes = ClassSums(classes, known)
         self._rejected = 0
@@ -122,8 +122,8 @@ class _Sums:
         """Add rows, (N, d) and (N, C)."""
         finite = embeddings.isfinite().all(1)
         self._rejected += int((~finite).sum())
-        self._embeddings += embeddings[finite].double().sum(0).cpu().numpy()
-        self._classes.add(logits[finite].double().cpu().numpy())
+        self._embeddings += embeddings[finite].cpu().double().sum(0).numpy()
+        self._classes.add(logits[finite].cpu().double().numpy())
 
     def result(self, name: str) -> HeadReference:
         count = self._classes.count

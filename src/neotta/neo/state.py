@@ -81,6 +81,9 @@ class Layout:
         return torch.where(self.sums(one.device), one + other, one)
 
 
+_LAYOUTS: dict[tuple[str, int], Layout] = {}  # by rule and size; compilers do not trace lru_cache
+
+
 class Rule(ABC):
     """How states learn from samples, and what is subtracted; a frozen dataclass of its options.
 
@@ -96,8 +99,15 @@ class Rule(ABC):
         return True
 
     @abstractmethod
+    def fields(self, size: int) -> dict[str, Field]:
+        """The fields of the state of a stream of vectors of this length, after the tallies."""
+
     def layout(self, size: int) -> Layout:
         """The state of a stream of vectors of this length."""
+        key = (type(self).__name__, size)
+        if key not in _LAYOUTS:
+            _LAYOUTS[key] = Layout(self.fields(size))
+        return _LAYOUTS[key]
 
     @abstractmethod
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,5 +153,5 @@ def taken(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor,
     rows, counted = rows.masked_fill(~usable[..., None], 0.0), usable.to(rows.dtype)
     if weights is None:
         return rows, counted, counted, 1 - counted
-    given = (weights > 0).to(rows.dtype)
-    return rows, weights * counted, given * counted, given * (1 - counted)
+    positive = (weights > 0).to(rows.dtype)
+    return rows, weights * counted, positive * counted, positive * (1 - counted)

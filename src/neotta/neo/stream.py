@@ -49,7 +49,7 @@ class StreamState(NamedTuple):
         sticky: Weight w of the sticky chain, (K,).
         last: Distribution of the last label under the chain, (K, C), once a sample was seen.
         labels: Expected counts of the labels, over all time and lately, (K, 2, C).
-        seen: Their sums, (K, 2).
+        seen: Sums of the labels, (K, 2).
     """
 
     tallies: Tensor
@@ -121,26 +121,6 @@ class Estimates(NamedTuple):
     variance: Tensor
 
 
-_LAYOUTS: dict[int, Layout] = {}  # by number of classes; compilers do not trace lru_cache
-
-
-def _layout(classes: int) -> Layout:
-    if classes not in _LAYOUTS:
-        scale, vector = (4 + 4 * classes,), (classes,)
-        fields = {
-            "ever": Field(scale),
-            "lately": Field(scale, "keep"),
-            "previous": Field(vector, "keep"),
-            "shift": Field(vector, "keep"),
-            "sticky": Field((), "keep", START, 0.0, 1.0),
-            "last": Field(vector, "keep", least=0.0),
-            "labels": Field((2, classes), "keep", least=0.0),
-            "seen": Field((2,), "keep", least=0.0),
-        }
-        _LAYOUTS[classes] = Layout(fields)
-    return _LAYOUTS[classes]
-
-
 @dataclass(frozen=True)
 class StreamRule(Rule):
     """Subtract the shift of a stream's logits, not its classes.
@@ -175,9 +155,19 @@ class StreamRule(Rule):
         if not isinstance(self.prior, bool):
             raise OptionError(f"prior is {self.prior!r}: expected True or False")
 
-    def layout(self, size: int) -> Layout:
-        """The state of a stream of logits of this length."""
-        return _layout(size)
+    def fields(self, size: int) -> dict[str, Field]:
+        """See `StreamState`."""
+        scale, vector = (4 + 4 * size,), (size,)
+        return {
+            "ever": Field(scale),
+            "lately": Field(scale, "keep"),
+            "previous": Field(vector, "keep"),
+            "shift": Field(vector, "keep"),
+            "sticky": Field((), "keep", START, 0.0, 1.0),
+            "last": Field(vector, "keep", least=0.0),
+            "labels": Field((2, size), "keep", least=0.0),
+            "seen": Field((2,), "keep", least=0.0),
+        }
 
     def state(self, states: Tensor) -> StreamState:
         """The fields of states, as views."""
@@ -275,12 +265,12 @@ class StreamRule(Rule):
     def _shift(self, scales: Tensor) -> Tensor:
         """The shift v, (K, C), from both time scales, (K, 2, W): the window's is shrunk towards that of all time."""
         own = self.estimates(scales)
-        told = own.enough & own.visible & own.mixed
+        usable = own.enough & own.visible & own.mixed
         shift = torch.zeros_like(own.shift[:, 0])
         for scale in range(1 if self.window is None else 2):
             step = own.shift[:, scale] - shift
             factor = 1 - own.noise[:, scale] / (step * step).sum(-1).clamp(min=TINY)
-            shift = torch.addcmul(shift, (factor.clamp(min=0) * told[:, scale])[:, None], step)
+            shift = torch.addcmul(shift, (factor.clamp(min=0) * usable[:, scale])[:, None], step)
         return shift
 
     def offset(self, states: Tensor) -> Tensor:
@@ -408,7 +398,7 @@ def _chain(chances: Tensor, counted: Tensor, mix: Tensor, last: Tensor, stay: fl
         before.append(F.pad(evidence[-1][:, :-1], (0, 0, 1, 0), value=1.0))
         starts.append(start)
         start = until[:, part, -1:] * (before[-1].transpose(1, 2) @ since[:, part] + start) / evidence[-1][:, -1:]
-    first, explained, earlier = (torch.stack(values, 1) for values in (starts, evidence, before))
+    first, explained, earlier = torch.stack(starts, 1), torch.stack(evidence, 1), torch.stack(before, 1)
     ratios = until * ((earlier * since).cumsum(2) + first)
     chain = torch.cat([first, ratios[:, :, :-1]], 2) * (stay / earlier) + (1 - stay)
     gain = explained / earlier

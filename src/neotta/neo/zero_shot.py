@@ -102,7 +102,6 @@ def _check(prompts: list[str], names: list[str]) -> None:
 
 
 def _class_embeddings(model: nn.Module, processor: Any, prompts: list[str], names: list[str]) -> Tensor:
-    """One embedding of length 1 for each class, (C, d)."""
     texts = [prompt.replace("{}", name) for name in names for prompt in prompts]
     tower = _text_tower(model)
     parts = [F.normalize(_tensor(tower(tokens)), dim=-1) for tokens in _tokens(model, processor, texts)]  # type: ignore[misc]
@@ -110,7 +109,6 @@ def _class_embeddings(model: nn.Module, processor: Any, prompts: list[str], name
 
 
 def _tokens(model: nn.Module, processor: Any, texts: list[str]) -> Iterator[Any]:
-    """Batches of tokens on the device of the model."""
     device = next(model.parameters()).device
     tokenizer = getattr(processor, "tokenizer", processor)
     for start in range(0, len(texts), _TEXTS):
@@ -144,9 +142,9 @@ def _image_features(model: Any, images: Tensor) -> Tensor:
 
 def _tensor(features: Any) -> Tensor:
     """The features themselves; some versions of transformers return them in an output with more."""
-    found = features if isinstance(features, Tensor) else features.pooler_output
-    assert isinstance(found, Tensor)
-    return found
+    tensor = features if isinstance(features, Tensor) else features.pooler_output
+    assert isinstance(tensor, Tensor)
+    return tensor
 
 
 def _image_size(model: nn.Module) -> int | None:

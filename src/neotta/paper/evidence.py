@@ -34,16 +34,7 @@ Watching = Callable[[str], AbstractContextManager[Watcher]]
 
 
 class Evidence:
-    """All that was measured for a study, and a way to measure what is missing.
-
-    Args:
-        study: What to reproduce the paper on.
-        records: The `.jsonl` file that results are added to; what it holds is not measured again.
-        cache: A folder for embeddings.
-        watching: Shows how it goes.
-        jobs: Number of runs at a time.
-        only_recorded: Make no runs: what is not recorded is missing, and said to be.
-    """
+    """All that was measured for a study, and a way to measure what is missing."""
 
     def __init__(
         self,
@@ -128,11 +119,7 @@ class Evidence:
         self._reload()
 
     def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Session], Any]) -> Any:
-        """A result that JSON can hold, computed from the embeddings of runs and recorded, so that it is computed once.
-
-        Raises:
-            DataError: It is not recorded, and nothing is to be measured.
-        """
+        """A result that JSON can hold, computed once from the embeddings of runs, and recorded."""
         bench = self.bench(setting)
         key = content_key({"analysis": name, "runs": [bench.key(run) for run in runs]})
         question_key = content_key({"analysis": name, "runs": [bench.question(run) for run in runs]})
@@ -169,13 +156,12 @@ class Evidence:
         return self._bench(setting.plan("none", clean=True))
 
     def _bench(self, plan: Plan, source: DataSource | None = None, model: Session | None = None) -> Session:
-        """The session of a plan: each model is loaded once, and so is each selection of the data."""
         for bench in self._benches:
             if bench.suits(plan):
                 return bench
         same = (bench for bench in self._benches if bench.has_model(plan))
-        settings = {"cache": self._cache, "device": self.study.device, "source": source}
-        self._benches.append(Session.for_plan(plan, model=next(same, model), **settings))
+        opened = Session(plan, model=next(same, model), source=source, cache=self._cache, device=self.study.device)
+        self._benches.append(opened)
         return self._benches[-1]
 
     def embeddings(self, bench: Session, run: Run) -> tuple[Tensor, Tensor]:
@@ -209,7 +195,7 @@ class Evidence:
             self._benches.remove(bench)
             bench = self._bench(plan, source, bench)
         why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
-        reasons = {name: why_not(name) for name in self.study.methods}
+        reasons = {name: why_not(name) for name in subject.methods or self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)
         shifted = tuple(name for name in names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)

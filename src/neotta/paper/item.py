@@ -124,7 +124,8 @@ class Report:
     parts: list[Table | Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # the answers, one sentence for each subject
-    verdicts: list[Holds] = field(default_factory=list)  # whether the claim holds, for each subject
+    verdicts: list[tuple[str, Holds]] = field(default_factory=list)  # subjects, and whether the claim holds on them
+    concluded: Holds | None = None  # whether it holds of all subjects, where that is more than of each
     missing: list[str] = field(default_factory=list)  # rivals not measured on the same samples
     command: str = ""  # repeats it
 
@@ -145,9 +146,18 @@ class Report:
         """Whether the paper's claim holds here; None if the paper makes no claim."""
         if not self.item.claim:
             return None
-        if self.missing and not self.verdicts:
-            return "not judged"
-        verdict = all_hold(self.verdicts)
+        return self._sure(self.concluded or self._joined([verdict for _, verdict in self.verdicts]))
+
+    def holds_on(self, subject: str) -> Holds | None:
+        """Whether the paper's claim holds on one subject; None if it was not asked there."""
+        mine = [verdict for name, verdict in self.verdicts if name == subject]
+        return self._sure(self._joined(mine)) if mine else None
+
+    def _joined(self, verdicts: list[Holds]) -> Holds:
+        judged = [verdict for verdict in verdicts if verdict != "not judged"]
+        return "not judged" if verdicts and not judged else all_hold(judged)
+
+    def _sure(self, verdict: Holds) -> Holds:
         return "unclear" if verdict == "partly" and self._seeds < 2 else verdict  # another seed may tell otherwise
 
     @property
@@ -175,11 +185,7 @@ class Report:
         return self.evidence.records(*self.plans)
 
     def results(self, metric: str = "top1") -> Results:
-        """The methods compared with no adaptation.
-
-        Raises:
-            Skip: Nothing was measured.
-        """
+        """The methods compared with no adaptation."""
         return need(Results.of(self.records, metric))
 
     def against(self, method: str, metric: str = "top1") -> Gaps:
@@ -215,7 +221,7 @@ class Report:
         names = {method_of(label) for label in measured}
         missing = [methods()[rival].title for rival in self.item.rivals if rival not in names]
         self.said.append(sentence)
-        self.verdicts += [] if missing or holds is None else [holds]
+        self.verdicts += [] if holds is None else [(self.title, "not judged" if missing else holds)]
         self.missing += [title for title in missing if title not in self.missing]
         self.note(*([f"{self.title}: the claim is not judged without {listed(missing)}."] if missing else []))
 
@@ -308,11 +314,7 @@ def items() -> dict[str, Item]:
 
 
 def chosen(names: list[str]) -> list[Item]:
-    """The items of these names; `all` for all of them.
-
-    Raises:
-        OptionError: There is no such item; the message suggests the nearest.
-    """
+    """The items of these names; `all` for all of them."""
     known = items()
     for name in names:
         if name not in (*known, "all"):

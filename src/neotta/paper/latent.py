@@ -115,14 +115,7 @@ class LatentShift(NamedTuple):
 
 
 def latent_shift(clean: Tensor, shifted: Tensor, labels: Tensor, classes: int | None = None) -> LatentShift:
-    """Take a latent shift apart.
-
-    Args:
-        clean: Embeddings of clean images, (N, d).
-        shifted: Embeddings of the same images after the shift, (N, d).
-        labels: Class indices, (N,).
-        classes: Number of classes; by default one more than the largest label.
-    """
+    """Take a latent shift apart."""
     if clean.shape != shifted.shape or clean.dim() != 2 or labels.shape != clean.shape[:1] or len(clean) == 0:
         raise InputError(
             f"embeddings of the same images were expected, got {tuple(clean.shape)} clean, {tuple(shifted.shape)} "

@@ -15,7 +15,7 @@ from neotta.paper.item import Report
 from neotta.paper.published import in_words
 from neotta.report.figures import Figure
 from neotta.report.formats import comma_separated, latex_table, markdown_table
-from neotta.report.grids import Table
+from neotta.report.grids import Grid, Table, grid
 from neotta.report.html import render
 
 FORMATS = ("html", "md", "latex", "png", "csv")
@@ -61,10 +61,19 @@ def _part(part: Table | Figure) -> dict[str, Any]:
     return {"kind": "figure", "part": part, "svg": Markup(part.svg())}
 
 
+def claims(reports: Sequence[Report]) -> Grid:
+    """Which claims of the paper hold on which subject."""
+    subjects = [setting.title for setting in reports[0].evidence.settings]
+    rows = {each.item.name: [each.holds_on(name) or "–" for name in subjects] for each in reports if each.item.claim}
+    return grid("claim", subjects, rows)
+
+
 def write_files(folder: Path, reports: Sequence[Report], formats: Sequence[str]) -> list[Path]:
     """Write tables and figures as files of their own, in all formats but `html`, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
+    if "md" in formats:
+        written.append(_write(folder / "claims.md", markdown_table(claims(reports)).encode()))
     for report in reports:
         name = report.item.name
         figures = [part for part in report.parts if isinstance(part, Figure)]

@@ -153,7 +153,6 @@ class Results:
 
     @property
     def _alone(self) -> tuple[str, ...]:
-        """The domain of a block with one shifted domain, or only the clean one; empty if domains are incomplete."""
         names = self.block.averaged or self.block.domains
         return names if len(names) == 1 else ()
 

@@ -39,6 +39,7 @@ class Subject(BaseModel):
         source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
             if it has a clean domain.
         name: What to call it; by default made from model and data.
+        methods: What to compare on this subject; by default the study's.
         slow_continual_samples: How many samples of each domain methods that need images get where domain follows
             domain, all of them in one run; by default as many as elsewhere.
     """
@@ -54,6 +55,7 @@ class Subject(BaseModel):
     corruption_preset: Literal["imagenet", "tiny", "cifar"] | None = None
     source: str | None = None
     name: str = ""
+    methods: list[str] = []
     slow_continual_samples: int | None = Field(default=None, ge=1)
 
     def complete(self, source: DataSource) -> Subject:
@@ -224,7 +226,6 @@ class Setting:
         return self._plans(chosen, -1, samples=[-1])
 
     def _plans(self, methods: Sequence[str], slow_samples: int, **entries: Any) -> list[Plan]:
-        """If slow methods get fewer samples or seeds, the others also run on these: only the same samples compare."""
         fast = [method for method in methods if not needs_images(method)]
         less = {"samples": [slow_samples], "seeds": self.slow_seeds}
         if len(fast) == len(methods) or less == {"samples": entries["samples"], "seeds": self.study.seeds}:

@@ -16,15 +16,7 @@ from neotta.report.html import render
 
 
 def comparison_page(results: Comparison | Sequence[Record], *, title: str = "Methods side by side") -> str:
-    """One HTML page that needs nothing else.
-
-    Args:
-        results: A comparison, or records of runs, of which top-1 accuracy is then compared with `none`.
-        title: Heading of the page.
-
-    Returns:
-        The text of the page.
-    """
+    """One HTML page that needs nothing else."""
     comparison = results if isinstance(results, Comparison) else compare(results)
     blocks = [_block(block, comparison.metric, place) for place, block in enumerate(comparison.blocks)]
     return render(

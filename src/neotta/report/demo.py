@@ -1,8 +1,14 @@
-"""The demonstrations, of corruptions and of a real shift, as HTML pages and as tables for the terminal."""
+"""The demonstration: a real shift, a camera that sees one class, and 15 corruptions; plain, with NEO and NEO-Stream.
+
+The digits are seen twice in every domain: mixed, and by ten cameras that each see one digit only. The rules predict and
+adapt batch by batch, and are reset before each domain and each camera.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,40 +17,181 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neotta.evaluate.demo import FRAMES, LEVEL, METHODS, Demo, DemoDomain
-from neotta.evaluate.real_demo import MethodResult, RealDemo
+from neotta.adapters.registry import create
+from neotta.data.base import Image
+from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.order import Order
+from neotta.data.orders import iid
+from neotta.errors import OptionError
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.plan import Plan
+from neotta.evaluate.predictions import RunResult
+from neotta.evaluate.session import Session
+from neotta.models.packaged import BUNDLED, read_package
 from neotta.report.html import data_uri, render
 
+METHODS = {"none": "without", "neo": "neo", "neo-stream": "stream"}
+"""The methods, with their class in the style sheet."""
+SEVERITY = 5
+"""The level at which methods are usually compared, and where this model is hurt but still works."""
+BATCH_SIZE = 64
+FRAMES = 8
+"""Number of frames that a camera's model sees at a time, and over which accuracy is averaged in the plot."""
+LEVEL = 0.05
+"""The significance level of a difference."""
 EXAMPLES = 16
 """Largest number of images of each kind on the page."""
-
-STYLES = dict(zip(("without", "neo", "stream"), METHODS, strict=True))
-"""The methods, by their class in the style sheet."""
-
 WHICH = 'Classes mixed? Take NEO: neotta.adapt(model, "neo"). A camera? Take NEO-Stream: neotta.adapt(model).'
 """Which rule to take when."""
 
+Indices = NDArray[np.int64]
+Cameras = Mapping[str, tuple[NDArray[np.bool_], ...]]
+"""By method, whether each answer of each camera is right: (frames,) for every camera."""
 
-def demo_page(demo: Demo, seconds: float) -> str:
-    """The page of a demonstration that took so many seconds."""
-    return render(
-        "demo.html",
-        demo=demo,
-        headline=headline(demo),
-        rows=[(title(domain.name), domain) for domain in demo.domains],
-        summary=summary(demo),
-        one_digit=one_digit(demo),
-        which=WHICH,
-        plots=_plots(demo),
-        samples=len(demo.clean.labels),
-        side=len(demo.clean.image(0)),
-        level=LEVEL,
-        window=FRAMES,
-        strips=_strips(demo),
-        fixed=_examples(demo.real, demo.real.fixed("neo")),
-        broken=_examples(demo.real, demo.real.broken("neo")),
-        seconds=seconds,
-    )
+
+@dataclass(frozen=True)
+class DemoDomain:
+    """Images of one kind (clean, a corruption or real): answers by method, mixed and by camera."""
+
+    name: str
+    results: Mapping[str, RunResult]
+    cameras: Cameras
+    image: Callable[[int], Image]
+
+    @property
+    def labels(self) -> Indices:
+        """The true classes, (N,)."""
+        classes: Indices = self.results["none"].stats.labels.numpy()
+        return classes
+
+    def right(self, method: str) -> NDArray[np.bool_]:
+        """Whether each answer is right, (N,)."""
+        return _right(self.results[method])
+
+    def accuracy(self, method: str) -> float:
+        """Share of right answers."""
+        return float(self.right(method).mean())
+
+    def fixed(self, method: str) -> Indices:
+        """The rows that a method gets right and the plain model gets wrong."""
+        return np.flatnonzero(~self.right("none") & self.right(method))
+
+    def broken(self, method: str) -> Indices:
+        """The rows that the plain model gets right and a method gets wrong."""
+        return np.flatnonzero(self.right("none") & ~self.right(method))
+
+    def verdict(self, method: str) -> int:
+        """1 where a method is better than the plain model, -1 where it is worse, 0 where it may be chance."""
+        return _verdict(len(self.fixed(method)), len(self.broken(method)))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """All that was measured: a real shift, then clean images and the corruptions, these with the same images in order.
+
+    `source_accuracy` is that of the model of MNIST on its own test images, `parameters` the size of the other model,
+    `state` that of what NEO keeps beside it.
+    """
+
+    real: DemoDomain
+    source_accuracy: float
+    domains: tuple[DemoDomain, ...]
+    parameters: int
+    state: int
+
+    @property
+    def clean(self) -> DemoDomain:
+        """The domain without corruption."""
+        return self.domains[0]
+
+    @property
+    def corrupted(self) -> tuple[DemoDomain, ...]:
+        """The domains that the means are taken over."""
+        return self.domains[1:]
+
+    def mean(self, method: str) -> float:
+        """Mean accuracy over the corruptions."""
+        return float(np.mean([domain.accuracy(method) for domain in self.corrupted]))
+
+    @property
+    def cameras(self) -> Cameras:
+        """The cameras of all corruptions."""
+        return {
+            method: tuple(each for domain in self.corrupted for each in domain.cameras[method]) for method in METHODS
+        }
+
+    def verdict(self, method: str) -> int:
+        """As for one domain, for the mean: each image counts once, with what is won on it over all corruptions."""
+        won = np.zeros(len(self.clean.labels), dtype=np.int64)
+        for domain in self.corrupted:
+            won[domain.fixed(method)] += 1
+            won[domain.broken(method)] -= 1
+        return _verdict(int((won > 0).sum()), int((won < 0).sum()))
+
+
+def run(samples: int | None = None, on_domain: Callable[[str, int, int], None] | None = None) -> Demo:
+    """Measure the bundled models on the real shift, clean images and 15 corruptions; `samples` of each, or all."""
+    bench = Session(Plan(corruptions=["all"]), workers=0)
+    other = Session(Plan(model="mnist", data="digits-all"), workers=0)
+    names = bench.data.names([CLEAN, *CORRUPTIONS], [SEVERITY])
+    available = len(bench.data.dataset(CLEAN))
+    if samples is not None and not 1 <= samples <= available:
+        raise OptionError(f"samples is {samples}: there are 1 to {available} test images")
+    drawn = iid({"all": len(other.data.dataset("all"))}, samples=samples or -1, seed=0).index  # as `neotta run` does
+    index = np.random.default_rng(0).permutation(available)[:samples]
+    domains = []
+    for done, (session, name, rows) in enumerate([(other, "all", drawn), *((bench, name, index) for name in names)]):
+        kind = "real" if session is other else name.partition("/")[0]
+        if on_domain is not None:
+            on_domain("a real shift" if kind == "real" else kind, done, 1 + len(names))
+        domains.append(_measure(session, kind, name, rows))
+    accuracy = read_package(BUNDLED["mnist"]).accuracy or float("nan")
+    parameters = sum(parameter.numel() for parameter in bench.model.parameters())
+    return Demo(domains[0], accuracy, tuple(domains[1:]), parameters, bench.head.in_features)
+
+
+def _measure(bench: Session, kind: str, name: str, index: Indices) -> DemoDomain:
+    dataset = bench.data.dataset(name)
+
+    def predict(method: str, places: Indices, size: int) -> RunResult:
+        ids = tuple(dataset.ids[place] for place in places)
+        order = Order("list", 0, (name,), np.zeros(len(places), dtype=np.int64), places, ids, size)
+        return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
+
+    results = {method: predict(method, index, BATCH_SIZE) for method in METHODS}
+    labels = results["none"].stats.labels.numpy()
+    streams = [index[labels == label] for label in np.unique(labels)]
+    cameras = {method: tuple(_right(predict(method, stream, FRAMES)) for stream in streams) for method in METHODS}
+    return DemoDomain(kind, results, cameras, lambda row: dataset.read(int(index[row])))
+
+
+def _right(result: RunResult) -> NDArray[np.bool_]:
+    return np.asarray((result.stats.predicted == result.stats.labels).numpy())
+
+
+def _verdict(won: int, lost: int) -> int:
+    from scipy.stats import binomtest
+
+    beyond_chance = won + lost > 0 and binomtest(won, won + lost).pvalue < LEVEL
+    return int(np.sign(won - lost)) if beyond_chance else 0
+
+
+def share(cameras: Cameras, method: str) -> float:
+    """Share of right answers over all frames of all cameras."""
+    return float(np.concatenate(cameras[method]).mean())
+
+
+def curve(cameras: Cameras, method: str) -> NDArray[np.float64]:
+    """Share of right answers among the last frames of all cameras, (frames,): as many frames as every camera has."""
+    frames = min(map(len, cameras[method]))
+    each = np.mean([camera[:frames] for camera in cameras[method]], axis=0)
+    sums = np.concatenate([[0.0], np.cumsum(each)])
+    last = np.arange(1, len(sums))
+    first = np.maximum(last - FRAMES, 0)
+    return np.asarray((sums[last] - sums[first]) / (last - first))
+
+
+# ---- in words
 
 
 def title(name: str) -> str:
@@ -77,25 +224,50 @@ def summary(demo: Demo) -> str:
 
 def one_digit(demo: Demo) -> str:
     """Say what happens to a camera that sees only one digit."""
-    plain, neo, stream = (f"{100 * demo.clean.cameras.accuracy(method):.1f} %" for method in METHODS)
+    plain, neo, stream = (f"{100 * share(demo.clean.cameras, method):.1f} %" for method in METHODS)
     return (
         f"A camera that sees only one digit, clean images: the plain model is right on {plain} of the frames, NEO on "
         f"{neo}, NEO-Stream on {stream}."
     )
 
 
+# ---- the page
+
+
+def demo_page(demo: Demo, seconds: float) -> str:
+    """The page of a demonstration that took so many seconds."""
+    return render(
+        "demo.html",
+        demo=demo,
+        headline=headline(demo),
+        rows=[(title(domain.name), domain) for domain in demo.domains],
+        summary=summary(demo),
+        one_digit=one_digit(demo),
+        which=WHICH,
+        one_digit_share={method: share(demo.clean.cameras, method) for method in METHODS},
+        plots=_plots(demo),
+        samples=len(demo.clean.labels),
+        side=len(demo.clean.image(0)),
+        severity=SEVERITY,
+        batch_size=BATCH_SIZE,
+        level=LEVEL,
+        window=FRAMES,
+        strips=_strips(demo),
+        fixed=_examples(demo.real, demo.real.fixed("neo")),
+        broken=_examples(demo.real, demo.real.broken("neo")),
+        seconds=seconds,
+    )
+
+
 def _plots(demo: Demo) -> list[dict[str, Any]]:
-    kinds = (("Clean images", demo.clean.cameras), (f"Mean of {len(demo.corrupted)} corruptions", demo.cameras))
-    return [
-        {
-            "title": name,
-            "frames": cameras.frames,
-            "lines": {style: _points(cameras.curve(method)) for style, method in STYLES.items()},
-            "accuracies": {style: cameras.accuracy(method) for style, method in STYLES.items()},
-        }
-        for name, cameras in kinds
-        if cameras.frames > 1
-    ]
+    kinds = {"Clean images": demo.clean.cameras, f"Mean of {len(demo.corrupted)} corruptions": demo.cameras}
+    plots: list[dict[str, Any]] = []
+    for name, cameras in kinds.items():
+        curves = {style: curve(cameras, method) for method, style in METHODS.items()}
+        lines = {style: _points(each) for style, each in curves.items()}
+        accuracies = {style: share(cameras, method) for method, style in METHODS.items()}
+        plots.append({"title": name, "frames": len(curves["neo"]), "lines": lines, "accuracies": accuracies})
+    return [plot for plot in plots if plot["frames"] > 1]
 
 
 def _points(curve: NDArray[np.float64]) -> str:
@@ -109,17 +281,19 @@ def _strips(demo: Demo) -> list[tuple[str, str]]:
     return [(name, data_uri(np.concatenate(images, axis=1))) for name, images in rows]
 
 
-def _examples(domain: DemoDomain, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _examples(domain: DemoDomain, rows: Indices) -> list[dict[str, Any]]:
     return [
         {
             "image": data_uri(domain.image(int(row))),
             "truth": int(domain.labels[row]),
-            "plain": int(domain.runs["none"].stats.predicted[row]),
-            "neo": int(domain.runs["neo"].stats.predicted[row]),
+            "plain": int(domain.results["none"].stats.predicted[row]),
+            "neo": int(domain.results["neo"].stats.predicted[row]),
         }
         for row in rows[:EXAMPLES]
     ]
 
+
+# ---- the terminal
 
 WITHOUT, WON, LOST = "bright_black", "cyan", "red"
 VERDICTS = {1: "cyan", -1: "red", 0: ""}
@@ -136,12 +310,12 @@ def demo_table(demo: Demo, console: Console) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(Text("0" + "100".rjust(width - 1), style="bold"), no_wrap=True)
 
-    def add(name: str, share: Callable[[str], float], verdict: Callable[[str], int], drawn: str) -> None:
-        cells = [Text(f"{100 * share('none'):.1f}")]
-        for method in METHODS[1:]:
+    def add(name: str, accuracy: Callable[[str], float], verdict: Callable[[str], int], drawn: str) -> None:
+        cells = [Text(f"{100 * accuracy('none'):.1f}")]
+        for method in ("neo", "neo-stream"):
             beyond = verdict(method)
-            cells.append(Text(f"{100 * share(method):.1f}{'*' if beyond else ' '}", style=VERDICTS[beyond]))
-        table.add_row(name, *cells, bar(share("none"), share(drawn), width, ascii_only))
+            cells.append(Text(f"{100 * accuracy(method):.1f}{'*' if beyond else ' '}", style=VERDICTS[beyond]))
+        table.add_row(name, *cells, bar(accuracy("none"), accuracy(drawn), width, ascii_only))
 
     add("A real shift", demo.real.accuracy, demo.real.verdict, "neo")
     table.add_section()
@@ -152,7 +326,7 @@ def demo_table(demo: Demo, console: Console) -> Table:
     table.add_section()
     table.add_row(Text("One digit at a time", style="bold"))
     for name, cameras in (("Clean", demo.clean.cameras), (mean, demo.cameras)):
-        add(name, cameras.accuracy, lambda method: 0, "neo-stream")
+        add(name, functools.partial(share, cameras), lambda method: 0, "neo-stream")
     return table
 
 
@@ -180,52 +354,3 @@ def bar(without: float, adapted: float, width: int, ascii_only: bool = False) ->
 
 def _blocks(ascii_only: bool) -> tuple[str, str, str]:
     return ("=", "+", "-") if ascii_only else ("█", "▓", "░")
-
-
-# ---- a real shift
-
-_VERDICT_STYLES = {"helps": "bold cyan", "hurts": "bold red"}
-
-
-def real_measured(demo: RealDemo) -> str:
-    """Describe what was done."""
-    return (
-        f"A small vision transformer, trained on MNIST, named {demo.samples:,} handwritten digits of another "
-        "collection: other writers, another scanner, 8 x 8 instead of 28 x 28 pixels. Nobody made up this shift. Every "
-        "method saw the same images once, 64 at a time, without their labels, with its default options."
-    )
-
-
-def real_demo_table(demo: RealDemo, console: Console) -> Table:
-    """One row per method, the model as it is first."""
-    width = min(30, max(10, console.width - 66))
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("Method", no_wrap=True)
-    for heading in ("Accuracy", "Difference"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
-    table.add_column("", no_wrap=True)
-    plain = demo.plain.accuracy / 100
-    for result in demo.results:
-        drawn = bar(plain, result.accuracy / 100, width, console.options.ascii_only)
-        words = (result.title, f"{result.accuracy:.1f}", difference(result), result.verdict)
-        table.add_row(*words, drawn, style=_VERDICT_STYLES.get(result.verdict, ""))
-    return table
-
-
-def difference(result: MethodResult) -> str:
-    """`+3.1 [+2.0, +4.2]`; empty for the model as it is."""
-    return "" if result.difference is None else result.difference.interval.text(1, "+")
-
-
-def real_demo_page(demo: RealDemo, seconds: float) -> str:
-    """The page of a demonstration of a real shift that took so many seconds."""
-    return render(
-        "real_demo.html",
-        demo=demo,
-        rows=[(result, difference(result)) for result in demo.results],
-        measured=real_measured(demo),
-        strip=data_uri(np.concatenate(demo.images, axis=1)),
-        classes=len(demo.images),
-        seconds=seconds,
-    )

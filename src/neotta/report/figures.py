@@ -111,7 +111,6 @@ class Figure:
 
 
 def _escape_names(canvas: Canvas) -> None:
-    """Show control characters in texts escaped: no font has them, and they are no XML."""
     from matplotlib.text import Text
     from matplotlib.ticker import FuncFormatter
 

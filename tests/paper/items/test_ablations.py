@@ -162,10 +162,8 @@ def test_collapse_is_judged_by_the_least_collapsed_model_of_the_paper():
 
 
 def test_with_one_image_per_class_there_is_no_collapse_to_measure(evidence):
-    setting = evidence.settings[0]
-    few = setting.study.model_copy(update={"samples": 1, "held_out_samples": 7, "seeds": [3]})
     with pytest.raises(DataError, match="several images of each class"):
-        collapse._measure(evidence, dataclasses.replace(setting, study=few))
+        collapse._measure(evidence, dataclasses.replace(evidence.settings[0], images=8))
 
 
 def test_few_images_per_class_are_warned_of(evidence, monkeypatch):

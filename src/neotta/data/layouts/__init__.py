@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,27 +53,24 @@ def recognise(path: Path) -> str | None:
     return next((name for name in names if name in _recognisers and _recognisers[name](path)), None)
 
 
-_OURS: tuple[tuple[str, Opener, Recogniser], ...] = (
-    ("npz", arrays.open_npz, arrays.looks_like_npz),
-    ("cifar10-c", cifar.open_cifar10_c, cifar.looks_like_cifar10_c),
-    ("cifar100-c", cifar.open_cifar100_c, cifar.looks_like_cifar100_c),
-    ("cifar-10", cifar.open_cifar10, cifar.looks_like_cifar10),
-    ("cifar-100", cifar.open_cifar100, cifar.looks_like_cifar100),
-    ("ccc", ccc.open_ccc, ccc.looks_like_ccc),
-    ("tiny-imagenet", imagenet.open_tiny_imagenet, imagenet.looks_like_tiny_imagenet),
-    ("imagenet-3dcc", corrupted.open_imagenet_3dcc, corrupted.looks_like_imagenet_3dcc),
-    ("imagenet-c-bar", corrupted.open_imagenet_c_bar, corrupted.looks_like_imagenet_c_bar),
-    ("imagenet-c", corrupted.open_imagenet_c, corrupted.looks_like_imagenet_c),
-    ("tiny-imagenet-c", corrupted.open_tiny_imagenet_c, corrupted.looks_like_tiny_imagenet_c),
-    ("corrupted", corrupted.open_corrupted, corrupted.looks_like_corrupted),
-    ("imagenet-r", imagenet.open_imagenet_r, imagenet.looks_like_imagenet_r),
-    ("imagenet-a", imagenet.open_imagenet_a, imagenet.looks_like_imagenet_a),
-    ("imagenet-sketch", imagenet.open_imagenet_sketch, imagenet.looks_like_imagenet_sketch),
-    ("imagenet", imagenet.open_imagenet, imagenet.looks_like_imagenet),
-    ("imagenet-v2", imagenet.open_imagenet_v2, imagenet.looks_like_imagenet_v2),
-    ("folder", folders.open_folder, folders.looks_like_folder),
-    ("images", folders.open_images, folders.looks_like_images),
-)
-for _name, _opener, _recognises in _OURS:
-    register_layout(_name, recognises=_recognises)(_opener)
+def _register(name: str, opener: Opener, recognises: Recogniser) -> None:
+    register_layout(name, recognises=recognises)(opener)
+
+
+_register("npz", arrays.open_npz, arrays.looks_like_npz)
+for _name in cifar.CORRUPTED:
+    _register(_name, partial(cifar.open_corrupted, _name), partial(cifar.looks_like_corrupted, _name))
+for _name in cifar.BINARY:
+    _register(_name, partial(cifar.open_binary, _name), partial(cifar.looks_like_binary, _name))
+_register("ccc", ccc.open_ccc, ccc.looks_like_ccc)
+_register("tiny-imagenet", imagenet.open_tiny_imagenet, imagenet.looks_like_tiny_imagenet)
+for _name in corrupted.LAYOUTS:
+    _register(_name, partial(corrupted.open_corrupted, _name), partial(corrupted.looks_like, _name))
+_register("imagenet-r", partial(imagenet.open_some_classes, "imagenet-r"), imagenet.looks_like_imagenet_r)
+_register("imagenet-a", partial(imagenet.open_some_classes, "imagenet-a"), imagenet.looks_like_imagenet_a)
+_register("imagenet-sketch", imagenet.open_imagenet_sketch, imagenet.looks_like_imagenet_sketch)
+_register("imagenet", imagenet.open_imagenet, imagenet.looks_like_imagenet)
+_register("imagenet-v2", imagenet.open_imagenet_v2, imagenet.looks_like_imagenet_v2)
+_register("folder", folders.open_folder, folders.looks_like_folder)
+_register("images", folders.open_images, folders.looks_like_images)
 register_layout("domain-folders")(folders.open_domain_folders)  # not to be told from splits or classes

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,70 +29,75 @@ from neotta.errors import DataError
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CLASSES_100 = tuple((files("neotta") / "assets" / "cifar100_classes.txt").read_text(encoding="utf-8").split())
 """The fine labels of CIFAR-100, which are in alphabetical order."""
-BATCHES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
-FILES_100 = {"test": "test.bin", "train": "train.bin"}
 PIXELS = 3 * 32 * 32
-_PICKLED = "Python pickles, which can run any program when they are read: take the binary version instead"
 
 
-def looks_like_cifar10(root: Path) -> bool:
-    """Binary batches, or pickled ones: opening those raises an error that explains why."""
-    if not root.is_dir():
-        return False
-    return any(any(root.glob(pattern)) for pattern in BATCHES.values()) or _pickled_10(root)
+class Binary(NamedTuple):
+    """How a binary version lies on disk.
+
+    Attributes:
+        files: Pattern of the files of each split.
+        labels: Bytes before the pixels of an image; the last one is the class.
+        classes: Names of the classes.
+        pickled: Files of the version that is not read: Python pickles can run any program.
+    """
+
+    files: Mapping[str, str]
+    labels: int
+    classes: tuple[str, ...]
+    pickled: tuple[str, ...]
 
 
-def open_cifar10(root: Path) -> DataSource:
-    """`data_batch_*.bin` and `test_batch.bin`, or a `.npz` file with `images` and `labels`."""
+BINARY = {
+    "cifar-10": Binary({"train": "data_batch_*.bin", "test": "test_batch.bin"}, 1, CLASSES, ("data_batch_1",)),
+    "cifar-100": Binary({"test": "test.bin", "train": "train.bin"}, 2, CLASSES_100, ("meta", "train", "test")),
+}
+
+
+def looks_like_binary(layout: str, root: Path) -> bool:
+    """Files of the right size, or pickled ones: opening those raises an error that explains why."""
+    known = BINARY[layout]
+    sizes = [path.stat().st_size for pattern in known.files.values() for path in root.glob(pattern)]
+    named = layout == "cifar-10"  # other files are called train.bin, too
+    fits = bool(sizes) and (named or all(size and size % (known.labels + PIXELS) == 0 for size in sizes))
+    return fits or _is_pickled(layout, root)
+
+
+def open_binary(layout: str, root: Path) -> DataSource:
+    """`data_batch_*.bin` and `test_batch.bin`, or `train.bin` and `test.bin` with the 100 fine labels; or `.npz`."""
+    known = BINARY[layout]
     if looks_like_npz(root):
-        return open_npz(root, "cifar-10", CLASSES)
-    domains = tuple(split for split, pattern in BATCHES.items() if any(root.glob(pattern)))
-    if not domains and _pickled_10(root):
-        raise DataError(f"the batches in {str(root)!r} are {_PICKLED} (neotta data download cifar-10)")
+        return open_npz(root, layout, known.classes)
+    domains = tuple(split for split, pattern in known.files.items() if any(root.glob(pattern)))
+    names = " nor ".join(known.files.values())
+    if not domains and _is_pickled(layout, root):
+        raise DataError(
+            f"the files in {str(root)!r} are Python pickles, which can run any program when they are read: take the "
+            f"binary version instead ({names.replace(' nor ', ', ')}; neotta data download cifar-10)"
+        )
     if not domains:
-        raise DataError(f"{str(root)!r} holds neither data_batch_*.bin nor test_batch.bin")
-    return DataSource("cifar-10", root, domains, partial(_open_10, root), CLASSES)
+        raise DataError(f"{str(root)!r} holds neither {names}")
+    return DataSource(layout, root, domains, partial(_open_binary, layout, root), known.classes)
 
 
-def _pickled_10(root: Path) -> bool:
-    return (root / "data_batch_1").is_file() or (root / "test_batch").is_file()
+def _is_pickled(layout: str, root: Path) -> bool:
+    return root.is_dir() and all((root / name).is_file() for name in BINARY[layout].pickled)
 
 
-def _open_10(root: Path, split: str) -> ImageDataset:
-    images, labels = [], []
-    ids: list[str] = []
-    for path in sorted(root.glob(BATCHES[split])):
-        pixels, numbers = _read_binary(path, 1, CLASSES)
-        images.append(pixels)
-        labels.append(numbers)
-        ids.extend(f"{path.stem}/{row}" for row in row_ids(len(pixels)))
-    domain = full_name("cifar-10", split)
-    return ArrayDataset(np.concatenate(images), np.concatenate(labels), domain=domain, ids=ids, classes=CLASSES)
-
-
-def looks_like_cifar100(root: Path) -> bool:
-    """A binary file of the right size, or the pickled files: opening those raises an error that explains why."""
-    sizes = [(root / name).stat().st_size for name in FILES_100.values() if (root / name).is_file()]
-    return (bool(sizes) and all(size and size % (2 + PIXELS) == 0 for size in sizes)) or _pickled_100(root)
-
-
-def open_cifar100(root: Path) -> DataSource:
-    """`train.bin` and `test.bin` of the binary version; labels are the 100 fine ones."""
-    domains = tuple(split for split, name in FILES_100.items() if (root / name).is_file())
-    if not domains and _pickled_100(root):
-        raise DataError(f"the files in {str(root)!r} are {_PICKLED} (train.bin, test.bin)")
-    if not domains:
-        raise DataError(f"{str(root)!r} holds neither train.bin nor test.bin")
-    return DataSource("cifar-100", root, domains, partial(_open_100, root), CLASSES_100)
-
-
-def _pickled_100(root: Path) -> bool:
-    return all((root / name).is_file() for name in ("meta", "train", "test"))
-
-
-def _open_100(root: Path, split: str) -> ImageDataset:
-    images, labels = _read_binary(root / FILES_100[split], 2, CLASSES_100)
-    return ArrayDataset(images, labels, domain=full_name("cifar-100", split), classes=CLASSES_100)
+def _open_binary(layout: str, root: Path, split: str) -> ImageDataset:
+    known = BINARY[layout]
+    paths = sorted(root.glob(known.files[split]))
+    images, labels = zip(*(_read_binary(path, known.labels, known.classes) for path in paths), strict=True)
+    ids = None
+    if layout == "cifar-10":  # in several files
+        ids = [f"{path.stem}/{row}" for path, some in zip(paths, images, strict=True) for row in row_ids(len(some))]
+    return ArrayDataset(
+        np.concatenate(images),
+        np.concatenate(labels),
+        domain=full_name(layout, split),
+        ids=ids,
+        classes=known.classes,
+    )
 
 
 def _read_binary(path: Path, labels: int, classes: tuple[str, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -110,37 +117,25 @@ def _read_binary(path: Path, labels: int, classes: tuple[str, ...]) -> tuple[NDA
     return images, check_labels(records[:, labels - 1], len(images), path, len(classes))
 
 
-def looks_like_cifar10_c(root: Path) -> bool:
-    """`labels.npy` with labels up to 9, and the images of at least one corruption."""
-    return (root / "labels.npy").is_file() and any(_corruptions(root)) and not _has_hundred(root)
+CORRUPTED = {"cifar10-c": CLASSES, "cifar100-c": CLASSES_100}
 
 
-def looks_like_cifar100_c(root: Path) -> bool:
-    """`labels.npy` with a label above 9, and the images of at least one corruption."""
-    return (root / "labels.npy").is_file() and any(_corruptions(root)) and _has_hundred(root)
-
-
-def _has_hundred(root: Path) -> bool:
-    try:
-        return int(load_array(root / "labels.npy").max(initial=0)) >= len(CLASSES)
-    except (DataError, ValueError, TypeError):
+def looks_like_corrupted(layout: str, root: Path) -> bool:
+    """`labels.npy`, with a label above 9 if there are 100 classes, and the images of at least one corruption."""
+    if not (root / "labels.npy").is_file() or not _corruptions(root):
         return False
+    try:
+        hundred = int(load_array(root / "labels.npy").max(initial=0)) >= len(CLASSES)
+    except (DataError, ValueError, TypeError):
+        hundred = False
+    return hundred is (layout == "cifar100-c")
 
 
-def open_cifar10_c(root: Path) -> DataSource:
+def open_corrupted(layout: str, root: Path) -> DataSource:
     """`<corruption>.npy`, each with the five severities one after the other, and `labels.npy`."""
-    return _open_corrupted(root, "cifar10-c", CLASSES)
-
-
-def open_cifar100_c(root: Path) -> DataSource:
-    """`<corruption>.npy` with five severities each, and `labels.npy` with the 100 fine labels of CIFAR-100."""
-    return _open_corrupted(root, "cifar100-c", CLASSES_100)
-
-
-def _open_corrupted(root: Path, layout: str, classes: tuple[str, ...]) -> DataSource:
     if not (root / "labels.npy").is_file():
         raise DataError(f"{str(root)!r} holds no labels.npy")
-    corruptions = in_paper_order(_corruptions(root))
+    corruptions, classes = in_paper_order(_corruptions(root)), CORRUPTED[layout]
     if not corruptions:
         raise DataError(f"{str(root)!r} holds no <corruption>.npy beside labels.npy")
     domains = tuple(f"{name}/{severity}" for name in corruptions for severity in SEVERITIES)

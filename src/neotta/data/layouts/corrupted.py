@@ -23,16 +23,18 @@ PAPER_ORDER = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 """The archives of ImageNet-C, which some people unpack into folders of their own."""
 
-CORRUPTIONS_3D = frozenset(
-    {"near_focus", "far_focus", "bit_error", "color_quant", "flash", "fog_3d", "h265_abr", "h265_crf", "iso_noise"}
-    | {"low_light", "xy_motion_blur", "z_motion_blur"}
-)
-"""The corruptions of ImageNet-3DCC."""
-CORRUPTIONS_BAR = frozenset(
-    {"blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves"}
-    | {"inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles"}
-)
-"""The corruptions of ImageNet-C-bar, as they are spelt there."""
+CORRUPTIONS_OF = {
+    "imagenet-3dcc": frozenset(
+        {"near_focus", "far_focus", "bit_error", "color_quant", "flash", "fog_3d", "h265_abr", "h265_crf", "iso_noise"}
+        | {"low_light", "xy_motion_blur", "z_motion_blur"}
+    ),
+    "imagenet-c-bar": frozenset(
+        {"blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves"}
+        | {"inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles"}
+    ),
+}
+"""The corruptions of other sets, as they are spelt there."""
+LAYOUTS = (*CORRUPTIONS_OF, "imagenet-c", "tiny-imagenet-c", "corrupted")
 
 _SEVERITIES = frozenset(map(str, SEVERITIES))
 
@@ -54,47 +56,31 @@ def corruption_folders(root: Path) -> dict[str, Path]:
 
 
 def _severities(folder: Path) -> list[str]:
-    """The severities in a corruption's folder; none if it is something else."""
     if folder.name in SPLITS or not any((folder / severity).is_dir() for severity in sorted(_SEVERITIES)):
         return []
     names = subfolders(folder)
     return names if _SEVERITIES.issuperset(names) else []
 
 
-def looks_like_imagenet_c(root: Path) -> bool:
-    """ImageNet's classes, and images of another size than Tiny-ImageNet's."""
-    return _is_imagenets(root) and not _is_tiny(root)
+def looks_like(layout: str, root: Path) -> bool:
+    """Whether folders of corruptions are in this layout; of ImageNet's classes, or at least one has a known name."""
+    return _layout(root) == layout
 
 
-def looks_like_imagenet_3dcc(root: Path) -> bool:
-    """ImageNet's classes under corruptions of ImageNet-3DCC only."""
-    return set(corruption_folders(root)) <= CORRUPTIONS_3D and _is_imagenets(root)
-
-
-def looks_like_imagenet_c_bar(root: Path) -> bool:
-    """ImageNet's classes under corruptions of ImageNet-C-bar only."""
-    return set(corruption_folders(root)) <= CORRUPTIONS_BAR and _is_imagenets(root)
-
-
-def looks_like_tiny_imagenet_c(root: Path) -> bool:
-    """ImageNet's classes, and images of 64 x 64 pixels."""
-    return _is_imagenets(root) and _is_tiny(root)
-
-
-def looks_like_corrupted(root: Path) -> bool:
-    """Corruptions of any dataset; at least one has a known name, for else the folders could be classes."""
-    return not corruption_folders(root).keys().isdisjoint(PAPER_ORDER)
-
-
-def _is_imagenets(root: Path) -> bool:
+def _layout(root: Path) -> str | None:
     folders = corruption_folders(root)
     if not folders:
-        return False
-    return mostly_imagenets(_classes_in(next(iter(folders.values()))))
+        return None
+    if not mostly_imagenets(_classes_in(next(iter(folders.values())))):  # otherwise the folders could be classes
+        return None if folders.keys().isdisjoint(PAPER_ORDER) else "corrupted"
+    for layout, corruptions in CORRUPTIONS_OF.items():
+        if set(folders) <= corruptions:
+            return layout
+    return "tiny-imagenet-c" if _is_tiny(next(iter(folders.values()))) else "imagenet-c"
 
 
-def _is_tiny(root: Path) -> bool:
-    path = first_image(next(iter(corruption_folders(root).values())))
+def _is_tiny(corruption: Path) -> bool:
+    path = first_image(corruption)
     if path is None:
         return False
     try:
@@ -107,41 +93,21 @@ def _classes_in(corruption: Path) -> list[str]:
     return [name for severity in _severities(corruption) for name in subfolders(corruption / severity)]
 
 
-def _all_classes(corruptions: dict[str, Path]) -> tuple[str, ...]:
-    return tuple(sort_names({name for folder in corruptions.values() for name in _classes_in(folder)}))
+def open_corrupted(layout: str, root: Path) -> DataSource:
+    """`<corruption>/<severity>/<class>/*`; or images in the severity's folder of `corrupted`, then without labels.
 
-
-def open_imagenet_c(root: Path) -> DataSource:
-    """`<corruption>/<severity>/<wnid>/*.JPEG`; labels are ImageNet's 1000 class numbers."""
-    return _open(root, "imagenet-c", imagenet_wnids())
-
-
-def open_imagenet_3dcc(root: Path) -> DataSource:
-    """ImageNet-C's folders with the corruptions of ImageNet-3DCC, such as `near_focus`."""
-    return _open(root, "imagenet-3dcc", imagenet_wnids())
-
-
-def open_imagenet_c_bar(root: Path) -> DataSource:
-    """ImageNet-C's folders with the corruptions of ImageNet-C-bar, such as `plasma_noise`."""
-    return _open(root, "imagenet-c-bar", imagenet_wnids())
-
-
-def open_tiny_imagenet_c(root: Path) -> DataSource:
-    """ImageNet-C's folders with Tiny-ImageNet's 200 classes, in the order of `wnids.txt` if present, else sorted."""
-    listed = root / "wnids.txt"
-    names = _all_classes(corruption_folders(root))
-    return _open(root, "tiny-imagenet-c", read_classes(listed) if listed.is_file() else (*filter(is_wnid, names),))
-
-
-def open_corrupted(root: Path) -> DataSource:
-    """ImageNet-C's folders with any classes, or with images in the severity's folder: then without labels."""
-    return _open(root, "corrupted", None)
-
-
-def _open(root: Path, layout: str, classes: tuple[str, ...] | None) -> DataSource:
+    Classes are ImageNet's 1000, or Tiny-ImageNet's 200 in the order of `wnids.txt` if present, or those found.
+    """
     folders = corruption_folders(root)
     if not folders:
         raise DataError(f"{str(root)!r} holds no <corruption>/<severity> folders, such as fog/5")
-    classes = classes or _all_classes(folders) or None
+    classes: tuple[str, ...] | None = tuple(
+        sort_names({name for folder in folders.values() for name in _classes_in(folder)})
+    )
+    if layout == "tiny-imagenet-c":
+        listed = root / "wnids.txt"
+        classes = read_classes(listed) if listed.is_file() else tuple(filter(is_wnid, classes or ())) or classes
+    elif layout != "corrupted":
+        classes = imagenet_wnids()
     domains = {f"{name}/{s}": folder / s for name, folder in folders.items() for s in _severities(folder)}
-    return folder_source(layout, root, domains, classes)
+    return folder_source(layout, root, domains, classes or None)

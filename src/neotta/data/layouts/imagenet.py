@@ -76,35 +76,26 @@ def open_imagenet(root: Path) -> DataSource:
 
 def looks_like_imagenet_r(root: Path) -> bool:
     """At most 200 of the classes, and file names that begin with a kind of rendition."""
-    if not _has_wnids(root) or len([*filter(is_wnid, subfolders(root))]) > 200:
-        return False
-    return any(name.partition("_")[0] in RENDITIONS for name in _first_names(root))
-
-
-def open_imagenet_r(root: Path) -> DataSource:
-    """`<wnid>/*.jpg` for 200 classes: labels 0..199 in the order of the WordNet ids.
-
-    `class_indices` names the model's output of each, from the folders that are there.
-    """
-    return _some_classes("imagenet-r", root)
-
-
-def _some_classes(layout: str, root: Path) -> DataSource:
-    outputs = tuple(sorted(class_folders(root, imagenet_wnids()).values()))
-    classes = tuple(imagenet_wnids()[index] for index in outputs)
-    return folder_source(layout, root, {layout: root}, classes, class_indices=outputs)
+    return _has_few_wnids(root) and any(name.partition("_")[0] in RENDITIONS for name in _first_names(root))
 
 
 def looks_like_imagenet_a(root: Path) -> bool:
     """At most 200 of the classes, and file names that begin with a probability, such as `0.000116_digital clock`."""
-    if not _has_wnids(root) or len([*filter(is_wnid, subfolders(root))]) > 200:
-        return False
-    return all(re.match(r"\d\.\d+_", name) for name in _first_names(root))
+    return _has_few_wnids(root) and all(re.match(r"\d\.\d+_", name) for name in _first_names(root))
 
 
-def open_imagenet_a(root: Path) -> DataSource:
-    """`<wnid>/*.jpg` for 200 classes: labels 0..199 in the order of the WordNet ids, as for ImageNet-R."""
-    return _some_classes("imagenet-a", root)
+def _has_few_wnids(root: Path) -> bool:
+    return _has_wnids(root) and len([*filter(is_wnid, subfolders(root))]) <= 200
+
+
+def open_some_classes(layout: str, root: Path) -> DataSource:
+    """`<wnid>/*.jpg` for 200 classes of ImageNet-R or ImageNet-A: labels 0..199 in the order of the WordNet ids.
+
+    `class_indices` names the model's output of each, from the folders that are there.
+    """
+    outputs = tuple(sorted(class_folders(root, imagenet_wnids()).values()))
+    classes = tuple(imagenet_wnids()[index] for index in outputs)
+    return folder_source(layout, root, {layout: root}, classes, class_indices=outputs)
 
 
 def looks_like_imagenet_sketch(root: Path) -> bool:

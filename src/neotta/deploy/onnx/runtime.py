@@ -219,7 +219,6 @@ class OnnxClassifier:
 
 
 def _learnt(weights: Iterable[float] | Array | None, images: int) -> Array:
-    """Which images are learnt from, (B,) bool."""
     if weights is None:
         return np.ones(images, bool)
     numbers = checked_weights(weights)

@@ -12,7 +12,7 @@ import numpy as np
 from neotta.deploy.onnx.card import Card
 from neotta.errors import InputError, StateError, StateMismatchError
 from neotta.neo.statefile import Array, read_arrays, write_arrays
-from neotta.neo.stream_ids import StreamId, one, pack_array, unpack_array
+from neotta.neo.stream_ids import StreamId, one, pack, unpack
 
 State = dict[str, Array]
 """The state of one stream: a row for each head, (1, width) float32."""
@@ -68,8 +68,8 @@ class OnnxState:
     def _run(self, batch: Array, state: State, adapt: bool) -> tuple[Array, State]:
         ports = {self._card.port(head): row for head, row in state.items()}
         values = self._session.run(self._outputs, {"images": batch, "adapt": np.array(adapt), **ports})
-        found = dict(zip(self._outputs, values, strict=True))
-        return found["logits"], {head: found[f"next_{self._card.port(head)}"] for head in state}
+        outputs = dict(zip(self._outputs, values, strict=True))
+        return outputs["logits"], {head: outputs[f"next_{self._card.port(head)}"] for head in state}
 
     # ---- streams
 
@@ -108,13 +108,13 @@ class OnnxState:
 
     def _entries(self, states: Sequence[State]) -> dict[str, Array]:
         """States as entries of a file, (S, ...) each."""
-        found = {}
+        arrays = {}
         for head, fields in self._card.fields.items():
             table = np.concatenate([state[head] for state in states]).astype(np.float64)
             parts = np.split(table, np.cumsum([_size(field) for field in fields.values()])[:-1], axis=1)
             for (name, field), part in zip(fields.items(), parts, strict=True):
-                found[f"{head}.{name}"] = part.reshape(len(table), *field["shape"])
-        return found
+                arrays[f"{head}.{name}"] = part.reshape(len(table), *field["shape"])
+        return arrays
 
     def save(self, path: str | os.PathLike[str], stream: StreamId | None) -> None:
         """Save one stream, or all of them, in the format of `neotta.save`."""
@@ -123,7 +123,7 @@ class OnnxState:
         if many and None in self._states:
             raise InputError("some samples were seen with a stream and some without: save one stream with stream=")
         if many:
-            ids = {f"{head}.ids": pack_array(self.ids) for head in card.heads}
+            ids = {f"{head}.ids": pack(self.ids) for head in card.heads}
             arrays = {**self._entries(list(self._states.values())), **ids}
         else:
             arrays = self.named(stream)
@@ -165,11 +165,10 @@ class OnnxState:
         self._states = {**self._states, **states} if stream is not None else dict(states)
 
     def _ids(self, arrays: dict[str, Array]) -> list[StreamId]:
-        """Take the ids out of the entries of a file."""
         packed = [arrays.pop(f"{head}.ids", None) for head in self._card.heads]
         if any(each is None for each in packed):
             raise StateMismatchError("it has no stream ids")
-        ids = [unpack_array(each) for each in packed if each is not None]
+        ids = [unpack(each) for each in packed if each is not None]
         if any(each != ids[0] for each in ids) or len(set(ids[0])) != len(ids[0]):
             raise StateError("a stream occurs twice, or the heads have different streams")
         return ids[0]

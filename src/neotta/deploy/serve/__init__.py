@@ -1,12 +1,11 @@
-"""`neotta serve`: an adaptive classifier for many cameras over HTTP.
+"""`neotta serve`: an adaptive classifier for many streams over HTTP.
 
 | module | one idea |
 |---|---|
 | `settings` | what can be chosen, checked |
-| `engine`, `torch_engine`, `onnx_engine` | a model: one forward pass, and each row re-centered for its camera |
-| `classifier` | a batch of jobs to answers; what was learnt is written |
-| `batcher` | requests of all cameras joined into batches, in order, with a bounded queue |
-| `infer`, `classify` | the Open Inference Protocol, and image files |
-| `guard` | keys, origins, limits; errors as one sentence |
-| `app` | the routes, and running them |
+| `engine` | a model, of torch or ONNX: one forward pass, and each row re-centered for its stream |
+| `fair`, `batcher`, `images` | bounded queues in which streams take turns: for the model, and for decoding |
+| `service` | the streams and their health; what can be done with them |
+| `history`, `metrics` | what is kept of streams in SQLite, and shown to Prometheus |
+| `auth`, `protocol`, `dashboard`, `app` | the key, the Open Inference Protocol, the pages, and all routes |
 """

@@ -1,36 +1,54 @@
-"""The application: all routes of a service, guarded, with its pages and live figures; and running it with uvicorn."""
+"""The application: its routes, what they read and answer; and running it with uvicorn."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import gc
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib.resources import files
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 import uvicorn
-from starlette.applications import Starlette
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from neotta.deploy.serve import cameras, classify, logs, metrics
-from neotta.deploy.serve.cameras import SHOWN, about
-from neotta.deploy.serve.guard import Guard, RequestError, check_exposure, is_loopback, on_error
-from neotta.deploy.serve.infer import Infer
-from neotta.deploy.serve.logs import log
-from neotta.deploy.serve.metrics import Metrics
-from neotta.deploy.serve.service import Service
-from neotta.errors import NeottaError, OptionError
+from neotta._version import __version__
+from neotta.deploy.serve import dashboard
+from neotta.deploy.serve.auth import Guard, check_exposure, is_loopback
+from neotta.deploy.serve.batcher import Answer, Job
+from neotta.deploy.serve.protocol import HEADER, encode, head_length, parse
+from neotta.deploy.serve.service import Service, log
+from neotta.deploy.serve.settings import RequestError, stream_id
+from neotta.errors import DataError, InputError, NeottaError, OptionError, StateError, StorageError
+from neotta.neo.statefile import Array
+
+Result = TypeVar("Result")
+SMALL = 64 * 1024  # bytes that are parsed in the event loop
+FREE = 2**20  # bytes of a body that always find room
 
 
-def application(service: Service, *, loopback: bool = True) -> Starlette:
+class Action(BaseModel):
+    """What to do with a stream: `to` is a time for `rollback`, in seconds since 1970, by default now."""
+
+    action: Literal["freeze", "unfreeze", "reset", "rollback"]
+    to: float | None = None
+
+
+def application(service: Service, *, loopback: bool = True) -> FastAPI:
     """The ASGI application of a service.
 
     Args:
@@ -39,31 +57,422 @@ def application(service: Service, *, loopback: bool = True) -> Starlette:
     """
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.start()
         try:
             yield
         finally:
             await service.close()
 
-    measured = metrics.Metrics(service)
-    return Starlette(
-        routes=[
-            *Infer(service).routes(),
-            *classify.routes(service),
-            *cameras.routes(service),
-            Route("/api/events", _live(service)),
-            *metrics.routes(measured),
-            Route("/", _page),
-            Route("/static/{name}", _static),
-        ],
-        middleware=[
-            Middleware(Measuring, metrics=measured),
-            Middleware(Guard, settings=service.settings, loopback=loopback),
-        ],
-        exception_handlers={HTTPException: on_error, NeottaError: on_error, Exception: on_error},
+    app = FastAPI(
+        title="neotta serve",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
         lifespan=lifespan,
+        middleware=[
+            Middleware(Measured, service=service),
+            Middleware(Guard, key=service.settings.key, loopback=loopback),
+        ],
+        exception_handlers={each: on_error for each in (HTTPException, RequestValidationError, NeottaError, Exception)},
     )
+    requests = Requests(service)
+    add_inference(app, service, requests)
+    add_streams(app, service, requests)
+    dashboard.add(app, service)
+    return app
+
+
+# ---- what is read
+
+
+class Requests:
+    """Reads requests within the limits, and answers while their clients are there."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.limits = service, service.settings.limits
+        self._held = 0  # bytes of all bodies beyond FREE each
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="neotta-parse")
+
+    async def answered(self, request: Request, most: int, work: Callable[[bytes], Awaitable[Result]]) -> Result:
+        """Read a body of at most so many bytes, and do something with it while its client waits."""
+        parts: list[bytes] = []
+        try:
+            await asyncio.wait_for(self._read(request, most, parts), self.limits.timeout)
+            return await self._while_connected(request, work(b"".join(parts)))
+        except asyncio.TimeoutError:
+            raise RequestError(
+                408, f"the body did not arrive within {self.limits.timeout:g} seconds", {"Connection": "close"}
+            ) from None
+        except ClientDisconnect:
+            raise RequestError(400, "the client has gone") from None
+        finally:
+            self._held -= max(0, sum(map(len, parts)) - FREE)
+
+    async def _read(self, request: Request, most: int, parts: list[bytes]) -> None:
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise RequestError(415, "compressed bodies are not taken: send the body as it is")
+        too_large = RequestError(413, f"the body is larger than {most:,} bytes")
+        if int(request.headers.get("content-length", "0")[:20]) > most:
+            raise too_large
+        size = 0
+        async for part in request.stream():
+            if size + len(part) > most:
+                raise too_large
+            more = max(0, size + len(part) - FREE) - max(0, size - FREE)
+            if more and self._held + more > 4 * self.limits.body:
+                raise RequestError(429, "too many large requests at once: try later", {"Retry-After": "1"})
+            parts.append(part)
+            size, self._held = size + len(part), self._held + more
+
+    async def _while_connected(self, request: Request, work: Awaitable[Result]) -> Result:
+        """Do something, unless the client leaves or it takes too long; then it is cancelled."""
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({task, gone}, timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone.done():
+                raise ClientDisconnect
+            raise RequestError(504, f"no answer within {self.limits.timeout:g} seconds: the server has too much to do")
+        finally:
+            task.cancel()
+            gone.cancel()
+
+    async def parsed(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Parse so many bytes; not in the event loop unless they are few."""
+        if size <= SMALL:
+            return work(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._parser, _without_gc, work, *arguments)
+
+
+def _without_gc(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Parsing JSON makes millions of objects and no cycles: collecting garbage would block all threads for seconds."""
+    gc.disable()
+    try:
+        return work(*arguments)
+    finally:
+        gc.enable()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# ---- errors: one sentence with its status
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that raised an error; what the client cannot mend stays in the log."""
+    path = request.url.path[:200]
+    if isinstance(error, RequestError):
+        return _error(error.status, str(error), error.headers)
+    if isinstance(error, HTTPException):
+        known = {404: f"there is nothing at {path}", 405: f"{path} does not take {request.method}"}
+        return _error(error.status_code, known.get(error.status_code, str(error.detail)), error.headers)
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        return _error(400, f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg'].lower()}")
+    if isinstance(error, InputError | DataError):
+        return _error(400, str(error))
+    log.error("%s: %s", type(error).__name__, error)
+    if isinstance(error, StorageError):
+        return _error(503, "what was learnt cannot be stored at the moment: try again later", {"Retry-After": "5"})
+    if isinstance(error, StateError):
+        return _error(409, "a stored state cannot be read; the log has the reason")
+    return _error(500, "the server failed to answer; its log has the reason")
+
+
+def _error(status: int, reason: str, headers: Any = None) -> Response:
+    return JSONResponse({"error": " ".join(reason.split())}, status, headers)
+
+
+class Measured:
+    """Measures every request that goes through, but those that are asked all the time or never end."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.metrics = app, service.metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Measure a request."""
+        if scope["type"] != "http" or scope["path"] in ("/metrics", "/v2/health/live", "/v2/health/ready", "/events"):
+            await self.app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            taken = time.perf_counter() - started
+            self.metrics.requests.labels(str(status)).inc()
+            self.metrics.seconds.observe(taken)
+            values = {"method": scope["method"], "path": scope["path"][:200], "status": status, "seconds": taken}
+            log.debug("request", extra={"values": values})
+
+
+# ---- classifying
+
+
+def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
+    """Add `/classify`, and the Open Inference Protocol at `/v2`."""
+    settings, engine, limits = service.settings, service.engine, service.settings.limits
+    height, width = engine.preprocess.size
+    outputs = {"logits": ("FP32", [-1, engine.classes]), "probabilities": ("FP32", [-1, engine.classes])}
+    outputs |= {"label": ("BYTES", [-1])} | {name: ("INT64", [-1]) for name in ("class", "plain_class", "adapted_class")}
+    about = {
+        "name": settings.name,
+        "versions": ["1"],
+        "platform": "neotta",
+        "inputs": [{"name": "images", "datatype": "FP32", "shape": [-1, 3, height, width]}],
+        "outputs": [{"name": name, "datatype": kind, "shape": shape} for name, (kind, shape) in outputs.items()],
+        "parameters": {"rule": engine.rule, "shadow": settings.shadow},
+    }
+
+    @app.post("/classify", openapi_extra=_body({"image/*": "binary", "multipart/form-data": "binary"}))
+    async def classify(
+        request: Request, stream: str | None = None, adapt: bool = True, top: int = Query(3, ge=1)
+    ) -> JSONResponse:
+        """Classify an image file, or several in a form."""
+        owner = _client(request), stream_id(stream)
+
+        async def work(body: bytes) -> Answer:
+            files = await _files(request, body, limits.rows)
+            pixels = await service.images.from_files(files, owner)
+            job = Job(service.images.normalised(pixels), owner[1], adapt, pixels[-1])
+            return await service.answer(job, owner[0])
+
+        answer = await requests.answered(request, limits.body, work)
+        shown, beside = (answer.plain, answer.adapted) if settings.shadow else (answer.adapted, answer.plain)
+        results = [
+            {
+                "label": best[0]["label"],
+                "predictions": best,
+                "adapted" if settings.shadow else "plain": _best(other, 1, engine.labels)[0],
+            }
+            for best, other in zip([_best(row, top, engine.labels) for row in shown], beside, strict=True)
+        ]
+        about = {"model": settings.name, "stream": owner[1], "adapted": answer.learnt, "results": results}
+        return JSONResponse(about)
+
+    @app.get("/v2")
+    async def server() -> dict[str, Any]:
+        """The server's name, version and extensions."""
+        return {"name": "neotta", "version": __version__, "extensions": ["binary_tensor_data"]}
+
+    @app.get("/v2/health/live")
+    async def live() -> dict[str, bool]:
+        """Whether the server runs."""
+        return {"live": True}
+
+    @app.get("/v2/health/ready")
+    async def ready() -> JSONResponse:
+        """Whether requests are answered."""
+        return JSONResponse({"ready": service.ready}, 200 if service.ready else 503)
+
+    def check(model: str, version: str) -> None:
+        if model != settings.name:
+            raise RequestError(404, f"there is no model {model[:100]!r}: this server has {settings.name!r}")
+        if version != "1":
+            raise RequestError(404, f"the model {model!r} has no version {version[:20]!r}: it has '1'")
+
+    @app.get("/v2/models/{model}/versions/{version}")
+    @app.get("/v2/models/{model}")
+    async def metadata(model: str, version: str = "1") -> dict[str, Any]:
+        """The model's inputs and outputs."""
+        check(model, version)
+        return about
+
+    @app.get("/v2/models/{model}/versions/{version}/ready")
+    @app.get("/v2/models/{model}/ready")
+    async def model_ready(model: str, version: str = "1") -> JSONResponse:
+        """Whether requests to the model are answered."""
+        check(model, version)
+        return JSONResponse({"name": model, "ready": service.ready}, 200 if service.ready else 503)
+
+    @app.post("/v2/models/{model}/versions/{version}/infer", openapi_extra=_body({"application/json": "json"}))
+    @app.post("/v2/models/{model}/infer", openapi_extra=_body({"application/json": "json"}))
+    async def infer(request: Request, model: str, version: str = "1") -> Response:
+        """Classify tensors: preprocessed images, pixels or image files."""
+        check(model, version)
+        header = request.headers.get(HEADER)
+        most = limits.json_bytes if header is None else limits.body
+
+        async def work(body: bytes) -> Response:
+            length = head_length(header, len(body))
+            if length > limits.json_bytes:
+                raise RequestError(413, f"the JSON is larger than {limits.json_bytes:,} bytes: send tensors as bytes")
+            message = await requests.parsed(len(body), parse, body, length, [*outputs])
+            owner = _client(request), message.stream
+            ready = await service.images.from_tensor(message.images, owner)
+            picture = ready[-1] if isinstance(ready, list) else None
+            images = service.images.normalised(ready) if isinstance(ready, list) else ready
+            answer = await service.answer(Job(images, message.stream, message.adapt, picture), owner[0])
+            head: dict[str, Any] = {"model_name": settings.name, "model_version": "1"}
+            head |= {"id": message.id} if message.id else {}
+            head["parameters"] = {"stream": message.stream, "adapted": answer.learnt}
+            head["parameters"] |= {"shadow": True} if settings.shadow else {}
+            content, length = encode(head, _outputs(answer, message.outputs, service), message.outputs)
+            if not length:
+                return Response(content, media_type="application/json")
+            return Response(content, media_type="application/octet-stream", headers={HEADER: str(length)})
+
+        return await requests.answered(request, most, work)
+
+
+def _body(kinds: dict[str, str]) -> dict[str, Any]:
+    """The body of a request in the OpenAPI page; the route reads it itself."""
+    types = {"binary": {"type": "string", "format": "binary"}, "json": {"type": "object"}}
+    return {"requestBody": {"required": True, "content": {kind: {"schema": types[how]} for kind, how in kinds.items()}}}
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+async def _files(request: Request, body: bytes, most: int) -> list[bytes]:
+    """The files of a request: the parts of a form, or the body itself."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        if not body:
+            raise RequestError(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
+        return [body]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def read() -> list[bytes]:
+        async with Request(request.scope, receive).form(max_files=most, max_fields=16) as form:
+            texts = [name for name, part in form.multi_items() if isinstance(part, str)]
+            if texts:
+                raise RequestError(
+                    400, f"the form has a text {texts[0][:50]!r}: stream, adapt and top belong into the address"
+                )
+            return [await part.read() for _, part in form.multi_items() if not isinstance(part, str)]
+
+    try:
+        return await asyncio.to_thread(asyncio.run, read())  # a hostile form takes seconds to parse
+    except RequestError:
+        raise
+    except Exception as error:  # whatever the parser raises, and what Starlette makes of it
+        raise RequestError(400, f"the form cannot be read: {str(getattr(error, 'detail', error))[:200]}") from None
+
+
+def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The most probable labels of an image."""
+    probabilities = _softmax(logits)
+    order = (-probabilities).argsort(kind="stable")[:top]
+    return [{"label": labels[index], "probability": round(float(probabilities[index]), 6)} for index in order]
+
+
+def _softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True), np.float32)
+
+
+def _outputs(answer: Answer, names: dict[str, bool], service: Service) -> dict[str, Array]:
+    shown = answer.plain if service.settings.shadow else answer.adapted
+    best = shown.argmax(1)
+    every: dict[str, Callable[[], Array]] = {
+        "logits": lambda: np.asarray(shown, np.float32),
+        "probabilities": lambda: _softmax(shown),
+        "label": lambda: np.array([service.engine.labels[index] for index in best], object),
+        "class": lambda: best.astype(np.int64),
+        "plain_class": lambda: answer.plain.argmax(1).astype(np.int64),
+        "adapted_class": lambda: answer.adapted.argmax(1).astype(np.int64),
+    }
+    return {name: every[name]() for name in names}
+
+
+# ---- streams
+
+
+def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
+    """Add the streams: their health, and what can be done with them; and the metrics."""
+
+    def known(stream: str) -> str:
+        if stream not in service.streams:
+            raise RequestError(404, f"there is no stream {stream[:100]!r}")
+        return stream
+
+    @app.get("/streams")
+    async def streams() -> dict[str, Any]:
+        """All streams with their health, those in trouble first."""
+        return await asyncio.to_thread(dashboard.everything, service)
+
+    @app.get("/streams/{stream:path}")
+    async def one(stream: str) -> dict[str, Any]:
+        """A stream with what is subtracted, its history and its snapshots."""
+        return await service.call(service.detail, known(stream))
+
+    @app.post("/streams/{stream:path}", openapi_extra=_body({"application/json": "json"}))
+    async def act(request: Request, stream: str) -> dict[str, Any]:
+        """Freeze, unfreeze, reset or roll back a stream."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestError(415, "actions are sent as application/json")  # which no form of another site can
+
+        async def work(body: bytes) -> dict[str, Any]:
+            try:
+                action = Action.model_validate_json(body)
+            except ValidationError:
+                raise RequestError(
+                    400, 'expected {"action": "freeze", "unfreeze", "reset" or "rollback"}, and a time "to" go back to'
+                ) from None
+            return await service.call(service.act, known(stream), action.action, action.to)
+
+        return await requests.answered(request, SMALL, work)
+
+    @app.delete("/streams/{stream:path}")
+    async def forget(stream: str) -> dict[str, Any]:
+        """Delete everything about a stream."""
+        await service.call(service.forget, known(stream))
+        return {"id": stream, "forgotten": True}
+
+    @app.get("/states/{stream:path}")
+    async def state(stream: str) -> Response:
+        """The state of a stream as a safetensors file, which `neotta.load` takes."""
+        content = await service.call(service.exported, known(stream))
+        headers = {"Content-Disposition": 'attachment; filename="stream.safetensors"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    @app.get("/pictures/{stream:path}")
+    async def picture(stream: str) -> Response:
+        """The last picture of a stream, if pictures are kept."""
+        content = service.streams[known(stream)].picture
+        if content is None:
+            raise RequestError(404, "there is no picture of this stream")
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Metrics for Prometheus."""
+        content = await asyncio.to_thread(generate_latest, service.metrics.registry)
+        return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+# ---- running
+
+
+class Connection(H11Protocol):
+    """A connection; if too many are open, the idle one that waits longest is closed, so that nobody is locked out."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Make room for a new connection."""
+        super().connection_made(transport)
+        self.since = time.monotonic()
+        if len(self.connections) >= (self.limit_concurrency or 0):
+            idle = [each for each in self.connections if isinstance(each, Connection) and each is not self and each.idle]
+            if idle:
+                min(idle, key=lambda each: (each.cycle is not None, each.since)).transport.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete)
 
 
 class Server(uvicorn.Server):
@@ -79,24 +488,23 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000, *, log_level: str = "info") -> Server:
+def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> Server:
     """A server that is ready to run.
 
     Args:
         service: What answers.
         host: Address to listen on; other machines reach it only with a key.
         port: Port; 0 for any that is free.
-        log_level: "debug", "info", "warning" or "error".
     """
-    check_exposure(host, service.settings)
+    check_exposure(host, service.settings.key)
     limits = service.settings.limits
     config = uvicorn.Config(
         application(service, loopback=is_loopback(host)),
         host=host,
         port=port,
-        http="h11",
+        http=Connection,
         ws="none",
-        h11_max_incomplete_event_size=64 * 1024,
+        h11_max_incomplete_event_size=64 * 1024,  # of heads, and of trailers after a chunked body
         limit_concurrency=limits.connections + 1,  # uvicorn rejects the connection that reaches its limit
         log_config=None,
         access_log=False,
@@ -107,124 +515,17 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000, *, 
         backlog=1024,
         lifespan="on",
     )
-    logs.configure(log_level)
     return Server(config, service)
 
 
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens, or a clear reason why not."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family)
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host.strip("[]"), port))
     except OSError as error:
         bound.close()
-        raise OptionError(
-            f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)"
-        ) from None
+        raise OptionError(f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)") from None
     bound.listen(1024)
     return bound
-
-
-EVERY = 0.5
-"""Seconds between two events."""
-
-LISTENERS = 64
-"""Most pages that listen at once."""
-
-
-def _live(service: Service) -> Callable[[Request], Awaitable[Response]]:
-    """What cameras report, as server-sent events."""
-    listeners = 0
-
-    async def events(request: Request) -> Response:
-        if listeners >= LISTENERS:
-            raise RequestError(429, f"{LISTENERS} pages listen already", {"Retry-After": "10"})
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(stream(request), media_type="text/event-stream", headers=headers)
-
-    async def stream(request: Request) -> AsyncIterator[str]:
-        nonlocal listeners
-        listeners += 1
-        try:
-            since = 0
-            quiet = 0
-            while not service.ending and not await request.is_disconnected():
-                latest = service.watch.version
-                changed = service.watch.changed(since)[:SHOWN] if latest != since else []
-                quiet += 1
-                if changed or since == 0 or quiet >= 10:  # now and then also if nothing changed: the line is alive
-                    cameras = [service.watch.summary(camera) for camera in changed]
-                    yield f"data: {json.dumps({'server': about(service), 'cameras': cameras})}\n\n"
-                    quiet = 0
-                since = max(latest, 1)
-                await asyncio.sleep(EVERY)
-        finally:
-            listeners -= 1
-
-    return events
-
-
-_OWN = ("/metrics", "/v2/health/live", "/v2/health/ready", "/api/events")
-"""What is asked all the time, or never ends."""
-
-
-class Measuring:
-    """Measures every request that goes through.
-
-    Args:
-        app: What answers.
-        metrics: Where it is counted.
-    """
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Measure a request."""
-        if scope["type"] != "http" or scope["path"] in _OWN:
-            await self.app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), 0
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self.app(scope, receive, noting)
-        finally:
-            taken = time.perf_counter() - started
-            self.metrics.requests.labels(str(status)).inc()
-            self.metrics.seconds.observe(taken)
-            log("request", method=scope["method"], path=scope["path"][:200], status=status, ms=round(taken * 1e3, 1))
-
-
-KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-STATIC = ("api.js", "app.js", "plots.js", "style.css")
-POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-
-async def _page(request: Request) -> Response:
-    return _file("index.html")
-
-
-async def _static(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in STATIC:
-        raise RequestError(404, "there is no such file")
-    return _file(name)
-
-
-def _file(name: str) -> Response:
-    content = files("neotta.deploy.serve").joinpath("static", name).read_bytes()
-    headers = {
-        "Content-Security-Policy": POLICY,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",
-    }
-    return Response(content, media_type=KINDS[name.rpartition(".")[2]], headers=headers)

@@ -1,48 +1,68 @@
-"""A model behind a server: one forward pass for all cameras, then each row re-centered with its camera's state."""
+"""A model behind a server: one forward pass for all streams, then each row re-centered with its stream's state."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from neotta.errors import InputError, StateError, StateMismatchError
+from neotta._extras import need
+from neotta.errors import (
+    HeadNotFoundError,
+    InputError,
+    OptionError,
+    StateError,
+    StateFileError,
+    StateMismatchError,
+    UnsupportedModelError,
+)
+from neotta.models.load import LoadedModel, load_model
 from neotta.models.preprocess import Preprocess
+from neotta.monitoring.accuracy import stability
 from neotta.monitoring.health import Health, health_of
-from neotta.neo.files import entries, states_in
+from neotta.neo.adapt import adapt
+from neotta.neo.context import streams
+from neotta.neo.files import check_about, entries, states_in
+from neotta.neo.find_head import find_heads
+from neotta.neo.head import NEOHead
+from neotta.neo.head_views import HeadView
+from neotta.neo.module_swap import ModuleSwap
+from neotta.neo.spill import Spill
 from neotta.neo.state import LARGEST
-from neotta.neo.statefile import Array
+from neotta.neo.statefile import Array, fingerprint, read_arrays, read_state
 from neotta.neo.streams import Streams
+from neotta.neo.surgery import heads, original
+from neotta.neo.variants import VARIANTS, rule_of
 
 Snapshot = dict[str, Tensor]
-"""The state of one camera as entries of a state file: tensors by `HEAD.FIELD`."""
+"""The state of one stream as entries of a state file: tensors by `HEAD.FIELD`."""
+MEASURED = 32  # rows of a batch whose stability is measured
 
 
-class Forward(NamedTuple):
-    """What the plain model says of a batch.
+class Prediction(NamedTuple):
+    """What is said of a batch.
 
     Attributes:
-        logits: (N, C) float32.
-        embeddings: The input of each head, (N, d); empty if the model does not show it.
+        plain: Logits of the plain model, (N, C) float32.
+        adapted: Logits of the adapted model, (N, C) float32; the same where nothing adapts.
+        learnt: Which rows were learnt from, (N,).
+        stable: How stable each answer is (see `monitoring.accuracy`), (N,); NaN where it was not measured.
     """
 
-    logits: Array
-    embeddings: tuple[Tensor, ...] = ()
-
-    def usable(self) -> Array:
-        """Which rows can be learnt from, (N,): those without NaN, Inf or numbers too large to sum up."""
-        parts = [np.abs(rows.float().cpu().numpy()).reshape(len(rows), -1) for rows in self.embeddings]
-        with np.errstate(invalid="ignore"):
-            good = [(part <= LARGEST).all(1) for part in (np.abs(self.logits), *parts)]
-        return np.asarray(np.logical_and.reduce(good))
+    plain: Array
+    adapted: Array
+    learnt: Array
+    stable: Array
 
 
 class Engine(ABC):
-    """A model and the states of its cameras. Not thread-safe: one thread owns it.
+    """A model and the states of its streams. Not thread-safe: one thread owns it.
 
     Attributes:
         rule: Name of the rule: "neo-stream", ..., or "none".
@@ -50,7 +70,8 @@ class Engine(ABC):
         classes: Number of classes C.
         labels: Names of the classes.
         preprocess: Makes the model's input from images.
-        streams: The states of the cameras, by head; empty for the rule "none".
+        streams: The states, by head; empty for the rule "none".
+        dirty: Streams that learnt since they were last written, in order.
     """
 
     rule: str
@@ -59,41 +80,51 @@ class Engine(ABC):
     labels: tuple[str, ...]
     preprocess: Preprocess
     streams: dict[str, Streams]
+    dirty: dict[str, None]
 
-    @abstractmethod
-    def forward(self, images: Array) -> Forward:
-        """Run the plain model on preprocessed images, (N, 3, H, W) float32."""
-
-    @abstractmethod
-    def recenter(self, forward: Forward, rows: Array, cameras: Sequence[str], adapt: bool) -> Array:
-        """Re-center some rows of a batch.
+    def predict(self, images: Array, ids: Sequence[str], adapt: bool | Array = True) -> Prediction:
+        """Answer a batch, and learn from it; if an error is raised, nothing was learnt.
 
         Args:
-            forward: What `forward` returned.
-            rows: Which rows, (n,), in order of arrival.
-            cameras: The camera of each row, n ids.
-            adapt: Whether to learn from them; if not, nothing changes.
-
-        Returns:
-            Their logits, (n, C) float32.
+            images: Preprocessed, (N, 3, H, W) float32.
+            ids: The stream of each row, in order of arrival.
+            adapt: Whether to learn, for all rows or each.
         """
+        plain, embeddings = self._forward(images)
+        learnt = np.broadcast_to(adapt, len(plain)) & self.adapts & _usable(plain, embeddings)
+        adapted = plain.copy()
+        if len(self.streams) > 1:  # an unreadable state must be found before the first of several heads learns
+            self._recentered(plain, embeddings, np.arange(len(plain)), ids, False)
+        for flag in (True, False):  # what is learnt first also serves the other rows
+            rows = np.flatnonzero(learnt == flag)
+            if len(rows) and self.adapts:
+                chosen = [ids[row] for row in rows]
+                adapted[rows] = self._recentered(plain, embeddings, rows, chosen, flag)
+                self.dirty.update(dict.fromkeys(chosen if flag else ()))
+        return Prediction(plain, adapted, learnt, self._stable(plain, adapted, embeddings))
 
-    def head_logits(self, embeddings: Tensor) -> Tensor | None:
-        """Logits of the plain head for changed embeddings, (..., d) to (..., C); None if it is not known."""
-        return None
+    @abstractmethod
+    def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
+        """The logits of the plain model, (N, C) float32, and the input of each head, (N, d), if the model shows it."""
 
-    # ---- the cameras' states
+    @abstractmethod
+    def _recentered(
+        self, plain: Array, embeddings: tuple[Tensor, ...], rows: Array, ids: Sequence[str], adapt: bool
+    ) -> Array:
+        """The adapted logits of some rows of a batch, (n, C) float32."""
 
-    def begin_with(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any], source: str) -> None:
-        """Let new cameras start from a saved state.
+    def _stable(self, plain: Array, adapted: Array, embeddings: tuple[Tensor, ...]) -> Array:
+        return np.full(len(plain), np.nan)
 
-        Raises:
-            StateError: It belongs to another model, or holds values that no stream can have.
-        """
-        if about.get("heads") != self.about().get("heads"):
-            raise StateMismatchError(f"{source!r} was saved with other head weights: it belongs to another model")
-        for streams, state in self._states(tensors):
-            streams.begin_with(state)
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """What an exported state says of itself."""
+
+    @abstractmethod
+    def offset(self, stream: str) -> Array:
+        """What is subtracted from the logits of a stream, (C,)."""
+
+    # ---- the states
 
     @property
     def adapts(self) -> bool:
@@ -103,83 +134,371 @@ class Engine(ABC):
     @property
     def stored(self) -> bool:
         """Whether states outlive the process."""
-        return any(streams.spill is not None for streams in self.streams.values())
+        return any(table.spill is not None for table in self.streams.values())
 
     def counts(self) -> dict[str, int]:
-        """Number of samples learnt from, by camera."""
-        for streams in self.streams.values():
-            return {str(camera): count for camera, count in streams.counts().items()}
+        """Number of samples learnt from, by stream."""
+        for table in self.streams.values():
+            return {str(stream): count for stream, count in table.counts().items()}
         return {}
 
-    def health(self, camera: str) -> Health | None:
-        """How adapting to a camera is doing; None if nothing was learnt of it."""
-        for streams in self.streams.values():
-            state = _known(streams, camera)
-            return None if state is None else health_of(streams.rule, state)
+    def health(self, stream: str) -> Health | None:
+        """How adapting to a stream is doing; None if nothing was learnt of it."""
+        for table in self.streams.values():
+            state = _state(table, stream)
+            return None if state is None else health_of(table.rule, state)
         return None
 
-    def flush(self, cameras: Iterable[str]) -> None:
-        """Write the states of cameras; they are on disk when this returns."""
-        chosen = list(cameras)
-        for streams in self.streams.values():
-            if streams.spill is not None:
-                streams.flush(chosen)
+    def flush(self) -> None:
+        """Write what was learnt; it is on disk when this returns."""
+        if self.dirty and self.stored:
+            for table in self.streams.values():
+                table.flush(self.dirty)
+        self.dirty = {}
 
-    def reset(self, camera: str) -> None:
-        """Forget what was learnt of a camera."""
-        for streams in self.streams.values():
-            streams.reset(camera)
+    def reset(self, stream: str) -> None:
+        """Forget what was learnt of a stream, also on disk, and also if its state cannot be read."""
+        for table in self.streams.values():
+            table.reset(stream)
+        self.dirty.pop(stream, None)
 
-    def snapshot(self, camera: str) -> Snapshot | None:
-        """A copy of a camera's state; None if nothing was learnt of it."""
+    def snapshot(self, stream: str) -> Snapshot | None:
+        """A copy of a stream's state; None if nothing was learnt of it."""
         parts: Snapshot = {}
-        for head, streams in self.streams.items():
-            state = _known(streams, camera)
+        for head, table in self.streams.items():
+            state = _state(table, stream)
             if state is None:
                 return None
-            entry = entries(streams.layout, [], state.cpu(), many=False)
+            entry = entries(table.layout, [], state.cpu(), many=False)
             parts.update({f"{head}.{name}": values for name, values in entry.items()})
         return parts or None
 
-    def restore(self, camera: str, snapshot: Snapshot) -> None:
-        """Give a camera the state of a snapshot.
+    def restore(self, stream: str, snapshot: Snapshot) -> None:
+        """Give a stream the state of a snapshot, also on disk.
 
         Raises:
             StateError: It does not fit, or holds values that no stream can have.
         """
-        for streams, state in self._states(snapshot):
-            streams.put(state, camera)
+        states = self._states(snapshot)
+        self.reset(stream)  # also heals a state that cannot be read
+        for table, state in states:
+            table.put(state, stream)
+        self.dirty[stream] = None
+        self.flush()
+
+    def begin_with(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any], source: str) -> None:
+        """Let new streams start from a saved state.
+
+        Raises:
+            StateError: It belongs to another model, or holds values that no stream can have.
+        """
+        if about.get("heads") != self.about().get("heads"):
+            raise StateMismatchError(f"{source!r} was saved with other head weights: it belongs to another model")
+        for table, state in self._states(tensors):
+            table.begin_with(state)
 
     def _states(self, snapshot: Mapping[str, Tensor]) -> list[tuple[Streams, Tensor]]:
         """The checked state of each head in a snapshot."""
         checked = []
-        for head, streams in self.streams.items():
+        for head, table in self.streams.items():
             part = {name[len(head) + 1 :]: values for name, values in snapshot.items() if name.startswith(f"{head}.")}
             try:
-                checked.append((streams, states_in(streams.layout, streams.rule, part, False)[1]))
+                checked.append((table, states_in(table.layout, table.rule, part, False)[1]))
             except StateMismatchError as error:
                 raise StateError(f"the state has no part for the head {head!r} of this model: {error}") from error
         return checked
 
     def close(self) -> None:
         """Let another process open the states; the engine cannot be used any more."""
-        for streams in self.streams.values():
-            if streams.spill is not None:
-                streams.spill.close()
-
-    def about(self) -> dict[str, Any]:
-        """What an exported state says of itself."""
-        return {"kind": "camera", "method": self.rule, "options": self.options, "streams": False}
+        for table in self.streams.values():
+            if table.spill is not None:
+                table.spill.close()
 
 
-def _known(streams: Streams, camera: str) -> Tensor | None:
-    """The state of a camera, (1, width); None if it was never seen."""
+def _usable(plain: Array, embeddings: tuple[Tensor, ...]) -> Array:
+    """Which rows can be learnt from, (N,): those without NaN, Inf or numbers too large to sum up."""
+    good = (np.abs(plain) <= LARGEST).all(1)
+    for rows in embeddings:
+        good &= (rows.abs() <= LARGEST).flatten(1).all(1).cpu().numpy()
+    return np.asarray(good)
+
+
+def _state(table: Streams, stream: str) -> Tensor | None:
+    """The state of a stream, (1, width); None if it was never seen."""
     try:
-        return streams.state(camera)
+        return table.state(stream)
     except InputError:
         return None
 
 
-def softmax(logits: Array) -> Array:
-    """Probabilities, (N, C), of logits."""
-    return np.asarray(torch.from_numpy(np.asarray(logits)).softmax(-1).numpy())
+class TorchEngine(Engine):
+    """A classifier of torch.
+
+    The model itself stays plain and runs once per batch; what its head receives is caught, and the adaptive head runs
+    on that again, which costs one small matrix product. So both answers are known, and a row of one stream can be
+    learnt from while another is not.
+
+    Args:
+        loaded: The model.
+        rule: A rule of `neotta.adapt`, or "none".
+        folder: Folder of the streams' states; None to keep them in memory.
+        capacity: Most streams in memory, if there is a folder.
+        **options: Options of the rule.
+
+    Raises:
+        UnsupportedModelError: The logits are not those of the head.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        rule: str = "neo-stream",
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        capacity: int = 4096,
+        **options: Any,
+    ) -> None:
+        self.model, self.preprocess = loaded.model.eval(), loaded.preprocess
+        self.rule, self.options, self.dirty = rule, dict(options), {}
+        self._caught: dict[nn.Module, Tensor] = {}
+        self.heads: dict[str, NEOHead] = {}
+        originals: list[nn.Module | None] = [*find_heads(self.model).values()] if rule == "none" else []
+        if rule != "none":
+            place: dict[str, Any] = {} if folder is None else {"folder": folder, "capacity": capacity}
+            adapt(self.model, rule, streams=True, **place, **options)
+            self.heads = heads(self.model)
+            pairs = {neo: original(neo) for neo in self.heads.values()}
+            originals = list(pairs.values())
+            ModuleSwap(self.model, pairs).do()  # type: ignore[arg-type]
+        self._plain = [each for each in originals if isinstance(each, nn.Linear) and not isinstance(each, HeadView)]
+        if len(self._plain) < len(originals):
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} has no plain linear head, which a server needs: serve an ONNX file of it"
+            )
+        self.streams = {name: neo.streams for name, neo in self.heads.items()}
+        for module in self._plain:
+            module.register_forward_pre_hook(self._catch)
+        self.classes = self._plain[0].out_features
+        self.labels = loaded.labels or tuple(map(str, range(self.classes)))
+        self._check()
+
+    def _catch(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._caught[module] = inputs[0].detach()
+
+    def _check(self) -> None:
+        """The answer must be that of the head, or the mean over several: else it cannot be re-centered beside it."""
+        images = np.random.default_rng(0).normal(size=(2, 3, *self.preprocess.size)).astype(np.float32)
+        plain, embeddings = self._forward(images)
+        with torch.inference_mode():
+            parts = [head(rows) for head, rows in zip(self._plain, embeddings, strict=True)]
+            mean = torch.stack(parts).mean(0).float().cpu().numpy()
+        if mean.shape != plain.shape or not np.allclose(mean, plain, rtol=1e-3, atol=1e-3):
+            raise UnsupportedModelError(
+                f"the logits of this {type(self.model).__name__} are not those of its linear head: it cannot be served"
+            )
+        self.predict(images, ["", ""], adapt=False)  # what torch imports at the first call takes seconds
+
+    def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
+        self._caught.clear()
+        first = self._plain[0].weight
+        with torch.inference_mode():
+            logits = self.model(torch.from_numpy(np.require(images, None, ["W"])).to(first.device, first.dtype))
+        return logits.float().cpu().numpy(), tuple(self._caught[head] for head in self._plain)
+
+    def _recentered(
+        self, plain: Array, embeddings: tuple[Tensor, ...], rows: Array, ids: Sequence[str], adapt: bool
+    ) -> Array:
+        index = torch.from_numpy(rows)
+        parts = []
+        with torch.inference_mode(), streams(ids):
+            for neo, every in zip(self.heads.values(), embeddings, strict=True):
+                neo.adapting = adapt
+                parts.append(neo(every if len(rows) == len(every) else every[index]))
+        logits = parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
+        return np.asarray(logits.float().cpu().numpy())
+
+    def _stable(self, plain: Array, adapted: Array, embeddings: tuple[Tensor, ...]) -> Array:
+        stable = super()._stable(plain, adapted, embeddings)
+        if len(self._plain) == 1 and embeddings[0].dim() == 2:
+            some = embeddings[0][:MEASURED].clone()
+            both = (torch.from_numpy(each[:MEASURED]).to(some) for each in (plain, adapted))
+            stable[:MEASURED] = stability(self._plain[0], some, *both)
+        return stable
+
+    def offset(self, stream: str) -> Array:
+        """What is subtracted from the logits of a stream, (C,); the mean over several heads."""
+        parts = []
+        for neo in self.heads.values():
+            offset = neo.offset(stream).cpu().double()
+            weight = neo.weight.detach().cpu().double()
+            parts.append(offset if neo.streams.rule.space == "logits" else weight @ offset)
+        return np.asarray(torch.stack(parts).mean(0).numpy())
+
+    def about(self) -> dict[str, Any]:
+        """As `neotta.save` describes a state, so that `neotta.load` takes it."""
+        prints = {name: fingerprint(dict(neo.named_parameters())) for name, neo in self.heads.items()}
+        chosen = next(iter(self.heads.values())).__dict__["_adaptation"].options if self.heads else None
+        options = {} if chosen is None else chosen.model_dump(mode="json")
+        return {"kind": "model", "method": self.rule, "options": options, "streams": False, "heads": prints}
+
+
+class OnnxEngine(Engine):
+    """A classifier in an ONNX file of `neotta export`.
+
+    A graph carries one state, a server one per stream: so the graph runs with an empty state, and the rule acts on its
+    logits, W (h - c) + b = (W h + b) - W c. A folded file that was adapted before it was exported answers as it is: a
+    second re-centering would subtract the shift twice.
+
+    Args:
+        path: The file.
+        rule: A rule, or "none"; by default "neo-stream".
+        folder: Folder of the streams' states; None to keep them in memory.
+        labels: Names of the classes, instead of those in the file.
+        capacity: Most streams in memory, if there is a folder.
+        **options: Options of the rule.
+
+    Raises:
+        OptionError: The file does not say how images are made ready, or the rule needs embeddings.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        rule: str | None = None,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        labels: Sequence[str] | None = None,
+        capacity: int = 4096,
+        **options: Any,
+    ) -> None:
+        from neotta.deploy.onnx.runtime import OnnxClassifier
+
+        self._classifier = OnnxClassifier(path)
+        if self._classifier.preprocess is None:
+            raise OptionError(f"{os.fspath(path)!r} does not say how images are made ready: export a loaded model")
+        if self._classifier.has_reference:
+            raise OptionError(
+                f"{os.fspath(path)!r} contains a reference, which the server does not use: export the model without it"
+            )
+        folded = self._classifier.form == "folded" and self._classifier.count > 0
+        if folded and rule not in (None, "none"):
+            raise OptionError(f"{os.fspath(path)!r} was adapted and folded: it is served as it is (omit --method)")
+        if self._classifier.form == "adaptive":
+            self._classifier.reset()
+        self.preprocess = self._classifier.preprocess
+        self.rule, self.options, self.dirty = "none" if folded else rule or "neo-stream", dict(options), {}
+        self.classes = self._forward(np.zeros((1, 3, *self.preprocess.size), np.float32))[0].shape[1]
+        names = self._classifier.labels if labels is None else labels
+        self.labels = tuple(names or map(str, range(self.classes)))
+        if len(self.labels) != self.classes:
+            raise OptionError(f"{len(self.labels)} labels for a model of {self.classes} classes")
+        self.streams = {}
+        if self.rule != "none":
+            known = self._classifier.bias  # in an adaptive file with neo-stream; in others that of the last layer
+            self._bias = torch.from_numpy(_bias(path) if known is None else known.astype(np.float32))
+            self.streams["head"] = self._open(folder, capacity)
+
+    def _open(self, folder: str | os.PathLike[str] | None, capacity: int) -> Streams:
+        if self.rule not in ("neo", "neo-continual", "neo-stream") or self.options.get("shrinkage"):
+            raise OptionError(
+                f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: use "
+                "neo-stream, neo or neo-continual"
+            )
+        checked = VARIANTS[self.rule].make(self.rule, self.options)
+        rule, spill = rule_of(checked), None
+        if folder is not None:
+            owner = f"{fingerprint({'bias': self._bias})} logits {self.rule} {checked}"
+            spill = Spill(Path(folder) / "head", rule.layout(self.classes).width, owner)
+        return Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
+
+    def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
+        return self._classifier.predict(images, adapt=False), ()
+
+    def _recentered(
+        self, plain: Array, embeddings: tuple[Tensor, ...], rows: Array, ids: Sequence[str], adapt: bool
+    ) -> Array:
+        (table,) = self.streams.values()
+        logits = torch.from_numpy(plain[rows])
+        with torch.no_grad(), streams(ids):
+            free = logits if table.rule.space == "logits" else logits - self._bias
+            subtract = table.step(free, self._bias, adapt=adapt)
+        return np.asarray((logits - subtract).float().numpy())
+
+    def offset(self, stream: str) -> Array:
+        """What is subtracted from the logits of a stream, (C,)."""
+        (table,) = self.streams.values()
+        return np.asarray(table.rule.offset(table.state(stream))[0].numpy())
+
+    def about(self) -> dict[str, Any]:
+        """What an exported state says of itself; it fits the file it came from."""
+        return {"kind": "stream", "method": self.rule, "options": self.options, "streams": False}
+
+
+def _bias(path: str | os.PathLike[str]) -> Array:
+    """The bias of the head, zero if it has none."""
+    from neotta.deploy.onnx.head import head_of
+
+    onnx = need("onnx", "reading the head of an ONNX file")
+    try:
+        weight, bias = head_of(onnx.load(os.fspath(path)), "logits")
+    except HeadNotFoundError as error:
+        raise HeadNotFoundError(f"{os.fspath(path)!r} has no linear head: {error}") from None
+    return np.zeros(len(weight), np.float32) if bias is None else np.asarray(bias, np.float32)
+
+
+def open_engine(
+    model: str,
+    *,
+    rule: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    labels: list[str] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    capacity: int = 4096,
+    **loading: Any,
+) -> Engine:
+    """Open a model to serve.
+
+    Args:
+        model: As `neotta.load_model` takes it, or an ONNX file of `neotta export`.
+        rule: "neo-stream" by default; "none" to serve the plain model.
+        options: Options of the rule.
+        folder: Folder of the streams' states; None to keep them in memory.
+        labels: Names of the classes.
+        state: A file of `neotta.save`: what every new stream starts from, and the rule.
+        capacity: Most streams in memory, if there is a folder.
+        **loading: Options of `neotta.load_model`.
+    """
+    start = None
+    if state is not None:
+        if rule is not None or options:
+            raise OptionError("--state says which rule it belongs to: omit --method")
+        start = read_state(state)
+        check_about(start.about, repr(os.fspath(state)))
+        if start.about.get("streams"):
+            raise OptionError(
+                f"{os.fspath(state)!r} holds many streams: save one with neotta.save(model, path, stream=...)"
+            )
+        rule, options = start.about["method"], start.about["options"]
+    elif model.endswith(".safetensors") and Path(model).is_file() and _is_state(model):
+        raise OptionError(
+            f"{model!r} holds a state without its model: name the model too, neotta serve MODEL --state {model}"
+        )
+    place: dict[str, Any] = {"folder": folder, "capacity": capacity, **(options or {})}
+    if not model.endswith(".onnx"):
+        engine: Engine = TorchEngine(load_model(model, labels=labels, **loading), rule or "neo-stream", **place)
+    elif loading:
+        raise OptionError(f"{', '.join(loading)} cannot be changed for an ONNX file: it brings its own")
+    else:
+        engine = OnnxEngine(model, rule, labels=labels, **place)
+    if start is not None:
+        engine.begin_with(start.tensors, start.about, os.fspath(state or ""))
+    return engine
+
+
+def _is_state(path: str) -> bool:
+    try:
+        read_arrays(path)
+    except StateFileError:
+        return False
+    return True

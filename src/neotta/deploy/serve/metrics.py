@@ -1,102 +1,99 @@
-"""`/metrics` for Prometheus: the server, and each camera up to a number of them."""
+"""`/metrics` for Prometheus: the server, all streams by health, and some streams by name."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
-from neotta.deploy.serve.figures import NAMES
-from neotta.deploy.serve.service import Service
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-OTHER = "other"
-"""The label of cameras beyond the number."""
+    from neotta.deploy.serve.service import Service
 
-GAUGES = {
-    **NAMES,
-    "accuracy": "Estimated accuracy of adapted answers.",
-    "evidence": "How close the next alarm is, 0 to 1.",
-    "frozen": "1 if the camera does not adapt.",
+OTHER = "other"
+HEALTH = {
+    "samples": "Samples learnt from.",
+    "rejected": "Samples not learnt from because of NaN, Inf or their size.",
+    "changed": "Share of the answers that differ from those of the plain model.",
+    "draws": "Label draws that the samples count as.",
+    "shift": "Length of what is subtracted, relative to the spread of the logits.",
+    "top_share": "Expected share of the most frequent class.",
 }
-COUNTERS = {"seen": "Samples seen.", "learnt": "Samples learnt from.", "alarms": "Alarms raised."}
+ACCURACY = {
+    "value": ("accuracy", "Estimated accuracy."),
+    "low": ("accuracy_low", "Lower end of its interval."),
+    "high": ("accuracy_high", "Upper end of its interval."),
+}
+STATUS = ("quarantined", "frozen", "starting", "idle", "adapting")
 
 
 class Metrics:
     """The metrics of a service.
 
-    Cameras get labels of their own in the order in which they appear, up to `metric_cameras`; the counters of all
-    others are summed up under "other", so that the number of series is bounded.
+    The first `metric_streams` streams that learn have metrics of their own, for good; all others are counted as
+    "other", so that the number of series is bounded and no counter goes down.
     """
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._labelled: dict[str, None] = {}
+        self._named: dict[str, None] = {}
         self.registry = CollectorRegistry()
         self.requests = Counter("neotta_requests", "Requests by status.", ["status"], registry=self.registry)
         self.seconds = Histogram("neotta_request_seconds", "Time to answer.", registry=self.registry)
+        self._images = Counter("neotta_stream_images", "Images answered.", ["stream"], registry=self.registry)
         self.registry.register(self)
+
+    def count(self, stream: str, images: int) -> None:
+        """Count images that were answered."""
+        if stream in self._service.streams and len(self._named) < self._service.settings.metric_streams:
+            self._named.setdefault(stream)
+        self._images.labels(stream if stream in self._named else OTHER).inc(images)
 
     def collect(self) -> Iterator[Metric]:
         """The figures of the moment."""
         service = self._service
         batcher = service.batcher
-        plain = {
-            "cameras": (len(service.known), "Cameras that are known."),
-            "queue": (0 if batcher is None else batcher.waiting, "Images that wait."),
-        }
-        for name, (value, text) in plain.items():
-            yield GaugeMetricFamily(f"neotta_{name}", text, value)
+        yield CounterMetricFamily("neotta_images", "Images answered.", 0 if batcher is None else batcher.rows)
         yield CounterMetricFamily("neotta_batches", "Batches run.", 0 if batcher is None else batcher.batches)
-        yield CounterMetricFamily("neotta_rows", "Images answered.", 0 if batcher is None else batcher.rows)
-        yield from self._cameras()
+        waiting = 0 if batcher is None else batcher.queue.amount
+        yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", waiting)
+        pixels = service.images.decoder.queue.amount
+        yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels that wait to be decoded.", pixels)
+        summaries = [service.summary(stream) for stream in [*service.streams]]
+        yield from self._all(summaries)
+        yield from self._some([about for about in summaries if about["id"] in self._named])
 
-    def _cameras(self) -> Iterator[Metric]:
-        shown, rest = self._chosen()
-        for name, text in COUNTERS.items():
-            family: Any = CounterMetricFamily(f"neotta_camera_{name}", text, labels=["camera"])
-            for summary in shown:
-                family.add_metric([summary["id"]], summary[name])
-            if rest:
-                family.add_metric([OTHER], sum(summary[name] for summary in rest))
+    def _all(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
+        status = Tally({each: 0 for each in STATUS})
+        status.update(about["status"] for about in summaries)
+        signs = Tally(sign for about in summaries for sign in (about["health"] or {"signs": ()})["signs"])
+        for name, text, label, tally in (
+            ("streams", "Streams by status.", "status", status),
+            ("streams_with_sign", "Streams by sign.", "sign", signs),
+        ):
+            family = GaugeMetricFamily(f"neotta_{name}", text, labels=[label])
+            for value, number in tally.items():
+                family.add_metric([value], number)
             yield family
-        for name, text in GAUGES.items():
-            family = GaugeMetricFamily(f"neotta_camera_{name}", text, labels=["camera"])
-            for summary in shown:
-                value = _number(summary[name])
-                if value is not None:
-                    family.add_metric([summary["id"]], value)
-            yield family
 
-    def _chosen(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        watch, most = self._service.watch, self._service.settings.metric_cameras
-        cameras = watch.changed(0)
-        for camera in cameras:
-            if len(self._labelled) < most:
-                self._labelled.setdefault(camera)
-        mine = [watch.summary(camera) for camera in cameras if camera in self._labelled]
-        others = [watch.totals(camera) for camera in cameras if camera not in self._labelled]
-        return mine, others
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, dict):
-        value = value["accuracy"]
-    return float(bool(value)) if isinstance(value, str | bool) else value
-
-
-def routes(metrics: Metrics) -> list[Route]:
-    """The route that Prometheus asks."""
-
-    async def show(request: Request) -> Response:
-        return Response(generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    return [Route("/metrics", show)]
+    def _some(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
+        statuses = GaugeMetricFamily("neotta_stream_status", "1 for its status.", labels=["stream", "status"])
+        signs = GaugeMetricFamily("neotta_stream_sign", "1 for each sign of its health.", labels=["stream", "sign"])
+        figures = {name: (name, text) for name, text in HEALTH.items()} | ACCURACY
+        families: dict[str, Any] = {
+            name: GaugeMetricFamily(f"neotta_stream_{metric}", text, labels=["stream"])
+            for name, (metric, text) in {**figures, "seen": ("seen_seconds", "Time of the last image.")}.items()
+        }
+        for about in summaries:
+            statuses.add_metric([about["id"], about["status"]], 1)
+            for sign in (about["health"] or {"signs": ()})["signs"]:
+                signs.add_metric([about["id"], sign], 1)
+            values = {**(about["health"] or {}), **(about["accuracy"] or {}), "seen": about["seen"]}
+            for name, family in families.items():
+                if values.get(name) is not None:
+                    family.add_metric([about["id"]], values[name])
+        yield from (statuses, signs, *families.values())

@@ -1,24 +1,60 @@
-"""Everything behind the routes: the model, its cameras, and the queue of requests."""
+"""Everything behind the routes: the model, its streams and their health, and the queue of requests."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
+import math
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from PIL import Image
 
-from neotta.deploy.serve.batcher import Batcher
-from neotta.deploy.serve.classifier import Answer, Classifier, Job
+from neotta.deploy.serve.batcher import Answer, Batcher, Job
 from neotta.deploy.serve.engine import Engine
-from neotta.deploy.serve.guard import RequestError
-from neotta.deploy.serve.logs import log
-from neotta.deploy.serve.records import Records
-from neotta.deploy.serve.settings import Settings
-from neotta.deploy.serve.watch import Watch
+from neotta.deploy.serve.history import History
+from neotta.deploy.serve.images import Images
+from neotta.deploy.serve.metrics import Metrics
+from neotta.deploy.serve.settings import RequestError, Settings
+from neotta.errors import NeottaError, StateError
+from neotta.monitoring.accuracy import Estimate, Recent
+from neotta.monitoring.health import Health
+from neotta.neo.statefile import Array, write_state
 
 Result = TypeVar("Result")
+LOOK = {"rejected", "alike", "dominated", "repeats", "differs", "changed"}  # signs that somebody should look at
+REFRESHED = 64  # streams whose health is computed again in a second, at most
+log = logging.getLogger("neotta.serve")
+
+
+class Stream:
+    """What a server knows of a stream beside its state.
+
+    Attributes:
+        health: What `neotta.health` said of it last; None before its first image.
+        accuracy: The last estimate of its accuracy.
+        error: Why it is quarantined; empty if it is not.
+        images: Images answered since the server started.
+        seen: Time of the last one.
+        picture: The last one as a small JPEG file, if pictures are kept.
+        version: Grows with every change, over all streams.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self.health: Health | None = None
+        self.accuracy: Estimate | None = None
+        self.error = ""
+        self.images = self.version = 0
+        self.seen: float | None = None
+        self.picture: bytes | None = None
+        self.recent = Recent(classes)
+        self.refreshed = self.pointed = 0  # images at the last refresh, and at the last point of the history
+        self.snapshot_due = 0.0  # by time.monotonic()
 
 
 class Service:
@@ -27,77 +63,63 @@ class Service:
     Args:
         engine: The model.
         settings: How it is served.
-        records: What is kept of cameras; in memory by default.
-        threshold: Threshold of the accuracy estimate (see `learn_threshold`), if clean images were given.
+        history: What is kept of streams; in memory by default.
 
     Attributes:
-        known: The ids of all cameras.
-        watch: Live figures of every camera.
+        streams: All streams that are known, by id: those that learnt. Others are answered and not remembered.
         ending: Set when the server is told to end.
     """
 
-    def __init__(
-        self, engine: Engine, settings: Settings, records: Records | None = None, *, threshold: float | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, settings: Settings, history: History | None = None) -> None:
         self.engine, self.settings = engine, settings
-        self.records = Records() if records is None else records
-        self.watch = Watch(engine, self.records, settings, threshold)
-        self.classifier = Classifier(engine, frozen=self.records.frozen, durable=settings.durable, watch=self.watch)
+        self.history = History() if history is None else history
+        self.images = Images(engine.preprocess, settings.limits)
+        self.streams = {stream: Stream(engine.classes) for stream in (*engine.counts(), *self.history.frozen)}
+        self.metrics = Metrics(self)
         self.batcher: Batcher | None = None
-        self.known = {*engine.counts(), *self.records.cameras()}
-        self.started = time.monotonic()
-        self.ending = False
-        self._ticking: asyncio.Task[None] | None = None
+        self.version, self.started, self.ending = 0, time.monotonic(), False
+        self._tasks: list[asyncio.Task[None]] = []
 
     # ---- starting and ending
 
     async def start(self) -> None:
         """Begin to answer."""
-        self.batcher = Batcher(self.classifier, self.settings.limits)
-        self.batcher.start()
-        self._ticking = asyncio.create_task(self._tick())
-        log("started", model=self.settings.name, rule=self.engine.rule, cameras=len(self.known))
+        self.batcher = Batcher(self.run, self.settings.limits)
+        every = [(1.0, self.refresh), (self.settings.history, self.record)]
+        if self.settings.durable:  # half of it, so that nothing is older even if this waits for a batch
+            every.append((self.settings.durable / 2, self.engine.flush))
+        self._tasks = [asyncio.create_task(self._repeat(*each)) for each in every]
+        log.info("started", extra={"values": {"model": self.settings.name, "streams": len(self.streams)}})
+
+    async def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self.call(work)
+            except Exception as error:
+                log.error("%s (tried again later)", error)
 
     async def close(self) -> None:
         """Answer what was accepted, and write what was learnt."""
         self.ending = True
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self.batcher is not None:
             await self.batcher.close()
-            self.watch.tick()
+            try:
+                await self.call(self.engine.flush)
+                await self.call(self.record)
+            finally:
+                self.batcher.shutdown()
+        self.images.decoder.shutdown()
         self.engine.close()
-        self.records.close()
-        log("stopped", model=self.settings.name)
+        self.history.close()
+        log.info("stopped")
 
     @property
     def ready(self) -> bool:
         """Whether requests are answered."""
         return self.batcher is not None and not self.batcher.closing
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(self.settings.history)
-            try:
-                await self.call(self.watch.tick)
-            except Exception as error:
-                log("error", error=type(error).__name__, message=str(error))
-
-    # ---- answering
-
-    async def answer(self, job: Job) -> Answer:
-        """Answer a job, together with those of other cameras."""
-        if self.batcher is None:
-            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
-        if job.adapt and self.engine.adapts and job.camera not in self.known:
-            most = self.settings.limits.cameras
-            if len(self.known) >= most:
-                raise RequestError(403, f"{most:,} cameras are known, the limit: forget one, or send adapt=false")
-            self.known.add(job.camera)
-        answer = await self.batcher.submit(job)
-        if not (np.isfinite(answer.plain).all() and np.isfinite(answer.adapted).all()):
-            raise RequestError(422, "the model has no finite answer to these images: their values are too large")
-        return answer
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something in the thread that owns the model."""
@@ -105,46 +127,207 @@ class Service:
             raise RequestError(503, "the server is starting", {"Retry-After": "1"})
         return await self.batcher.call(work, *arguments)
 
-    def metadata(self) -> dict[str, Any]:
-        """The description of the model that the protocol asks for."""
-        height, width = self.engine.preprocess.size
-        classes = self.engine.classes
-        outputs = [("logits", "FP32", [-1, classes]), ("probabilities", "FP32", [-1, classes])]
-        outputs += [("label", "BYTES", [-1])]
-        outputs += [(name, "INT64", [-1]) for name in ("class", "plain_class", "adapted_class")]
+    # ---- answering
+
+    async def answer(self, job: Job, client: str = "") -> Answer:
+        """Answer a job, together with those of other streams."""
+        if self.batcher is None:
+            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
+        known, most = self.streams.get(job.stream), self.settings.limits.streams
+        if known is not None and known.error:
+            raise RequestError(409, known.error)
+        if known is None and job.adapt and self.engine.adapts and len(self.streams) >= most:
+            raise RequestError(403, f"{most:,} streams are known, the limit: forget one, or send adapt=false")
+        answer = await self.batcher.submit(job, client)
+        if not (np.isfinite(answer.plain).all() and np.isfinite(answer.adapted).all()):
+            raise RequestError(422, "the model has no finite answer to these images: their values are too large")
+        return answer
+
+    def run(self, jobs: Sequence[Job]) -> list[Answer | Exception]:
+        """Answer a batch, in the thread that owns the model; a batch that fails is repeated job by job.
+
+        With `durable` 0, what it taught is on disk when this returns.
+        """
+        try:
+            answers: list[Answer | Exception] = [*self._predicted(jobs)]
+        except Exception:
+            answers = [self._alone(job) for job in jobs]
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, Answer):
+                self._observe(job, answer)
+        if not self.settings.durable:
+            try:
+                self.engine.flush()
+            except NeottaError as error:  # it stays in memory, and is written when it can be
+                answers = [error if isinstance(each, Answer) and each.learnt else each for each in answers]
+        return answers
+
+    def _alone(self, job: Job) -> Answer | Exception:
+        try:
+            return self._predicted([job])[0]
+        except StateError as error:
+            return RequestError(409, self._quarantine(job.stream, error))
+        except Exception as error:
+            log.exception("a request failed")
+            return error
+
+    def _predicted(self, jobs: Sequence[Job]) -> list[Answer]:
+        images = jobs[0].images if len(jobs) == 1 else np.concatenate([job.images for job in jobs])
+        counts = [len(job.images) for job in jobs]
+        learns = [job.adapt and self.engine.adapts and job.stream not in self.history.frozen for job in jobs]
+        ids = [job.stream for job in jobs for _ in job.images]
+        found = self.engine.predict(images, ids, np.repeat(learns, counts))
+        parts = [slice(end - count, end) for count, end in zip(counts, np.cumsum(counts), strict=True)]
+        return [
+            Answer(found.plain[part], found.adapted[part], learnt, found.stable[part])
+            for part, learnt in zip(parts, learns, strict=True)
+        ]
+
+    # ---- watching, in the thread that owns the model
+
+    def _observe(self, job: Job, answer: Answer) -> None:
+        if answer.learnt or job.stream in self.streams:
+            stream = self.streams.setdefault(job.stream, Stream(self.engine.classes))
+            finite = np.isfinite(answer.adapted).all(1)
+            stream.recent.add(answer.adapted[finite], answer.stable[finite])
+            stream.images, stream.seen = stream.images + len(finite), time.time()
+            if self.settings.pictures:
+                stream.picture = _thumbnail(self.images.pixels(job.images[-1]) if job.picture is None else job.picture)
+        self.metrics.count(job.stream, len(job.images))
+
+    def _quarantine(self, name: str, error: StateError) -> str:
+        """Answer no more requests of a stream whose state cannot be read, until it is reset."""
+        stream = self.streams.setdefault(name, Stream(self.engine.classes))
+        stream.error = f"stream {name!r} is quarantined: its stored state cannot be read, and a reset heals it"
+        log.error("%s (%s)", stream.error, error)
+        self._changed(stream)
+        return stream.error
+
+    def _read(self, name: str, read: Callable[[str], Result]) -> Result | None:
+        """Read something of a stream's state; None if it cannot be read."""
+        if self.streams[name].error:
+            return None
+        try:
+            return read(name)
+        except StateError as error:
+            self._quarantine(name, error)
+            return None
+
+    def _changed(self, stream: Stream) -> None:
+        self.version += 1
+        stream.version = self.version
+
+    def refresh(self) -> None:
+        """Compute the health of streams that were active, those first that were not refreshed for longest."""
+        active = [item for item in [*self.streams.items()] if item[1].images != item[1].refreshed and not item[1].error]
+        for name, stream in sorted(active, key=lambda item: item[1].version)[:REFRESHED]:
+            stream.refreshed = stream.images
+            stream.health, stream.accuracy = self._read(name, self.engine.health), stream.recent.estimate()
+            self._changed(stream)
+
+    def record(self) -> None:
+        """Add points to the histories of streams that were active, and take snapshots."""
+        self.refresh()
+        active = {name: each for name, each in self.streams.items() if each.images != each.pointed}
+        self.history.add_points({name: self._point(name) for name in active})
+        for name, stream in active.items():
+            stream.pointed = stream.images
+            if time.monotonic() >= stream.snapshot_due:
+                self.snapshot(name)
+
+    def _point(self, name: str) -> dict[str, Any]:
+        about = self.summary(name)
+        health = about["health"] or {}
+        figures = {each: health.get(each) for each in ("signs", "samples", "changed", "shift", "top_share")}
+        return {"status": about["status"], **figures, "accuracy": about["accuracy"]}
+
+    def summary(self, name: str) -> dict[str, Any]:
+        """A stream at a glance."""
+        stream = self.streams[name]
+        health = None if stream.health is None else _finite(stream.health)
+        status = "starting" if stream.health is None else stream.health.verdict
+        status = "quarantined" if stream.error else "frozen" if name in self.history.frozen else status
+        look = stream.health is not None and LOOK.intersection(stream.health.signs)
+        trouble = 3 if stream.error else 2 if look else 1 if status in ("frozen", "idle") else 0
         return {
-            "name": self.settings.name,
-            "versions": ["1"],
-            "platform": "neotta",
-            "inputs": [{"name": "images", "datatype": "FP32", "shape": [-1, 3, height, width]}],
-            "outputs": [{"name": name, "datatype": kind, "shape": shape} for name, kind, shape in outputs],
-            "parameters": {"rule": self.engine.rule, "shadow": self.settings.shadow},
+            "id": name,
+            "status": status,
+            "trouble": trouble,
+            "error": stream.error or None,
+            "health": health,
+            "accuracy": None if stream.accuracy is None else stream.accuracy._asdict(),
+            "images": stream.images,
+            "seen": stream.seen,
+            "picture": stream.picture is not None,
         }
 
-    # ---- acting on cameras, in the thread that owns the model
+    def detail(self, name: str) -> dict[str, Any]:
+        """A stream with what is subtracted, its history and its snapshots."""
+        stream, offset = self.streams[name], None
+        stream.health = self._read(name, self.engine.health)
+        if stream.health is not None:
+            values = self.engine.offset(name)
+            largest = np.argsort(-np.abs(values))[:10]
+            offset = [{"label": self.engine.labels[place], "offset": float(values[place])} for place in largest]
+        rest = {"offset": offset, "history": self.history.points(name), "snapshots": self.history.snapshots(name)}
+        return {**self.summary(name), **rest}
 
-    def reset(self, camera: str) -> None:
-        """Forget what was learnt of a camera; a snapshot is kept."""
-        self.watch.snapshot(camera)
-        self.engine.reset(camera)
-        self.classifier.dirty.pop(camera, None)
-        self.watch.renew(camera)
+    def exported(self, name: str) -> bytes:
+        """The state of a stream as a file that `neotta.load` takes."""
+        state = self._read(name, self.engine.snapshot)
+        if state is None:
+            raise RequestError(404, self.streams[name].error or "nothing was learnt of this stream yet")
+        with tempfile.TemporaryDirectory() as folder:
+            write_state(Path(folder) / "state", state, self.engine.about())
+            return (Path(folder) / "state").read_bytes()
 
-    def roll_back(self, camera: str, to: float) -> float | None:
-        """Go back to the last snapshot up to a time; its own time, or None if there is none."""
-        snapshot = self.records.snapshot(camera, to)
-        if snapshot is None:
-            return None
-        self.watch.snapshot(camera)
-        self.engine.restore(camera, snapshot[1])
-        self.engine.flush([camera])
-        self.watch.renew(camera)
-        return snapshot[0]
+    # ---- acting on streams, in the thread that owns the model
 
-    def forget(self, camera: str) -> None:
-        """Delete everything about a camera."""
-        self.engine.reset(camera)
-        self.classifier.dirty.pop(camera, None)
-        self.records.forget(camera)
-        self.watch.drop(camera)
-        self.known.discard(camera)
+    def snapshot(self, name: str) -> None:
+        """Keep a copy of a stream's state, if there is one that can be read."""
+        state = self._read(name, self.engine.snapshot)
+        if state is not None:
+            self.history.add_snapshot(name, state)
+            self.streams[name].snapshot_due = time.monotonic() + self.settings.snapshots
+
+    def act(self, name: str, action: str, to: float | None = None) -> dict[str, Any]:
+        """Freeze, unfreeze, reset or roll back a stream, and describe it."""
+        stream, more = self.streams[name], {}
+        if action in ("freeze", "unfreeze"):
+            self.history.freeze(name, action == "freeze")
+        elif action == "reset":
+            self.snapshot(name)
+            self.engine.reset(name)
+        else:
+            found = self.history.snapshot(name, math.inf if to is None else to)
+            if found is None:
+                raise RequestError(404, "there is no snapshot of this stream from before that time")
+            self.snapshot(name)
+            self.engine.restore(name, found[1])
+            more = {"restored": found[0]}
+        if action in ("reset", "rollback"):
+            stream.error, stream.recent, stream.accuracy = "", Recent(self.engine.classes), None
+        stream.health = self._read(name, self.engine.health)
+        self._changed(stream)
+        log.info(action, extra={"values": {"stream": name}})
+        return {**self.summary(name), **more}
+
+    def forget(self, name: str) -> None:
+        """Delete everything about a stream."""
+        self.engine.reset(name)
+        self.history.forget(name)
+        del self.streams[name]
+        self.version += 1
+        log.info("forgotten", extra={"values": {"stream": name}})
+
+
+def _finite(health: Health) -> dict[str, Any]:
+    """The health of a stream for JSON, which has no NaN."""
+    return {name: None if value != value else value for name, value in vars(health).items()}
+
+
+def _thumbnail(pixels: Array) -> bytes:
+    image, buffer = Image.fromarray(pixels), io.BytesIO()
+    image.thumbnail((224, 224))
+    image.save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()

@@ -1,123 +1,81 @@
-"""What can be chosen about a server."""
+"""What can be chosen about a server, and errors as one sentence with an HTTP status."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
+from typing import Annotated
 
-from neotta.errors import OptionError
+from pydantic import Field, field_validator
 
-DEFAULT_CAMERA = "default"
-"""The camera of requests that name none."""
+from neotta.errors import NeottaError
+from neotta.options import Options
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What one client may ask for, and what is held at once.
-
-    Attributes:
-        rows: Most images in one batch, and so in one request.
-        wait: Longest time that a request waits for others to join its batch, in seconds.
-        queue: Most images that wait; beyond that clients are told to come back (429).
-        body: Most bytes of a request.
-        pixels: Most pixels of an image file.
-        cameras: Most cameras that are known.
-        connections: Most connections that are open at once.
-        timeout: Longest time to receive a request, and to answer it, in seconds.
-    """
-
-    rows: int = 64
-    wait: float = 0.005
-    queue: int = 256
-    body: int = 64 * 2**20
-    pixels: int = 25_000_000
-    cameras: int = 10_000
-    connections: int = 1000
-    timeout: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "queue", "body", "pixels", "cameras", "connections"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise OptionError(f"the limit {name} is {value!r}: expected a whole number, at least 1")
-        for name, least in (("wait", 0.0), ("timeout", 0.001)):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not least <= value < math.inf:
-                raise OptionError(f"the limit {name} is {value!r}: expected a number of seconds, at least {least:g}")
+DEFAULT_STREAM = "default"  # the stream of requests that name none
+Whole = Annotated[int, Field(ge=1)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a model is served.
+class Limits(Options):
+    """What one client may ask for, and what is held at once."""
 
-    Attributes:
-        name: Name of the model in addresses: `/v2/models/NAME`.
-        shadow: Answer with the plain model, and adapt beside it.
-        durable: Seconds between two writes of what was learnt; 0 writes it before each batch is answered.
-        limits: See `Limits`.
-        key: Needed for everything but health; None for no key.
-        read_key: Enough to look: the dashboard, its figures and the metrics.
-        history: Seconds between two points of a camera's history.
-        snapshots: Seconds between two snapshots of a camera's state.
-        images: Number of recent images kept for the dashboard, per camera; 0 keeps none.
-        metric_cameras: Most cameras with metrics of their own; the others are summed up as "other".
-    """
+    rows: Whole = Field(64, description="Most images in a batch, and so in a request.")
+    wait: float = Field(0.005, ge=0, description="Seconds that a request waits for others to join its batch.")
+    queue: Whole = Field(256, description="Most images that wait; beyond that clients are told to come back (429).")
+    body: Whole = Field(64 * 2**20, description="Most bytes of a request.")
+    json_bytes: Whole = Field(8 * 2**20, description="Most bytes of JSON in a request; larger tensors are sent binary.")
+    pixels: Whole = Field(25_000_000, description="Most pixels of an image.")
+    streams: Whole = Field(10_000, description="Most streams that are known.")
+    connections: Whole = Field(1000, description="Most open connections; beyond that the oldest idle one is closed.")
+    timeout: float = Field(30.0, ge=0.001, description="Seconds to receive a request, and to answer it.")
 
-    name: str = "model"
-    shadow: bool = False
-    durable: float = 1.0
+
+class Settings(Options):
+    """How a model is served."""
+
+    name: str = Field("model", description="Name of the model in addresses: /v2/models/NAME.")
+    shadow: bool = Field(False, description="Answer with the plain model, and adapt beside it.")
+    durable: float = Field(1.0, ge=0, le=3600, description="Seconds between two writes; 0 writes before each answer.")
     limits: Limits = Limits()
-    key: str | None = dataclasses.field(default=None, repr=False)
-    read_key: str | None = dataclasses.field(default=None, repr=False)
-    history: float = 10.0
-    snapshots: float = 3600.0
-    images: int = 0
-    metric_cameras: int = 100
+    key: str | None = Field(None, repr=False, description="Needed for everything but health and empty pages.")
+    history: float = Field(10.0, gt=0, description="Seconds between two points of a stream's history.")
+    snapshots: float = Field(3600.0, gt=0, description="Seconds between two snapshots of a stream's state.")
+    pictures: bool = Field(False, description="Show the last picture of each stream; kept in memory only.")
+    metric_streams: int = Field(100, ge=0, description='Most streams with metrics of their own; others are "other".')
 
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise OptionError(f"the name {self.name!r} does not fit into an address: use letters, digits, '.-_'")
-        if not isinstance(self.durable, int | float) or not 0 <= self.durable <= 3600:
-            raise OptionError(f"durable is {self.durable!r}: expected 'batch', or seconds from 0.01 to 3600")
-        if self.read_key is not None and self.key is None:
-            raise OptionError("a read-only key needs a key beside it: set NEOTTA_KEY or --key-file")
+    @field_validator("name")
+    @classmethod
+    def _fits_into_an_address(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+            raise ValueError("it does not fit into an address: use letters, digits, '.-_'")
+        return name
 
 
 def model_name(source: str) -> str:
     """A name for addresses from what a model was loaded by: `timm:vit_tiny` is `vit_tiny`."""
     last = re.split(r"[:/\\]", source.rstrip("/"))[-1].removesuffix(".safetensors").removesuffix(".onnx")
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-_") or "model"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-_")[:100] or "model"
 
 
-def durability(text: str) -> float:
-    """The seconds that `--durable` means: `batch` is 0.
-
-    Raises:
-        OptionError: It is neither `batch` nor a number of seconds.
-    """
-    if text == "batch":
-        return 0.0
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0.01 <= seconds <= 3600:
-        raise OptionError(f"--durable is {text!r}: expected 'batch', or seconds from 0.01 to 3600")
-    return seconds
-
-
-def camera_name(value: object) -> str:
-    """Check the id of a camera that a request names.
+def stream_id(value: str | int | None) -> str:
+    """Check the stream that a request names.
 
     Raises:
-        ValueError: It is not a short printable text.
+        RequestError: It is not a short printable text.
     """
-    if value is None:
-        return DEFAULT_CAMERA
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not 1 <= len(text) <= 100 or not text.isprintable() or text.strip() != text:
-        raise ValueError("the stream must be a text of 1 to 100 printable characters, without spaces at its ends")
+    text = DEFAULT_STREAM if value is None else str(value)
+    if not 1 <= len(text) <= 100 or not text.isprintable() or text.strip() != text or text in (".", ".."):
+        raise RequestError(400, "the stream must be 1 to 100 printable characters, without spaces at its ends")
     return text
+
+
+class RequestError(NeottaError):
+    """A request that is rejected with an HTTP status.
+
+    Args:
+        status: The HTTP status code.
+        reason: One sentence for the client.
+        headers: More headers of the answer.
+    """
+
+    def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.headers = status, headers or {}

@@ -26,12 +26,7 @@ Opener = Callable[[], Session]
 
 
 def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
-    """Carry out runs in several processes.
-
-    Raises:
-        NeottaError: No process lives long enough to begin.
-        StorageError: The cache cannot be written.
-    """
+    """Carry out runs in several processes."""
     loaders = usable_cores() // (2 * jobs) if bench.workers is None else bench.workers
     with terminations_raised(), tempfile.TemporaryDirectory(prefix="neotta-") as folder:
         opener = bench.opener(cache=bench.embeddings.saved_in(folder), workers=loaders)
@@ -39,9 +34,7 @@ def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> G
         yield from hand_out(bench, runs, jobs, keep, functools.partial(_ProcessWorker, opener, threads))
 
 
-class _ProcessWorker:
-    """A process, replaced when it dies. It has a pool of its own, so that it is known which run killed it."""
-
+class _ProcessWorker:  # with a pool of its own, so that it is known which run killed it
     def __init__(self, opener: Opener, threads: int) -> None:
         self._opener, self._threads = opener, threads
         self._pool: ProcessPoolExecutor | None = None

@@ -24,11 +24,7 @@ from neotta.evaluate.session import Session
 
 
 def package() -> ModuleType:
-    """Import Ray.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-    """
+    """Import Ray."""
     ray: ModuleType = need("ray", "the engine 'ray'")
     return ray
 
@@ -99,7 +95,6 @@ class _RayWorker:
 
 
 def _share(ray: ModuleType, bench: Session, jobs: int) -> dict[str, Any]:
-    """What each actor gets of the cluster, so that all of them have a place, and how often it may be lost."""
     resources = ray.cluster_resources()
     share: dict[str, Any] = {"num_cpus": min(1.0, resources.get("CPU", 1.0) / jobs)}
     if bench.head.weight.device.type == "cuda":

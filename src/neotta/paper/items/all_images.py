@@ -37,7 +37,7 @@ class Gain(NamedTuple):
 
 def _conclude(report: Report, shown: dict[str, Gain]) -> None:
     if shown:
-        report.verdicts = [_gains_hold(list(shown.values()))]
+        report.concluded = _gains_hold(list(shown.values()))
         report.parts = [_gains_figure(shown), _gains_table(shown)]
 
 
@@ -61,12 +61,14 @@ def gains(report: Report) -> Gain:
     if not all("neo" in results.gains for results in both):
         raise Skip
     accuracy, error = ((results.means["none"], results.means["neo"], results.gains["neo"]) for results in both)
+    rises = _changes(both[1].per_seed("neo"), both[1].per_seed("none"))
+    kept = _with_every_seed([rise <= MATCH for rise in rises])
     report.say_all(
         f"On all images of {report.title}, NEO changes accuracy by {points(accuracy[2])} and the calibration "
-        f"error by {number(error[2], METRICS['ece'], '+')}."
+        f"error by {number(error[2], METRICS['ece'], '+')}.",
+        together([gained(accuracy[2]), kept]),
     )
-    rises = _changes(both[1].per_seed("neo"), both[1].per_seed("none"))
-    return Gain(accuracy, error, _with_every_seed([rise <= MATCH for rise in rises]))
+    return Gain(accuracy, error, kept)
 
 
 def _changes(mine: PerSeed, theirs: PerSeed) -> list[float]:
@@ -75,7 +77,6 @@ def _changes(mine: PerSeed, theirs: PerSeed) -> list[float]:
 
 
 def _with_every_seed(facts: Sequence[bool]) -> Holds:
-    """Whether it is so whatever the seed: all images are seen with each of them, in another order."""
     if len(facts) < 2 or len(set(facts)) > 1:
         return "unclear"
     return "yes" if facts[0] else "no"

@@ -94,15 +94,15 @@ def collapse(report: Report) -> list[float]:
 def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
     if not setting.clean:
         raise DataError("neural collapse is measured on clean images, and there are none: use clean data")
-    run = same_images(setting, CLEAN)
+    run = same_images(setting, CLEAN, setting.images)
 
     def compute(bench: Session) -> dict[str, Any]:
         embeddings, labels = evidence.embeddings(bench, run)
         classes = len(torch.unique(labels))
         if len(labels) < 2 * classes:
             raise DataError(
-                f"several images of each class are needed, got {len(labels)} images of {classes} classes: raise "
-                "'held_out_samples', or use more images"
+                f"several images of each class are needed, got {len(labels)} images of {classes} classes: "
+                "use more images"
             )
         values = list(neural_collapse(embeddings, labels, *_head_of(bench)))
         return {"values": values, "images": len(labels), "classes": classes}

@@ -108,7 +108,6 @@ def _draw(report: Report, matrix: Matrix, words: tuple[str, str, str], caption: 
 
 
 def _groups(matrix: Matrix) -> dict[str, float]:
-    """Means over sources for targets that are noises or blurs: themselves, others alike, and other families."""
     groups: dict[str, list[float]] = {"own": [], "alike": [], "other": []}
     for (source, target), value in matrix.items():
         if family(target) in ALIKE:
@@ -132,7 +131,6 @@ def _answer(gains: Matrix, cosines: Matrix) -> str:
 
 
 def _gaps(neo: Values, none: Values) -> tuple[Interval, Interval]:
-    """What noises and blurs gain with the centroid of another one, over no adaptation and over other families'."""
     over_none, over_others = (defaultdict[str, list[tuple[Value, Value]]](list) for _ in range(2))  # by source
     for (source, target), value in neo.items():
         if source != target and family(source) == family(target) in ALIKE and (source, target) in none:

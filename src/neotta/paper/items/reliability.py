@@ -58,7 +58,6 @@ def error(curve: Curve) -> float:
 
 
 def _curves(results: Results, records: Sequence[Record]) -> dict[str, Curve]:
-    """The bins of the methods to show, summed over the domains and seeds that all of them have."""
     means = results.means
     others = sorted((label for label in means if label not in ("none", "neo")), key=lambda label: means[label].mean)
     names = labels([record for record in records if record.measured])

@@ -11,17 +11,15 @@ from torch import nn
 
 import neotta
 from neotta.deploy.onnx.export import export
-from neotta.deploy.serve.classifier import Classifier, Job
-from neotta.deploy.serve.opening import open_engine
-from neotta.deploy.serve.torch_engine import TorchEngine
+from neotta.deploy.serve.engine import TorchEngine, open_engine
 from neotta.errors import NeottaError, OptionError, StateError
 
 
 @pytest.mark.parametrize("rule", ["neo", "neo-continual", "neo-mse", "neo-stream"])
 def test_every_rule_answers_as_the_library_does(rule):
     images = pictures(24, seed=1, shift=0.5)
-    classifier = Classifier(small_engine(rule))
-    found = [classifier.run([Job(part, "a")])[0].adapted for part in np.split(images, 3)]
+    engine = small_engine(rule)
+    found = [engine.predict(part, ["a"] * 8).adapted for part in np.split(images, 3)]
     model = neotta.adapt(network().model.eval(), rule)
     with torch.inference_mode():
         expected = [model(torch.from_numpy(part)).numpy() for part in np.split(images, 3)]
@@ -45,7 +43,7 @@ class TwoHeads(nn.Module):
 def test_a_model_with_two_heads():
     engine = TorchEngine(neotta.LoadedModel(TwoHeads(), neotta.Preprocess((32, 32))), "neo")
     images = pictures(8, shift=1.0)
-    answer = Classifier(engine).run([Job(images, "a")])[0]
+    answer = engine.predict(images, ["a"] * 8)
     model = neotta.adapt(TwoHeads().eval(), "neo")
     with torch.inference_mode():
         np.testing.assert_allclose(answer.adapted, model(torch.from_numpy(images)).numpy(), atol=1e-5)
@@ -95,10 +93,11 @@ def test_onnx_files_adapt_to_each_camera_as_torch_does(folder, form, rule):
     assert engine.labels == tuple("0123456789")
     torch_engine = open_engine("digits", rule=rule)
     images = pictures(16, seed=2, shift=0.5)
-    jobs = [Job(images[:8], "a"), Job(images[8:12], "b"), Job(images[12:], "a")]
-    for found, expected in zip(Classifier(engine).run(jobs), Classifier(torch_engine).run(jobs), strict=True):
-        np.testing.assert_allclose(found.plain, expected.plain, atol=1e-3)
-        np.testing.assert_allclose(found.adapted, expected.adapted, atol=2e-3)
+    ids = [*"aaaaaaaabbbbaaaa"]
+    found, expected = engine.predict(images, ids), torch_engine.predict(images, ids)
+    np.testing.assert_allclose(found.plain, expected.plain, atol=1e-3)
+    np.testing.assert_allclose(found.adapted, expected.adapted, atol=2e-3)
+    np.testing.assert_allclose(engine.offset("a"), torch_engine.offset("a"), atol=2e-3)
     assert engine.counts() == {"a": 12, "b": 4}
 
 
@@ -113,9 +112,9 @@ def test_an_onnx_file_keeps_its_cameras(folder, tmp_path):
 def test_a_folded_file_answers_as_it_is(folder):
     engine = open_engine(str(folder / "folded.onnx"))
     assert (engine.rule, engine.adapts) == ("none", False)
-    answer = Classifier(engine).run([Job(pictures(2), "a")])[0]
+    answer = engine.predict(pictures(2), ["a", "a"])
     assert (answer.plain == answer.adapted).all()
-    assert not answer.learnt
+    assert not answer.learnt.any()
     for wrong, reason in (({"rule": "neo"}, "adapted and folded"), ({"num_classes": 3}, "brings its own")):
         with pytest.raises(OptionError, match=reason):
             open_engine(str(folder / "folded.onnx"), **wrong)

@@ -1,0 +1,179 @@
+"""What is kept of streams beside their states, in SQLite: frozen or not, points for the plots, snapshots to go back to.
+
+Everything is bounded: points and snapshots get sparser with age.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from neotta.deploy.serve.engine import Snapshot
+from neotta.errors import StateFileError, StorageError
+
+FILE = "history.sqlite"
+FORMAT = 3
+POINTS, SNAPSHOTS = 1024, 48  # of a stream
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS frozen (stream TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS points (stream TEXT NOT NULL, time REAL NOT NULL, point TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS points_of ON points (stream);
+CREATE TABLE IF NOT EXISTS snapshots (stream TEXT NOT NULL, time REAL NOT NULL, state BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (stream, time);
+"""
+
+
+class History:
+    """The history of all streams; threads may share it, processes may not: the database is locked.
+
+    Times are seconds since 1970, as the clock said; the order of points is that of writing.
+
+    Args:
+        folder: Folder of the database; None to keep it in memory.
+
+    Raises:
+        StateFileError: Another process uses it, or it is damaged.
+        StorageError: It cannot be created.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._lock = threading.RLock()
+        self._where = ":memory:" if folder is None else str(Path(folder) / FILE)
+        with self._translated():
+            if folder is not None:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(self._where, isolation_level=None, check_same_thread=False, timeout=0)
+            self._open()
+            self.frozen = {stream for (stream,) in self._database.execute("SELECT stream FROM frozen")}
+            self._points = dict(self._database.execute("SELECT stream, COUNT(*) FROM points GROUP BY stream"))
+
+    def _open(self) -> None:
+        run = self._database.execute
+        run("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
+        try:
+            run("PRAGMA journal_mode = WAL")
+            run("BEGIN EXCLUSIVE")
+            run("COMMIT")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            raise StateFileError(f"{self._where!r} is in use by another server: choose another --store") from None
+        (version,) = run("PRAGMA user_version").fetchone()
+        if version not in (0, FORMAT):
+            raise StateFileError(f"{self._where!r} was written by another version of neotta")
+        self._database.executescript(_TABLES)
+        run(f"PRAGMA user_version = {FORMAT}")
+
+    def close(self) -> None:
+        """Close the database, so that another server can open it."""
+        with self._lock:
+            self._database.close()
+
+    def freeze(self, stream: str, frozen: bool) -> None:
+        """Note that a stream is not to adapt, or is again."""
+        with self._translated():
+            text = "INSERT OR IGNORE INTO frozen VALUES (?)" if frozen else "DELETE FROM frozen WHERE stream = ?"
+            self._database.execute(text, (stream,))
+            (self.frozen.add if frozen else self.frozen.discard)(stream)
+
+    def forget(self, stream: str) -> None:
+        """Delete everything about a stream."""
+        with self._translated(), self._transaction():
+            for table in ("frozen", "points", "snapshots"):
+                self._database.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
+            self.frozen.discard(stream)
+            self._points.pop(stream, None)
+
+    # ---- points
+
+    def add_points(self, points: Mapping[str, Mapping[str, Any]], now: float | None = None) -> None:
+        """Add one point to the history of each stream."""
+        stamp = time.time() if now is None else now
+        with self._translated(), self._transaction():
+            rows = [(stream, stamp, json.dumps(point)) for stream, point in points.items()]
+            self._database.executemany("INSERT INTO points VALUES (?, ?, ?)", rows)
+            for stream in points:
+                self._points[stream] = self._points.get(stream, 0) + 1
+                if self._points[stream] > POINTS:
+                    self._points[stream] = self._thinned("points", stream)
+
+    def points(self, stream: str) -> list[dict[str, Any]]:
+        """The points of a stream in order, each with its `time`."""
+        with self._translated():
+            query = "SELECT time, point FROM points WHERE stream = ? ORDER BY rowid"
+            return [{"time": stamp, **json.loads(text)} for stamp, text in self._database.execute(query, (stream,))]
+
+    # ---- snapshots
+
+    def add_snapshot(self, stream: str, state: Snapshot, now: float | None = None) -> None:
+        """Keep a copy of a stream's state."""
+        with self._translated(), self._transaction():
+            stamp = time.time() if now is None else now
+            self._database.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (stream, stamp, save(state)))
+            query = "SELECT COUNT(*) FROM snapshots WHERE stream = ?"
+            if self._database.execute(query, (stream,)).fetchone()[0] > SNAPSHOTS:
+                self._thinned("snapshots", stream)
+
+    def snapshots(self, stream: str) -> list[float]:
+        """The times of a stream's snapshots."""
+        with self._translated():
+            query = "SELECT time FROM snapshots WHERE stream = ? ORDER BY time"
+            return [stamp for (stamp,) in self._database.execute(query, (stream,))]
+
+    def snapshot(self, stream: str, before: float) -> tuple[float, Snapshot] | None:
+        """The last snapshot of a stream up to a time, and its own time; None if there is none.
+
+        Raises:
+            StateFileError: It is damaged.
+        """
+        with self._translated():
+            query = "SELECT time, state FROM snapshots WHERE stream = ? AND time <= ? ORDER BY time DESC LIMIT 1"
+            row = self._database.execute(query, (stream, before)).fetchone()
+        try:
+            return None if row is None else (row[0], load(row[1]))
+        except (SafetensorError, TypeError) as error:
+            raise StateFileError(f"the snapshot of {stream!r} is damaged: {error}") from error
+
+    def _thinned(self, table: str, stream: str) -> int:
+        """Delete every second row of the older half of a stream's, the first stays; how many are left."""
+        query = f"SELECT rowid FROM {table} WHERE stream = ? ORDER BY rowid"
+        rows = self._database.execute(query, (stream,)).fetchall()
+        extra = rows[1 : len(rows) // 2 : 2]
+        self._database.executemany(f"DELETE FROM {table} WHERE rowid = ?", extra)
+        return len(rows) - len(extra)
+
+    # ---- the database
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (sqlite3.OperationalError, OSError) as error:
+                raise StorageError(f"the history in {self._where!r} cannot be read or written: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise StateFileError(
+                    f"the history in {self._where!r} is damaged ({error}): delete the file to start a new one"
+                ) from error

@@ -1,0 +1,257 @@
+"""The Open Inference Protocol v2: its tensors as JSON, or as bytes after the JSON.
+
+Bytes (the binary tensor extension) are little-endian and row-major; each element of a BYTES tensor has its length
+before it, in four bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from neotta.deploy.serve.settings import RequestError, stream_id
+from neotta.neo.statefile import Array
+
+HEADER = "Inference-Header-Content-Length"
+DTYPES = {
+    "BOOL": "|b1",
+    **{f"UINT{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+}
+KINDS = "|".join([*DTYPES, "BYTES"])
+ELEMENTS = 4096  # of a BYTES tensor: each is an image file
+FITTING: dict[str, set[type]] = {"f": {float, int}, "i": {int}, "u": {int}, "b": {bool}}  # JSON values by kind of dtype
+Size = Annotated[int, Field(ge=0, lt=2**31)]
+Name = Annotated[str, Field(max_length=100)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class TensorParameters(_Part):
+    """How a tensor is sent."""
+
+    binary_data_size: Size | None = None
+    shared_memory_region: Any = None
+
+
+class Tensor(_Part):
+    """An input."""
+
+    name: Name
+    shape: Annotated[list[Size], Field(max_length=8, fail_fast=True)]
+    datatype: Annotated[str, Field(pattern=f"^({KINDS})$")]
+    parameters: TensorParameters | None = None
+    data: Any = None
+
+
+class OutputParameters(_Part):
+    """How an output is to be sent."""
+
+    binary_data: bool | None = None
+
+
+class Output(_Part):
+    """An output that is asked for."""
+
+    name: Name
+    parameters: OutputParameters | None = None
+
+
+class Parameters(_Part):
+    """The stream of a request, and whether it is learnt from."""
+
+    stream: str | int | None = None
+    adapt: bool = True
+    binary_data_output: bool = False
+
+
+class Head(_Part):
+    """The JSON of a request."""
+
+    id: str | None = None
+    parameters: Parameters | None = None
+    inputs: Annotated[list[Tensor], Field(min_length=1, max_length=16, fail_fast=True)]
+    outputs: Annotated[list[Output], Field(max_length=100, fail_fast=True)] | None = None
+
+
+class Message(NamedTuple):
+    """A request.
+
+    Attributes:
+        id: Chosen by the client; it comes back.
+        stream: The stream of the images.
+        adapt: Whether to learn from them.
+        images: The tensor of the input `images`.
+        outputs: The outputs that are asked for, and whether each is to be sent as bytes.
+    """
+
+    id: str | None
+    stream: str
+    adapt: bool
+    images: Array
+    outputs: dict[str, bool]
+
+
+def parse(body: bytes, head_length: int, known: Sequence[str]) -> Message:
+    """Read a request.
+
+    Args:
+        body: Body of the request.
+        head_length: Length of its JSON.
+        known: Names of the outputs.
+    """
+    try:
+        head = Head.model_validate_json(body[:head_length])
+    except ValidationError as error:
+        raise RequestError(400, _sentence(error)) from None
+    rest = memoryview(body)[head_length:]
+    names = [each.name for each in head.inputs]
+    if names != ["images"]:
+        raise RequestError(400, f"the model takes one input, 'images', not {', '.join(map(repr, names))[:200]}")
+    images, used = _values(head.inputs[0], rest)
+    if used < len(rest):
+        raise RequestError(400, f"{len(rest) - used} bytes follow the tensor: does binary_data_size add up?")
+    parameters = head.parameters or Parameters()
+    every = parameters.binary_data_output
+    outputs = {each.name: _or(each.parameters, every) for each in head.outputs or ()} or dict.fromkeys(known, every)
+    if unknown := [name for name in outputs if name not in known]:
+        raise RequestError(400, f"there is no output {unknown[0]!r}: this model has {', '.join(known)}")
+    return Message(head.id, stream_id(parameters.stream), parameters.adapt, images, outputs)
+
+
+def head_length(header: str | None, body: int) -> int:
+    """The length of the JSON of a request, given the header that says it, if there is one."""
+    if header is None:
+        return body
+    if not header.isascii() or not header.isdigit() or len(header) > 12 or int(header) > body:
+        raise RequestError(400, f"{HEADER} is {header[:40]!r}: expected the number of bytes of the JSON")
+    return int(header)
+
+
+def _or(parameters: OutputParameters | None, every: bool) -> bool:
+    return every if parameters is None or parameters.binary_data is None else parameters.binary_data
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first thing that is wrong with the JSON of a request."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(map(str, first["loc"]))[:100]
+    return f"the body is not the JSON of an inference request: {place and f'{place}: '}{first['msg'].lower()[:200]}"
+
+
+def _values(tensor: Tensor, rest: memoryview) -> tuple[Array, int]:
+    """The values of an input, and how many bytes it took."""
+    parameters = tensor.parameters or TensorParameters()
+    if parameters.shared_memory_region is not None:
+        raise RequestError(400, "the input is in shared memory, which this server does not support")
+    size = parameters.binary_data_size
+    if size is None:
+        if tensor.data is None:
+            raise RequestError(400, "the input has neither data nor a binary_data_size")
+        return _from_json(tensor), 0
+    if size > len(rest):
+        raise RequestError(400, f"binary_data_size is {size}, more than the {len(rest)} bytes that were sent")
+    return _from_bytes(tensor, rest[:size]), size
+
+
+def _from_json(tensor: Tensor) -> Array:
+    flat = _flat(tensor.data, len(tensor.shape))
+    count = math.prod(tensor.shape)
+    if len(flat) != count:
+        raise RequestError(400, f"the input has {len(flat)} values: {count} expected for its shape")
+    if tensor.datatype == "BYTES":
+        raise RequestError(400, "BYTES images must be image files, sent as binary data, with the shape [N]")
+    dtype = np.dtype(DTYPES[tensor.datatype])
+    wrong = RequestError(400, f"the data of the input is not a list of {tensor.datatype} values")
+    if not set(map(type, flat)) <= FITTING[dtype.kind]:  # NumPy would read texts as numbers
+        raise wrong
+    try:
+        return np.array(flat, dtype).reshape(tensor.shape)
+    except (ValueError, OverflowError):
+        raise wrong from None
+
+
+def _flat(data: Any, depth: int) -> list[Any]:
+    """A list of lists, at most so deep, as one list."""
+    if not isinstance(data, list):
+        raise RequestError(400, "the data of the input is not a list")
+    for _ in range(depth):
+        if not data or not isinstance(data[0], list):
+            break
+        if not all(isinstance(each, list) for each in data):
+            raise RequestError(400, "the data of the input is nested unevenly")
+        data = [value for each in data for value in each]
+    return data
+
+
+def _from_bytes(tensor: Tensor, content: memoryview) -> Array:
+    count = math.prod(tensor.shape)
+    if tensor.datatype == "BYTES":
+        texts = _strings(content)
+        if len(texts) != count:
+            raise RequestError(400, f"the input has {len(texts)} values: {count} expected for its shape")
+        values = np.empty(count, object)
+        values[:] = texts
+        return values.reshape(tensor.shape)
+    dtype = np.dtype(DTYPES[tensor.datatype])
+    if len(content) != count * dtype.itemsize:
+        raise RequestError(
+            400, f"the input has {len(content)} bytes: {count * dtype.itemsize} expected for its shape"
+        )
+    return np.frombuffer(content, dtype).reshape(tensor.shape)
+
+
+def _strings(content: memoryview) -> list[bytes]:
+    texts: list[bytes] = []
+    place = 0
+    while place < len(content):
+        (length,) = struct.unpack_from("<I", content, place) if place + 4 <= len(content) else (2**32,)
+        if place + 4 + length > len(content):
+            raise RequestError(400, "the input is cut off: an element is longer than what was sent")
+        if len(texts) >= ELEMENTS:
+            raise RequestError(413, f"the input has more than {ELEMENTS:,} elements")
+        texts.append(bytes(content[place + 4 : place + 4 + length]))
+        place += 4 + length
+    return texts
+
+
+def encode(head: Mapping[str, Any], outputs: Mapping[str, Array], binary: Mapping[str, bool]) -> tuple[bytes, int]:
+    """Write an answer.
+
+    Args:
+        head: The JSON of the answer without the outputs.
+        outputs: Arrays by name: float32, int64, or objects, which are texts.
+        binary: Whether an output is sent as bytes, by name.
+
+    Returns:
+        The body, and the length of its JSON if bytes follow it, else 0.
+    """
+    listed, parts = [], []
+    for name, values in outputs.items():
+        kind = {"f": "FP32", "i": "INT64", "O": "BYTES"}[values.dtype.kind]
+        entry: dict[str, Any] = {"name": name, "datatype": kind, "shape": list(values.shape)}
+        if binary[name]:
+            content = _packed(values)
+            entry["parameters"] = {"binary_data_size": len(content)}
+            parts.append(content)
+        else:
+            entry["data"] = values.reshape(-1).tolist()
+        listed.append(entry)
+    text = json.dumps({**head, "outputs": listed}, allow_nan=False).encode()
+    return b"".join([text, *parts]), len(text) if parts else 0
+
+
+def _packed(values: Array) -> bytes:
+    if values.dtype.kind == "O":
+        texts = [str(each).encode() for each in values]
+        return b"".join(struct.pack("<I", len(each)) + each for each in texts)
+    return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()

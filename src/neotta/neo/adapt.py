@@ -63,9 +63,9 @@ def adapt(
 ) -> Model:
     """Make a classifier adapt to its input: a re-centering head replaces its linear head.
 
-    By default this is NEO-Stream, which tells a shift of the domain from the labels of the stream: a camera that shows
-    one class for long is not harmed. `"neo"` is the rule of the paper. On streams of balanced classes it gains a little
-    more (see docs/results/README.md); on streams of few classes it loses accuracy.
+    By default this is NEO-Stream: it subtracts the shift, not the classes, so a camera that shows one class for long is
+    not harmed. `"neo"` is the rule of the paper: it gains more where classes are mixed, and destroys the answers where
+    a stream shows few of them (see docs/results/README.md).
 
     Returns the same model object; every call now adapts and predicts. If the model is already adapted in the same way,
     nothing changes.

@@ -56,11 +56,6 @@ class Summary(NamedTuple):
         hurt = 100 * sum(value < -HURT for value in values) / len(values)
         return cls(statistics.fmean(values), float(np.percentile(values, 5)), min(values), hurt, len(values))
 
-    @property
-    def hurt_cells(self) -> int:
-        """Number of the streams that lose more than one point."""
-        return round(self.hurt * self.cells / 100)
-
 
 class Harm(NamedTuple):
     """What a method does to one model.

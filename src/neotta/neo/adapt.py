@@ -147,7 +147,7 @@ def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) ->
     owner = output_fingerprint(model)
     known = None if asked.reference is None else output_reference(asked.reference, owner)
     classes, bias = read_output(model, example)
-    rule = rule_of(asked.options, None if known is None else known.classes)
+    rule = rule_of(asked.options, None if known is None else known.clean)
     check_outputs(model, [classes], per_output=known is not None and rule.space == "embeddings")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     states = _states(OUTPUT, classes, classes, asked, owner, device)
@@ -156,7 +156,7 @@ def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) ->
 
 def _states(name: str, features: int, classes: int, asked: Adaptation, owner: str, device: torch.device) -> Streams:
     known = asked.reference
-    rule = rule_of(asked.options, None if known is None else known.heads[name].classes)
+    rule = rule_of(asked.options, None if known is None else known.heads[name].clean)
     size = classes if rule.space == "logits" else features
     if asked.streams is None:
         return Streams(rule, size, device=device)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from neotta.errors import OptionError
-from neotta.neo.class_means import ClassMeans
+from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.mean import MeanRule, Shrinkage, Weighting
 from neotta.neo.state import Rule
 from neotta.neo.stream import StreamRule
@@ -86,16 +86,16 @@ def options_of(method: str, given: Mapping[str, Any]) -> Options:
     return VARIANTS[method].make(method, given)
 
 
-def rule_of(options: Options, classes: ClassMeans | None = None) -> Rule:
+def rule_of(options: Options, clean: CleanLogits | None = None) -> Rule:
     """The rule described by the options of a variant.
 
     Args:
         options: The options.
-        classes: Each class's own mean logits on clean data, if a reference was measured.
+        clean: The logits of clean data, if a reference was measured.
     """
     given = options.given()
     if isinstance(options, NEOStreamOptions):
-        return StreamRule(**given, classes=classes)
+        return StreamRule(**given, clean=clean)
     names = ("weighting", "alpha", "debias", "shrinkage")
     return MeanRule(**{name: value for name, value in given.items() if name in names})
 

@@ -150,7 +150,7 @@ def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation)
     owner = output_fingerprint(model)
     known = None if settings.reference is None else output_reference(settings.reference, owner)
     classes, bias = read_output(model, example)
-    rule = rule_of(settings.options, None if known is None else known.classes)
+    rule = rule_of(settings.options, None if known is None else known.clean)
     check_outputs(model, [classes], per_output=known is not None and rule.space == "embeddings")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     states = _states(OUTPUT, classes, classes, settings, owner, device)
@@ -159,7 +159,7 @@ def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation)
 
 def _states(name: str, features: int, classes: int, settings: Adaptation, owner: str, device: torch.device) -> Streams:
     known = settings.reference
-    rule = rule_of(settings.options, None if known is None else known.heads[name].classes)
+    rule = rule_of(settings.options, None if known is None else known.heads[name].clean)
     size = classes if rule.space == "logits" else features
     if settings.streams is None:
         return Streams(rule, size, device=device)

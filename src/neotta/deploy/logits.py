@@ -239,7 +239,7 @@ class LogitRecenter:
             known = None
             if self._reference is not None:
                 known = for_logits(self._reference, classes, self.bias, self._weight)
-            rule = rule_of(self.options, None if known is None else known.classes)
+            rule = rule_of(self.options, None if known is None else known.clean)
             origin = self._bias_for(classes) if known is None else known.origin
             self._origin = torch.from_numpy(np.array(origin, np.float64))
             self._streams = Streams(rule, classes, many=many)

@@ -183,7 +183,10 @@ def test_actions_do_what_they_say(page, frames, tmp_path):
         page.locator("#said").get_by_text("Reset").wait_for()
         assert camera(client, "gate")["health"] is None
         page.locator("#subtracted").get_by_text("Nothing").wait_for()
-        before_reset = camera(client, "gate")["snapshots"][-1]
+        *_, before_reset = snapshots = camera(client, "gate")["snapshots"]
+        send(client, "gate", frames["clear"][:32])
+        act(page, "Reset")
+        wait_until(lambda: page.locator("#snapshots option").count() == len(snapshots) + 1)
         page.locator("#snapshots").select_option(str(before_reset))
         act(page, "Roll back")
         page.locator("#said").get_by_text("Rolled back to").wait_for()

@@ -52,7 +52,8 @@ def send(client):
         assert time.monotonic() - started < 10
         return answer.status
 
-    return ask
+    yield ask
+    connection.close()
 
 
 junk = st.recursive(

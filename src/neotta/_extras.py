@@ -54,13 +54,14 @@ def naming_the_extra(purpose: str) -> Iterator[None]:
         raise MissingExtraError(package, EXTRAS[package], purpose) from error
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__getattr__` and `__dir__` for `package`, whose public names are imported on first use.
 
     Args:
         package: The package's `__name__`.
-        homes: For each public name, the module that defines it (or the submodule itself).
+        names: For each module, the public names that it defines, separated by spaces; a module may be one itself.
     """
+    homes = {name: module for module, some in names.items() for name in some.split()}
 
     def getattribute(name: str) -> Any:
         if name not in homes:
@@ -71,7 +72,4 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
         setattr(sys.modules[package], name, value)
         return value
 
-    def directory() -> list[str]:
-        return sorted(set(vars(sys.modules[package])) | set(homes))
-
-    return getattribute, directory
+    return getattribute, lambda: sorted({*vars(sys.modules[package]), *homes})

@@ -162,10 +162,6 @@ def load_object(target: str) -> Any:
 
     Args:
         target: `"py:<module>:<name>"` or `"py:<path>.py:<name>"`; paths are relative to the working directory.
-
-    Raises:
-        UnknownNameError: The module does not define this name.
-        CodeError: The file or module does not exist, or its code raises an error.
     """
     place, _, name = target.removeprefix("py:").rpartition(":")
     if not place or not name:

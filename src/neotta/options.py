@@ -59,10 +59,6 @@ class Options(BaseModel):
         except ValidationError as error:
             raise OptionError(cls._explain(f"{kind} {method!r}", options, error)) from None
 
-    def changed(self: Self, method: str, **changes: Any) -> Self:
-        """Return a validated copy with some options changed."""
-        return type(self).make(method, {**self.given(), **changes})
-
     def given(self) -> dict[str, Any]:
         """All options by name."""
         return {name: getattr(self, name) for name in type(self).model_fields}

@@ -100,5 +100,3 @@ def test_source_images_are_needed_and_checked():
         eata(source=torch.zeros(3, 32, 32))
     with pytest.raises(OptionError, match="damaged"):
         eata(source=torch.full((4, 3, 32, 32), torch.nan))
-    with pytest.raises(OptionError, match="source cannot change"):
-        eata().configure(source=torch.zeros(4, 3, 32, 32))

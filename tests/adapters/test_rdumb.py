@@ -69,8 +69,8 @@ def test_it_stands_round_any_method(method):
 def test_options_are_those_of_both():
     adapter = neotta.create("rdumb+tent", confident_vit(), preset="original", reset_every=3)
     assert adapter.inner.options.optimizer == "sgd"
-    adapter.configure(lr=0.5, reset_every=7)
-    assert (adapter.inner.options.lr, adapter.options.reset_every) == (0.5, 7)
+    other = neotta.create("rdumb+tent", confident_vit(), lr=0.5, reset_every=7)
+    assert (other.inner.options.lr, other.options.reset_every) == (0.5, 7)
     with pytest.raises(OptionError, match="no option 'knn'"):
         neotta.create("rdumb+tent", confident_vit(), knn=3)
     with pytest.raises(OptionError, match="restarts already"):

@@ -143,19 +143,6 @@ def test_options_of_both_by_their_own_names():
         neotta.create("neo-continual+lame", Net(), alpha=2.0)
 
 
-def test_options_can_be_changed_on_the_way():
-    adapter = neotta.create("neo+t3a", Net(), filter_k=3)
-    adapter(images(8))
-    adapter.configure(filter_k=2, weighting="batch")
-    assert (adapter.first.options.weighting, adapter.last.options.filter_k) == ("batch", 2)
-    assert adapter.first.neo.count == 8
-    for refused in ({"filter_k": 1, "shrinkage": "james-stein"}, {"weighting": "sample", "filter_k": -1}):
-        with pytest.raises(OptionError):
-            adapter.configure(**refused)
-        assert (adapter.first.options.weighting, adapter.last.options.filter_k) == ("batch", 2)
-        assert (adapter.options.weighting, adapter.options.filter_k) == ("batch", 2)
-
-
 def test_declarations_are_joined():
     declaration = find("neo+lame").declaration
     assert declaration == Declaration(needs="embeddings", hyperparameter_free=True)

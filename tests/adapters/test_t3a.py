@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.reoptioned import with_options
 from torch import nn
 from torch.nn import functional as F
 
@@ -235,17 +236,13 @@ def test_a_damaged_state_is_refused():
     assert all(torch.equal(before[name], tensor) for name, tensor in adapter.state_dict().items())
 
 
-def test_the_number_of_supports_can_be_changed_on_the_way():
+def test_a_state_of_more_supports_is_filtered():
     adapter = neotta.create("t3a", Flat(), filter_k=5)
     for number in range(8):
         adapter(images(16, number))
-    adapter.configure(filter_k=2)
+    adapter = with_options(adapter, filter_k=2)
     adapter(images(64, 9))
     assert adapter.counts.tolist() == [2] * CLASSES
-    for changes in ({"filter_k": -1}, {"warmup_rows": "kept"}):
-        with pytest.raises(OptionError, match="make a new adapter"):
-            adapter.configure(**changes)
-    assert adapter.options.filter_k == 2
 
 
 @pytest.mark.parametrize("value", [0, -2, 1.5, "20"])

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from support.reoptioned import with_options
 
 import neotta
 
@@ -170,7 +171,7 @@ def replay(trace: dict[str, Any], kind: str, runs: Golden | None = None) -> Cont
         elif step["op"] == "reset":
             adapter.reset()
         elif step["op"] == "set":
-            adapter.configure(**{step["name"]: step["value"]})
+            adapter = with_options(adapter, **{step["name"]: step["value"]})
         else:
             raise ValueError(f"unknown step {step['op']!r}")
         if hasattr(module, "step"):

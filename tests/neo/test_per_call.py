@@ -236,9 +236,9 @@ def test_adapters_take_both(method):
         return neotta.create(method, nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 4)))
 
     adapter, other, third = make(), make(), make()
-    adapter(images, weights=[1.0, 0.0, 1.0, 1.0])
     other(images[[0, 2, 3]])
     with neotta.rows([1.0, 0.0, 1.0, 1.0]):
+        adapter(images)
         third.predict_embeddings(images.flatten(1))
     same(adapter.state_dict(), other.state_dict(), rtol=1e-4, atol=1e-5)
     assert int(third.state_dict()["tallies"][0]) == 3
@@ -246,8 +246,8 @@ def test_adapters_take_both(method):
     with neotta.paused(adapter):
         torch.testing.assert_close(adapter(images), adapter(images, adapt=False))
     for bad in ([1.0], [1.0] * 5, [-1.0] * 4):
-        with pytest.raises(InputError, match="weight"):
-            adapter(images, weights=bad)
+        with pytest.raises(InputError, match="weight"), neotta.rows(bad):
+            adapter(images)
     same(adapter.state_dict(), before, rtol=0, atol=0)
 
 
@@ -255,8 +255,8 @@ def test_methods_that_cannot_weight_samples_say_so():
     adapter = neotta.create("t3a", nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 4)))
     images = torch.randn(4, 3, 2, 1)
     before = adapter.state_dict()
-    with pytest.raises(InputError, match="t3a cannot weight samples"):
-        adapter(images, weights=[1.0, 1.0, 0.0, 1.0])
+    with pytest.raises(InputError, match="t3a cannot weight samples"), neotta.rows([1.0, 1.0, 0.0, 1.0]):
+        adapter(images)
     same(adapter.state_dict(), before, rtol=0, atol=0)
     with neotta.paused(adapter):
         adapter(images)

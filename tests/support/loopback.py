@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
+import urllib.parse
 import urllib.request
 
 
@@ -24,6 +25,16 @@ def fetch(address, body=None, **headers):
         return answer.read()
 
 
+def _answers(address):
+    place = urllib.parse.urlsplit(address)
+    with contextlib.closing(http.client.HTTPConnection(place.hostname, place.port, timeout=5)) as connection:
+        try:
+            connection.request("GET", place.path)
+            return connection.getresponse().status < 400
+        except (OSError, http.client.HTTPException):
+            return False
+
+
 @contextlib.contextmanager
 def running(words, ready, seconds=120, **options):
     """A process and all that it starts, once the address `ready` answers."""
@@ -31,13 +42,11 @@ def running(words, ready, seconds=120, **options):
     try:
         end = time.monotonic() + seconds
         while True:
-            try:
-                fetch(ready)
+            if _answers(ready):
                 break
-            except OSError:
-                assert process.poll() is None, f"{words[:3]} ended with {process.returncode}"
-                assert time.monotonic() < end, f"{words[:3]} does not answer"
-                time.sleep(0.1)
+            assert process.poll() is None, f"{words[:3]} ended with {process.returncode}"
+            assert time.monotonic() < end, f"{words[:3]} does not answer"
+            time.sleep(0.1)
         yield process
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)

@@ -22,9 +22,6 @@ def check_batch(batch: Tensor, what: str, shape: tuple[str | int, ...], weight: 
         what: What it holds, for messages.
         shape: The expected sizes; a word stands for any size.
         weight: A weight of the model, for its dtype and device.
-
-    Raises:
-        InputError: The batch has another type, shape, device or dtype.
     """
     fits = (
         isinstance(batch, Tensor)
@@ -40,11 +37,7 @@ def check_batch(batch: Tensor, what: str, shape: tuple[str | int, ...], weight: 
 
 
 def check_tensors(batch: Any, weight: Tensor) -> None:
-    """Check that a batch of any kind is made of tensors on the device, and in the precision, of the model.
-
-    Raises:
-        InputError: A part of the batch is no tensor, or has another device or precision.
-    """
+    """Check that a batch of any kind is made of tensors on the device, and in the precision, of the model."""
     for tensor in tensors(batch, "a batch"):
         _check_placed(tensor, "the batch is", weight)
 
@@ -58,11 +51,7 @@ def _check_placed(tensor: Tensor, what: str, weight: Tensor) -> None:
 
 
 def check_entry(name: str, value: Tensor, like: Tensor) -> None:
-    """Check that an entry of a state holds numbers that the tensor it will be written to can have.
-
-    Raises:
-        StateError: It has another kind of numbers, NaN or Inf, or whole numbers out of range.
-    """
+    """Check that an entry of a state holds numbers that the tensor it will be written to can have."""
     kind, wanted = _kind(value), _kind(like)
     if kind != wanted:
         raise StateError(f"entry {name!r} of this state holds {kind}, expected {wanted}")
@@ -81,11 +70,7 @@ def _kind(value: Tensor) -> str:
 
 
 def check_source(images: Tensor, least: int) -> None:
-    """Check the option `source`: clean images of the source domain, at least so many.
-
-    Raises:
-        OptionError: The images have another shape or dtype, or there are fewer.
-    """
+    """Check the option `source`: clean images of the source domain, at least so many."""
     if images.dim() != 4 or len(images) < least or not images.is_floating_point():
         raise OptionError(
             f"option 'source' is {images.dtype} of {tuple(images.shape)}: floating point images of (N, 3, H, W) were "
@@ -101,11 +86,7 @@ def takes_images(model: nn.Module) -> bool:
 
 
 def class_indices(classes: Classes | None, total: int) -> Tensor | None:
-    """Turn indices or a mask over `total` classes into a tensor of indices, (C,).
-
-    Raises:
-        OptionError: An index is out of range or given twice, the mask has another length, or nothing is kept.
-    """
+    """Turn indices or a mask over `total` classes into a tensor of indices, (C,)."""
     if classes is None:
         return None
     try:

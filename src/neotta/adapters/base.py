@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
@@ -26,12 +26,10 @@ from neotta.errors import (
     InputError,
     ModelChangedError,
     NeottaError,
-    OptionError,
     StateError,
     StateMismatchError,
-    UnsupportedModelError,
 )
-from neotta.neo.context import current_weights, has_weights, is_paused, rows
+from neotta.neo.context import has_weights, is_paused
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import layer_of
 from neotta.neo.model_inputs import Inputs, batch_size, each, evaluating
@@ -66,8 +64,6 @@ class Adapter(ABC, Generic[O]):
     """Raised when the predictions change: `neotta run` then measures the method again."""
     declaration: ClassVar[Declaration]
     Options: ClassVar[type[Options]] = Options
-    fixed: ClassVar[frozenset[str]] = frozenset()
-    """Options that cannot change in the middle of a stream."""
     _streak: tuple[int, int] = (-1, 0)
     """The class predicted last, and how often in a row; negative after the warning.
 
@@ -123,14 +119,13 @@ class Adapter(ABC, Generic[O]):
 
     # ---- for callers
 
-    def __call__(self, images: Inputs, adapt: bool = True, *, weights: Any = None) -> Tensor:
+    def __call__(self, images: Inputs, adapt: bool = True) -> Tensor:
         """Predict, and adapt unless told not to, or paused by `neotta.paused(adapter)`.
 
         Args:
             images: A batch that the model takes: images, (B, 3, H, W), or another tensor, or a dict of tensors by name,
                 preprocessed for the model. Methods that augment or cut images (`declaration.pixels`) take images alone.
             adapt: Whether the state may change.
-            weights: How much each sample counts, (B,), at least 0, if the method supports it; see `neotta.rows`.
 
         Returns:
             Logits, (B, C) for C kept classes, without gradients.
@@ -138,8 +133,6 @@ class Adapter(ABC, Generic[O]):
         self._check_model()
         self._check_inputs(images)
         samples = batch_size(images)
-        if weights is not None:
-            return self._weighted(lambda: self(images, adapt), samples, weights)
         adapt = self._may_adapt(adapt)
         if samples == 0:
             return self.head.weight.new_empty(0, self.num_classes)
@@ -162,32 +155,6 @@ class Adapter(ABC, Generic[O]):
         """Return the model, unchanged, and end this adapter."""
         self._detached = True
         return self.model
-
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, except those in `fixed`; the state is kept.
-
-        Raises:
-            OptionError: An option is unknown or wrong, or does not fit the state.
-        """
-        before, state, options = self.options, self.state_dict(), self.options.changed(self.name, **changes)
-        fixed = sorted(self.fixed & changes.keys())
-        if not fixed:
-            try:
-                self._resume(options, state)
-                return
-            except (StateMismatchError, UnsupportedModelError):
-                fixed = sorted(changes)
-                self._resume(before, state)
-            except OptionError:
-                self._resume(before, state)
-                raise
-        raise OptionError(f"{', '.join(fixed)} cannot change in the middle of a stream: make a new adapter")
-
-    def _resume(self, options: O, state: Mapping[str, Tensor]) -> None:
-        self.options = options
-        with torch.inference_mode(False), torch.no_grad(), evaluating(self._modules):
-            self._start()
-        self.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Tensor]:
         """A copy of the whole state, as tensors by name."""
@@ -353,11 +320,6 @@ class Adapter(ABC, Generic[O]):
             "head": fingerprint({name: value for name, value in head.items() if value is not None}),
         }
 
-    def _weighted(self, call: Callable[[], Tensor], samples: int, weights: Any) -> Tensor:
-        with rows(weights):
-            current_weights(samples)  # raises an error before anything changes
-            return call()
-
     def _may_adapt(self, adapt: bool) -> bool:
         if adapt and has_weights() and not self.declaration.row_weights:
             raise InputError(
@@ -410,10 +372,8 @@ class EmbeddingAdapter(Adapter[O]):
         """Embeddings of a batch that the model takes, (B, d)."""
         return self.encoder(images)  # type: ignore[no-any-return]
 
-    def predict_embeddings(self, embeddings: Tensor, adapt: bool = True, *, weights: Any = None) -> Tensor:
+    def predict_embeddings(self, embeddings: Tensor, adapt: bool = True) -> Tensor:
         """Predict and adapt as a call with images does, from their embeddings, (B, d)."""
-        if weights is not None:
-            return self._weighted(lambda: self.predict_embeddings(embeddings, adapt), len(embeddings), weights)
         self._check_model()
         check_batch(embeddings, "embeddings", ("batch", self.head.in_features), self.head.weight)
         adapt = self._may_adapt(adapt)

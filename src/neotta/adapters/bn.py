@@ -126,13 +126,7 @@ class RuleNorm(_BatchNorm):
 
 
 def rule_norm(layer: _BatchNorm, rule: Rule, needs_values: bool = True) -> RuleNorm:
-    """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks.
-
-    Args:
-        layer: The layer.
-        rule: Chooses the statistics.
-        needs_values: Whether the rule needs several values per channel.
-    """
+    """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks."""
     new: RuleNorm = stand_in(layer, RuleNorm, rule=rule, needs_values=needs_values, _statistics=None, _warned=False)
     return new
 

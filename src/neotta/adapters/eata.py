@@ -48,7 +48,6 @@ class EATA(ETA[EATAOptions]):
     title = "EATA"
     declaration = Declaration(needs="images", gradients=True, source_images=2000)
     Options = EATAOptions
-    fixed = frozenset({"source", "fisher_batch"})
 
     fisher: dict[str, Tensor]
     """The Fisher information of each trained tensor; it is found once and not part of the state."""

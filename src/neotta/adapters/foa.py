@@ -96,7 +96,6 @@ class FOA(Adapter[FOAOptions]):
         needs="images", pixels=True, source_images=32, random=True, forward_passes=3, published_passes=2
     )
     Options = FOAOptions
-    fixed = frozenset({"source", "num_prompts", "population", "sigma0", "seed"})
 
     best: Tensor
     """The prompts of the lowest fitness on the last batch, (P, width), float32."""

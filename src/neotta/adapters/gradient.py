@@ -265,12 +265,6 @@ class SeededAdapter(GradientAdapter[S]):
             self.generator.set_state(before)
         return logits
 
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; a new seed restarts the generator."""
-        super().configure(**changes)
-        if "seed" in changes:
-            self.generator.manual_seed(self.options.seed)
-
     def _state(self) -> dict[str, Tensor]:
         return {**super()._state(), "generator": self.generator.get_state()}
 

@@ -6,14 +6,13 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from torch import Tensor
 
 from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.errors import OptionError, UnsupportedModelError
+from neotta.errors import UnsupportedModelError
 from neotta.neo.context import current_weights
 from neotta.neo.files import entries, states_in
 from neotta.neo.head import NEOHead, subtract
@@ -70,12 +69,6 @@ class Recentering(StatefulAdapter):
         offsets = self.streams.step(embeddings, None, adapt=adapt, weights=weights)
         self._learnt()
         return subtract(embeddings, offsets)
-
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream; the state stays."""
-        if "shrinkage" in changes and self.neo.count:
-            raise OptionError("shrinkage needs the variance from the first sample on: reset() before changing it")
-        super().configure(**changes)
 
 
 @register

@@ -19,7 +19,7 @@ from neotta.adapters._methods import AnyAdapter, register
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.eta import ETA, ETAOptions
-from neotta.adapters.stack import Combined, options_of
+from neotta.adapters.stack import Combined
 from neotta.errors import OptionError
 from neotta.neo.model_inputs import batch_size
 from neotta.options import Options
@@ -91,12 +91,6 @@ class Restarting(Combined):
         super()._check_model()
         self.inner._check_model()
 
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, if the method allows it."""
-        options = self.options.changed(self.name, **changes)
-        self.inner.configure(**options_of(self.kind, changes))
-        self.options = options
-
     def _state(self) -> dict[str, Tensor]:
         return {"count": self.count, **super()._state()}
 
@@ -138,9 +132,6 @@ def around(kind: type[AnyAdapter]) -> type[Restarting]:
 
     Args:
         kind: The class of the method; its options, presets and needs become those of the result.
-
-    Raises:
-        OptionError: The method restarts already.
     """
     if issubclass(kind, Restarting):
         raise OptionError(f"{kind.name} restarts already: name another method after 'rdumb+'")

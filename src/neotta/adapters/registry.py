@@ -47,11 +47,7 @@ def methods() -> dict[str, type[AnyAdapter]]:
 
 
 def names(method: str | Sequence[str]) -> list[str]:
-    """The methods of a stack, or the one method: `"neo+lame"` is `["neo", "lame"]`.
-
-    Raises:
-        OptionError: It is neither a name nor a list of names.
-    """
+    """The methods of a stack, or the one method: `"neo+lame"` is `["neo", "lame"]`."""
     if isinstance(method, str):
         first, plus, rest = method.partition("+")
         if method.startswith("py:") or not plus:  # a path may have a plus

@@ -83,19 +83,6 @@ class Stack(Combined):
         self.skipped = self.last.skipped
         return answer
 
-    def configure(self, **changes: Any) -> None:
-        """Change options in the middle of a stream, if the method they belong to allows it."""
-        options = self.options.changed(self.name, **changes)
-        of_last = options_of(self.last, changes)
-        before = {name: getattr(self.options, name) for name in of_last}
-        self.last.configure(**of_last)
-        try:
-            self.first.configure(**options_of(self.first, changes))
-        except OptionError:
-            self.last.configure(**before)
-            raise
-        self.options = options
-
 
 class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
     """A stack that needs only embeddings."""
@@ -106,14 +93,7 @@ class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
 
 @functools.cache
 def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
-    """Make the class of a stack.
-
-    Args:
-        kinds: The classes of two methods: one that re-centers, and one that reads embeddings.
-
-    Raises:
-        OptionError: These methods cannot be stacked.
-    """
+    """Make the class of a stack."""
     if len(kinds) != 2 or not _recenters(kinds[0]) or not _follows(kinds[1]):
         known = METHODS.available()
         raise OptionError(

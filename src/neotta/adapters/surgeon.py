@@ -64,7 +64,6 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         needs="images", pixels=True, gradients=True, normalisation=True, random=True, forward_passes=3
     )
     Options = SurgeonOptions
-    fixed = frozenset({"compat"})
 
     layers: list[tuple[str, PrunedLayer]]
     """The layers that prune and the names of their weights, in the order of the model."""

@@ -70,7 +70,6 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     paper = "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization, NeurIPS 2021"
     declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = T3AOptions
-    fixed = frozenset({"warmup_rows"})
 
     sums: Tensor
     counts: Tensor

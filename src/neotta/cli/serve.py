@@ -59,9 +59,7 @@ def serve(
             metavar="batch|SECONDS",
         ),
     ] = "1",
-    key_file: Annotated[
-        Path | None, typer.Option(help="File with the key; or set NEOTTA_KEY.")
-    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File with the key; or set NEOTTA_KEY.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(help="A TOML file: name, pictures, metric_streams, log_level, limits."),

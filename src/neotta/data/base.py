@@ -200,9 +200,6 @@ def class_outputs(classes: Sequence[str], labels: Sequence[str], *, of: str = "t
         classes: Names of classes.
         labels: The names of the model's outputs in order.
         of: Whose classes they are, for the message.
-
-    Raises:
-        DataError: The model does not know some of them; they are named.
     """
     outputs = {_plain(name): index for index, name in reversed(list(enumerate(labels)))}
     strange = [name for name in classes if _plain(name) not in outputs]

@@ -80,11 +80,7 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
 
 
 def probe(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Header:
-    """Read the header of an image file without its pixels; a truncated file may pass.
-
-    Raises:
-        DataError: The file is missing, not an image, or too large.
-    """
+    """Read the header of an image file without its pixels; a truncated file may pass."""
     with _opened(source, max_pixels) as image:
         return Header(image.format or "?", image.mode, image.width, image.height)
 

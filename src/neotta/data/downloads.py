@@ -134,11 +134,7 @@ def _is_unpacked(target: Path, folders: tuple[str, ...]) -> bool:
 
 
 def fetch(url: str, path: Path, checksum: str | None = None, *, progress: bool = False) -> None:
-    """Download a file, which appears only when it is complete; one that is there and has the checksum is kept.
-
-    Raises:
-        DataError: The server fails, or the checksum is wrong.
-    """
+    """Download a file, which appears only when it is complete; one that is there and has the checksum is kept."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
@@ -157,9 +153,6 @@ def install(archive: Path, target: Path, folders: tuple[str, ...] = ()) -> None:
         target: The dataset's folder.
         folders: The folders to take from a part of a dataset, unless they are there already. Otherwise the content of
             the archive becomes `target`, without the one folder that may hold everything.
-
-    Raises:
-        DataError: The archive cannot be read, would leave the folder or grows too much, or there is no room.
     """
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         content = Path(temporary) / "content"

@@ -44,11 +44,7 @@ def open_data(
 
 
 def layout_of(spec: str | os.PathLike[str]) -> str | None:
-    """The name of the layout that `open_data` would read this with, whether it is named or recognised; None if neither.
-
-    Args:
-        spec: What `open_data` takes.
-    """
+    """The name of the layout that `open_data` would read this with, named or recognised; None if neither."""
     if isinstance(spec, str) and spec in BUNDLED:
         return spec
     name, path = _parse(os.fspath(spec))

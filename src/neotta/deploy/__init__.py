@@ -29,13 +29,9 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "LogitRecenter": "neotta.deploy.logits",
-        "OnnxClassifier": "neotta.deploy.onnx.runtime",
-        "ExportJob": "neotta.deploy.onnx.export",
-        "export": "neotta.deploy.onnx.export",
-        "register_exporter": "neotta.deploy.onnx.export",
-        "RedisStore": "neotta.deploy.shared",
-        "SQLiteStore": "neotta.deploy.shared",
-        "SharedStreams": "neotta.deploy.shared",
+        "neotta.deploy.logits": "LogitRecenter",
+        "neotta.deploy.onnx.export": "ExportJob export register_exporter",
+        "neotta.deploy.onnx.runtime": "OnnxClassifier",
+        "neotta.deploy.shared": "RedisStore SQLiteStore SharedStreams",
     },
 )

@@ -157,12 +157,7 @@ def _first_line(error: Exception) -> str:
 
 
 def preprocess_from_processor(processor: Any, config: Any) -> Preprocess:
-    """Translate an image processor.
-
-    Args:
-        processor: From transformers' `AutoImageProcessor`.
-        config: The model's configuration; its `image_size` counts where the processor does not resize.
-    """
+    """Translate an image processor."""
     timm_config = getattr(processor, "data_config", None)  # of a timm model in transformers' wrapper
     if timm_config is not None:
         return preprocess_from_timm(timm_config)

@@ -89,11 +89,7 @@ def guard_torchvision() -> None:
 
 
 def timm_package() -> Any:
-    """Import timm.
-
-    Raises:
-        MissingExtraError: timm is not installed.
-    """
+    """Import timm."""
     guard_torchvision()
     return need("timm", "making a model of timm's")
 

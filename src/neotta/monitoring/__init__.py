@@ -16,12 +16,8 @@ __all__ = ["Change", "ChangeDetector", "Domain", "DomainLibrary", "Monitor", "Pr
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Change": "neotta.monitoring.monitor",
-        "ChangeDetector": "neotta.monitoring.change",
-        "Domain": "neotta.monitoring.library",
-        "DomainLibrary": "neotta.monitoring.library",
-        "Monitor": "neotta.monitoring.monitor",
-        "Proximity": "neotta.monitoring.library",
-        "Status": "neotta.monitoring.monitor",
+        "neotta.monitoring.change": "ChangeDetector",
+        "neotta.monitoring.library": "Domain DomainLibrary Proximity",
+        "neotta.monitoring.monitor": "Change Monitor Status",
     },
 )

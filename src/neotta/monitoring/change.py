@@ -115,13 +115,13 @@ class Spread:
         self.mean: Floats = reference.mean(0)
         _, singular, directions = np.linalg.svd(reference - self.mean, full_matrices=False)
         variances = singular**2 / (n - 1)
-        kept = min(DIRECTIONS, len(variances) - 1)
+        count = min(DIRECTIONS, len(variances) - 1)
         # Embeddings that are equal up to rounding get some spread too.
         total = max(float(variances.sum()), LEAST_SPREAD**2 * float(self.mean @ self.mean)) or 1.0
-        rest = (total - float(variances[:kept].sum())) / max(d - kept, 1)
+        rest = (total - float(variances[:count].sum())) / max(d - count, 1)
         self._rest = max(rest, LEAST_SPREAD * total / d)
-        self._directions = directions[:kept]
-        self._extra = 1 / np.maximum(variances[:kept], self._rest) - 1 / self._rest
+        self._directions = directions[:count]
+        self._extra = 1 / np.maximum(variances[:count], self._rest) - 1 / self._rest
 
     def precision(self, offsets: Floats) -> Floats:
         """Multiply offsets by the inverse covariance, (n, d) to (n, d)."""

@@ -129,9 +129,9 @@ def health_of(rule: Rule, state: Tensor) -> Health:
 
 def _changed_lately(own: Estimates) -> bool:
     """Whether the window's shift differs from that of all time by more than four times the noise of both."""
-    told = own.enough & own.visible & own.mixed
+    usable = own.enough & own.visible & own.mixed
     step = own.shift[0, 1] - own.shift[0, 0]
-    return bool(told[0].all()) and float(step @ step) > 4 * float(own.noise[0].sum())
+    return bool(usable[0].all()) and float(step @ step) > 4 * float(own.noise[0].sum())
 
 
 def _moved_lately(ever: Moments, lately: Moments, variance: float) -> bool:

@@ -124,19 +124,19 @@ class DomainLibrary:
         path = self._path(name)
         if not path.is_file():
             raise UnknownNameError("domain", name, self._stems())
-        found = self._load(path)
-        if isinstance(found, StateError):
-            raise found
-        return found
+        domain = self._load(path)
+        if isinstance(domain, StateError):
+            raise domain
+        return domain
 
     def __iter__(self) -> Iterator[Domain]:
         """Iterate over the readable domains by name; other files are skipped with a warning."""
         for name in self._stems():
-            found = self._load(self._path(name))
-            if isinstance(found, StateError):
-                warnings.warn(f"skipped in the library: {found}", RuntimeWarning, stacklevel=2)
+            domain = self._load(self._path(name))
+            if isinstance(domain, StateError):
+                warnings.warn(f"skipped in the library: {domain}", RuntimeWarning, stacklevel=2)
             else:
-                yield found
+                yield domain
 
     def names(self) -> list[str]:
         """Names of the readable domains."""
@@ -157,8 +157,8 @@ class DomainLibrary:
             offset: The offset to compare with, (d,) or (C,).
             fingerprint: Only consider domains of the head with this fingerprint.
         """
-        found = rank(offset, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
-        return found[0] if found else None
+        ranked = rank(offset, (domain for domain in self if fingerprint in (None, domain.fingerprint)))
+        return ranked[0] if ranked else None
 
     def __repr__(self) -> str:
         return f"<DomainLibrary {os.fspath(self.folder)!r}>"
@@ -181,13 +181,13 @@ class DomainLibrary:
             known = self._read.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
-            found: Domain | StateError = _domain(path)
+            result: Domain | StateError = _domain(path)
         except StateError as error:
-            found = error
+            result = error
         except OSError as error:  # it was just deleted, or is not readable
             return StateFileError(f"cannot read {os.fspath(path)!r}: {error.strerror}")
-        self._read[path] = (stamp, found)
-        return found
+        self._read[path] = (stamp, result)
+        return result
 
 
 def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
@@ -200,7 +200,7 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
         variance: Their total variance; also used for domains without one.
     """
     mine = torch.as_tensor(offset).detach().cpu().double()
-    found = []
+    proximities = []
     for domain in domains:
         if domain.offset.shape != mine.shape:
             raise InputError(
@@ -210,8 +210,8 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
         own = variance if math.isnan(domain.variance) else domain.variance
         noise = math.sqrt(variance / count + own / max(domain.count, 1)) if count else math.nan
         cosine = float(torch.dot(mine, domain.offset) / (mine.norm() * domain.offset.norm()))
-        found.append(Proximity(domain.name, float((mine - domain.offset).norm()), cosine, noise))
-    return sorted(found, key=lambda near: near.distance)
+        proximities.append(Proximity(domain.name, float((mine - domain.offset).norm()), cosine, noise))
+    return sorted(proximities, key=lambda near: near.distance)
 
 
 def mean_of(rule: Rule, state: Tensor) -> Tensor:

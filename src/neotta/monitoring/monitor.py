@@ -21,7 +21,7 @@ from neotta.monitoring.change import REFERENCE, ChangeDetector
 from neotta.monitoring.label_draws import LabelDraws
 from neotta.monitoring.library import Domain, DomainLibrary, Proximity, rank
 from neotta.monitoring.rank_evidence import Alarm, Floats
-from neotta.monitoring.targets import Position, find_target, restart, worth
+from neotta.monitoring.targets import Position, equivalent_samples, find_target, restart
 from neotta.neo.files import entries
 from neotta.neo.state import LARGEST
 from neotta.neo.statefile import write_state
@@ -315,7 +315,7 @@ class Monitor:
             seen = known[: max(0, len(known) - in_batch)]
             domain = domains[near.domain] if self.action == "nearest" and near is not None else None
             if domain is not None and near is not None:
-                counts = worth(near.distance, variance, count, domain)
+                counts = equivalent_samples(near.distance, variance, count, domain)
             restart(target, domain, counts, seen, variance)
         old = Domain("before", before.offset(), before.count(), math.nan, "")
         moved = rank(offset, [old], count, variance)[0]

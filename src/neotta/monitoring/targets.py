@@ -148,23 +148,23 @@ def find_target(model: nn.Module | Recentering, head: str | None = None, stream:
         return Target(model.head_name, model)
     if not isinstance(model, nn.Module):
         raise OptionError(f"expected an adapted model or a NEO adapter, got {type(model).__name__}")
-    found = heads(model)
+    neo_heads = heads(model)
     check_stream(model, stream)
-    if head is None and len(found) > 1:
-        raise ModelError(f"the model has {len(found)} heads ({', '.join(found)}): name one with head=")
-    name = next(iter(found)) if head is None else head
-    if name not in found:
-        raise UnknownNameError("head", name, found)
-    return Target(name, found[name], None if stream is None else one(stream))
+    if head is None and len(neo_heads) > 1:
+        raise ModelError(f"the model has {len(neo_heads)} heads ({', '.join(neo_heads)}): name one with head=")
+    name = next(iter(neo_heads)) if head is None else head
+    if name not in neo_heads:
+        raise UnknownNameError("head", name, neo_heads)
+    return Target(name, neo_heads[name], None if stream is None else one(stream))
 
 
-def restart(target: Target, domain: Domain | None, worth: int, seen: Floats, variance: float) -> None:
+def restart(target: Target, domain: Domain | None, samples: int, seen: Floats, variance: float) -> None:
     """Restart a model from a known domain and the samples of the new one.
 
     Args:
         target: The model.
         domain: The known domain, if there is one.
-        worth: Number of samples it counts as.
+        samples: Number of samples that the known domain counts as.
         seen: Samples of the new domain, (n, d); n may be 0.
         variance: Total variance of the new domain.
     """
@@ -172,15 +172,15 @@ def restart(target: Target, domain: Domain | None, worth: int, seen: Floats, var
     streams = target.neo.streams
     rule, layout = streams.rule, streams.layout
     if isinstance(rule, MeanRule):
-        count = len(seen) + worth
+        count = len(seen) + samples
         if count:
-            known = 0.0 if domain is None else worth * domain.offset
+            known = 0.0 if domain is None else samples * domain.offset
             mean = (known + torch.from_numpy(seen).sum(0)) / count - target.origin()
             target.put(_mean_state(rule, mean, count, variance))
         return
     start = Streams(rule, streams.size)
-    if domain is not None and domain.state is not None and worth:
-        share = min(worth / max(domain.count, 1), 1.0)  # sums scale, and what has no sum begins anew
+    if domain is not None and domain.state is not None and samples:
+        share = min(samples / max(domain.count, 1), 1.0)  # sums scale, and what has no sum begins anew
         start.put(rule.merged(layout.blank(), domain.state * share, layout))
     learn(start, target.neo, seen)
     target.put(start.table)
@@ -198,7 +198,7 @@ def _mean_state(rule: MeanRule, mean: Tensor, count: int, variance: float) -> Te
     return state
 
 
-def worth(distance: float, variance: float, count: int, domain: Domain) -> int:
+def equivalent_samples(distance: float, variance: float, count: int, domain: Domain) -> int:
     """Number of samples that a known mean counts as.
 
     The squared error of a mean of n samples is s²/n. That of the known one is estimated as its squared distance from

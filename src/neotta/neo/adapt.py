@@ -100,70 +100,70 @@ def adapt(
     checked = options_of(method, options)
     output = at_logits(at, head)
     places = _streams(checked, streams, capacity, folder)
-    asked = Adaptation(method, checked, places, _reference(method, reference), output)
+    settings = Adaptation(method, checked, places, _reference(method, reference), output)
     if not stand_ins(model):
-        _put_in(model, head, example, asked)
+        _put_in(model, head, example, settings)
     elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
         raise AlreadyAdaptedError(
             f"the model is already adapted at {', '.join(heads(model))}, not at {head}: neotta.restore(model) first"
         )
-    elif (now := adaptation(model)) != (asked if at is not None else asked._replace(output=now.output)):
+    elif (now := adaptation(model)) != (settings if at is not None else settings._replace(output=now.output)):
         raise AlreadyAdaptedError(f"the model is already adapted with {now}: neotta.restore(model) first")
     return model
 
 
-def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs | None, asked: Adaptation) -> None:
-    norms = _norm_pairs(model, asked.options) if asked.method == "neo-bn" else {}
+def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs | None, settings: Adaptation) -> None:
+    norms = _norm_pairs(model, settings.options) if settings.method == "neo-bn" else {}
     followers = [Unregistered(norm) for norm in norms.values()]
-    found = {} if asked.output else find_heads(model, head, example)
-    if any(isinstance(layer, CosineView) for layer in found.values()):
-        asked = asked._replace(output=True)
+    layers = {} if settings.output else find_heads(model, head, example)
+    if any(isinstance(layer, CosineView) for layer in layers.values()):
+        settings = settings._replace(output=True)
     pairs: dict[nn.Module, nn.Module] = {**norms}
-    if asked.output:
-        last = _output_head(model, example, asked)
+    if settings.output:
+        last = _output_head(model, example, settings)
         last.followers = followers
-        mark(last, asked)
+        mark(last, settings)
     else:
-        per_output = asked.reference is not None and rule_of(asked.options).space == "embeddings"
-        check_outputs(model, [linear_view(layer).out_features for layer in found.values()], per_output=per_output)
-        if asked.reference is not None:
-            asked.reference.check(found)
-        for name, layer in found.items():
-            known = None if asked.reference is None else asked.reference.heads[name]
+        per_output = settings.reference is not None and rule_of(settings.options).space == "embeddings"
+        check_outputs(model, [linear_view(layer).out_features for layer in layers.values()], per_output=per_output)
+        if settings.reference is not None:
+            settings.reference.check(layers)
+        for name, layer in layers.items():
+            known = None if settings.reference is None else settings.reference.heads[name]
             linear = linear_view(layer)
             owner = fingerprint(dict(linear.named_parameters()))
-            states = _states(name, linear.in_features, linear.out_features, asked, owner, linear.weight.device)
+            states = _states(name, linear.in_features, linear.out_features, settings, owner, linear.weight.device)
             kind = NEOConvHead if isinstance(layer, nn.Conv2d) else NEOHead
-            neo = kind(layer, states, uniform_bias=asked.method == "neo-mse", reference=known)
+            neo = kind(layer, states, uniform_bias=settings.method == "neo-mse", reference=known)
             neo.followers = followers
             pairs[layer] = neo
-    put_in(model, pairs, asked)
-    if asked.output:
+    put_in(model, pairs, settings)
+    if settings.output:
         attach(model, last)
     watch_mode(model, heads(model).values())
 
 
-def _output_head(model: nn.Module, example: Inputs | None, asked: Adaptation) -> OutputHead:
+def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation) -> OutputHead:
     owner = output_fingerprint(model)
-    known = None if asked.reference is None else output_reference(asked.reference, owner)
+    known = None if settings.reference is None else output_reference(settings.reference, owner)
     classes, bias = read_output(model, example)
-    rule = rule_of(asked.options, None if known is None else known.classes)
+    rule = rule_of(settings.options, None if known is None else known.classes)
     check_outputs(model, [classes], per_output=known is not None and rule.space == "embeddings")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    states = _states(OUTPUT, classes, classes, asked, owner, device)
-    return OutputHead(bias, states, uniform_bias=asked.method == "neo-mse", reference=known)
+    states = _states(OUTPUT, classes, classes, settings, owner, device)
+    return OutputHead(bias, states, uniform_bias=settings.method == "neo-mse", reference=known)
 
 
-def _states(name: str, features: int, classes: int, asked: Adaptation, owner: str, device: torch.device) -> Streams:
-    known = asked.reference
-    rule = rule_of(asked.options, None if known is None else known.heads[name].classes)
+def _states(name: str, features: int, classes: int, settings: Adaptation, owner: str, device: torch.device) -> Streams:
+    known = settings.reference
+    rule = rule_of(settings.options, None if known is None else known.heads[name].classes)
     size = classes if rule.space == "logits" else features
-    if asked.streams is None:
+    if settings.streams is None:
         return Streams(rule, size, device=device)
-    capacity, folder = asked.streams
+    capacity, folder = settings.streams
     spill = None
     if folder is not None:
-        owner = f"{owner} {asked.method} {asked.options}{'' if known is None else f' {known.digest}'}"
+        owner = f"{owner} {settings.method} {settings.options}{'' if known is None else f' {known.digest}'}"
         spill = Spill(Path(folder) / name, rule.layout(size).width, owner)
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
 
@@ -180,17 +180,17 @@ def _streams(
     return StreamSettings(capacity, None if folder is None else os.fspath(folder))
 
 
-def _reference(method: str, given: Reference | str | os.PathLike[str] | None) -> Reference | None:
-    if given is not None and method == "neo-bn":
+def _reference(method: str, reference: Reference | str | os.PathLike[str] | None) -> Reference | None:
+    if reference is not None and method == "neo-bn":
         raise OptionError(
             "neo-bn changes the embeddings, so that a reference of the plain model does not fit: use 'neo'"
         )
-    return None if given is None else as_reference(given)
+    return None if reference is None else as_reference(reference)
 
 
 def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:
-    given = options.given()
-    norms = adaptive_norms(model, given["statistics"], given["momentum"])
+    values = options.given()
+    norms = adaptive_norms(model, values["statistics"], values["momentum"])
     if not norms:
         raise UnsupportedModelError(
             f"neo-bn needs BatchNorm layers, and {type(model).__name__} has none: use neotta.adapt(model, 'neo')"

@@ -135,12 +135,7 @@ def entries(layout: Layout, ids: list[StreamId], states: Tensor, *, many: bool) 
 
 
 def states_in(layout: Layout, rule: Rule, part: Mapping[str, Tensor], many: bool) -> tuple[list[StreamId], Tensor]:
-    """The ids of streams and their states, (S, width), in the entries of a head.
-
-    Raises:
-        StateMismatchError: Entries or shapes are not those of this rule and model.
-        StateError: They hold NaN, Inf or numbers that no stream can have.
-    """
+    """The ids of streams and their states, (S, width), in the entries of a head."""
     shapes = {name: field.shape for name, field in layout.fields.items()}
     theirs = {name: tuple(tensor.shape[many:]) for name, tensor in part.items() if name != "ids"}
     if theirs != shapes or many is not ("ids" in part):
@@ -164,11 +159,7 @@ def states_in(layout: Layout, rule: Rule, part: Mapping[str, Tensor], many: bool
 
 
 def check_about(about: Mapping[str, Any], source: str) -> None:
-    """Refuse a description of a model's state that does not say what is needed to use it.
-
-    Raises:
-        StateMismatchError: An entry is missing, or is not what it should be.
-    """
+    """Check that the description of a model's state says what is needed to use it."""
     method, heads, options = about.get("method"), about.get("heads"), about.get("options")
     if not isinstance(method, str) or method not in VARIANTS:
         raise StateMismatchError(f"{source} is of the method {method!r}, which is not known here")
@@ -179,11 +170,7 @@ def check_about(about: Mapping[str, Any], source: str) -> None:
 
 
 def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: str) -> Reference | None:
-    """Take the reference out of the tensors of a state, if it has one.
-
-    Raises:
-        StateMismatchError: It is incomplete or damaged.
-    """
+    """Take the reference out of the tensors of a state, if it has one."""
     if "reference" not in about:
         return None
     arrays = {name.removeprefix(PREFIX): tensors[name].numpy() for name in tensors if name.startswith(PREFIX)}

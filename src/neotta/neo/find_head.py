@@ -49,27 +49,22 @@ def find_heads(
 
     Returns:
         By name: linear layers, 1x1 convolutions, or views of cosine classifiers.
-
-    Raises:
-        HeadNotFoundError: There is no such head, it does not return what the model returns, or the named layer is none.
-        AmbiguousHeadError: Several layers are possible.
-        UnsupportedModelError: The model returns independent tags.
     """
     if example is not None:
         tensors(example, "example")
     model = uncompiled(model)
-    found = _search(model, example) if head is None else _named(model, [head] if isinstance(head, str) else head)
-    if isinstance(found, ModelError):
-        raise found
-    return found
+    result = _search(model, example) if head is None else _named(model, [head] if isinstance(head, str) else head)
+    if isinstance(result, ModelError):
+        raise result
+    return result
 
 
 def joined_heads(model: nn.Module, example: Inputs | None = None) -> list[str]:
     """Names of the linear layers whose outputs are combined into the logits; empty if unknown."""
     model = uncompiled(model)
-    found = _search(model, example)
-    if not isinstance(found, ModelError):
-        return list(found)
+    result = _search(model, example)
+    if not isinstance(result, ModelError):
+        return list(result)
     names = candidates(model)
     seen = run_once(model, names, example)
     return [names[module] for module in seen.joined] if seen is not None and not seen.returned else []
@@ -77,7 +72,7 @@ def joined_heads(model: nn.Module, example: Inputs | None = None) -> list[str]:
 
 def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Head] | ModelError:
     layers = dict(model.named_modules(remove_duplicate=False))
-    found: dict[str, Head] = {}
+    heads: dict[str, Head] = {}
     for name in names:
         layer = layers.get(name.removeprefix("_orig_mod."))
         if layer is None:
@@ -85,8 +80,8 @@ def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Head] | ModelErr
             return HeadNotFoundError(f"{_kind(model)} has no layer {name!r}: its linear layers are {_some(linear)}")
         if (reason := _why_not(model, name, layer)) is not None:
             return reason
-        found[name] = layer
-    return found
+        heads[name] = layer
+    return heads
 
 
 def _search(model: nn.Module, example: Inputs | None) -> dict[str, Head] | ModelError:
@@ -162,15 +157,15 @@ def _by_convention(model: nn.Module) -> list[nn.Module]:
         present = {name: module for name, module in layers.items() if not isinstance(module, nn.Identity)}
         usual = next((names for names in _NAMES if all(name in present for name in names)), [])
         parts = [present[name] for name in usual]
-    found: list[nn.Module] = []
+    heads: list[nn.Module] = []
     for part in parts:
         inside = [module for module in part.modules() if isinstance(module, nn.Linear)]
         ends = isinstance(list(part.modules())[-1], (nn.Linear, nn.Dropout, nn.Identity))
         if part in inside or not inside or not ends or _wrapped(part):
-            found.append(part)
+            heads.append(part)
         else:
-            found += [layer for layer in inside if layer.out_features == inside[-1].out_features]
-    return found
+            heads += [layer for layer in inside if layer.out_features == inside[-1].out_features]
+    return heads
 
 
 def _last(model: nn.Module) -> nn.Linear | None:

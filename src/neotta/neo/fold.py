@@ -124,16 +124,12 @@ def _follow(old: nn.Module, new: nn.Module) -> None:
 
 
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
-    """Return heads with the centroid of one stream, by the heads they replace; the model is not changed.
-
-    Raises:
-        InputError: The model has no streams, or the stream does not exist.
-    """
+    """Return heads with the centroid of one stream, by the heads they replace; the model is not changed."""
     check_stream(model, stream)
-    asked = adaptation(model)._replace(streams=None)
+    settings = adaptation(model)._replace(streams=None)
     pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
     for neo in pairs.values():
-        mark(neo, asked)
+        mark(neo, settings)
     return pairs
 
 

@@ -72,12 +72,12 @@ def _read(state: str | os.PathLike[str] | State | nn.Module) -> tuple[State, str
         return state_of(state), f"the state of a {type(state).__name__}"
     if not isinstance(state, str | os.PathLike):
         raise InputError(f"expected a file, an adapted model or a merged state, got {type(state).__name__}")
-    found = read_state(state)
-    if found.about.get("kind") != "model":
+    loaded = read_state(state)
+    if loaded.about.get("kind") != "model":
         raise StateMismatchError(
             f"{os.fspath(state)!r} contains the state of an adapter: only states of models can be merged"
         )
-    return found, repr(os.fspath(state))
+    return loaded, repr(os.fspath(state))
 
 
 def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -> None:

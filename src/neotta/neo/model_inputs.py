@@ -26,11 +26,7 @@ def call(model: Callable[..., Any], inputs: Inputs) -> Any:
 
 
 def tensors(inputs: Any, what: str = "a batch") -> list[Tensor]:
-    """The tensors of a batch, which all have the samples on their first axis.
-
-    Raises:
-        InputError: It is neither a tensor nor a mapping of tensors, or they differ in the number of samples.
-    """
+    """The tensors of a batch, which all have the samples on their first axis."""
     if isinstance(inputs, Tensor):
         return [inputs]
     if not isinstance(inputs, Mapping) or not all(isinstance(value, Tensor) for value in inputs.values()):
@@ -203,9 +199,6 @@ def run_once(model: nn.Module, layers: Iterable[nn.Module], example: Inputs | No
     """Run a model on the example, or on the first made-up batch that works; None if none works.
 
     It runs in evaluation mode and is not changed.
-
-    Raises:
-        HeadNotFoundError: The model does not take the example.
     """
     layers = set(layers)
     for inputs in _made_up(model) if example is None else [example]:

@@ -163,13 +163,7 @@ def adaptive_norm(
 
 
 def stand_in(layer: _BatchNorm, base: type[_BatchNorm], **attributes: Any) -> Any:
-    """Create a layer of class `base` that shares another's parameters, buffers and hooks, and does what else it does.
-
-    Args:
-        layer: A batch-norm layer, or one of a class derived from it.
-        base: What comes before the layer's own class in the order of methods.
-        **attributes: Set on the new layer, which is in evaluation mode.
-    """
+    """Create a layer of class `base` that shares another's parameters, buffers and hooks, and does all that it does."""
     own: Any = type(layer)
     before: Any = base
     kind = _derived(own, before)

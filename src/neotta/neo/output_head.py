@@ -166,16 +166,7 @@ def output_reference(reference: Reference, owner: str) -> HeadReference:
 
 
 def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Parameter | None]:
-    """Run a model once; return its number of classes, and the bias of its head if it ends in a single linear one.
-
-    Args:
-        model: Any model.
-        example: A batch that it takes; by default it is run on noise.
-
-    Raises:
-        HeadNotFoundError: It could not be run, its logits were not found, or they are not (batch, classes).
-        UnsupportedModelError: It returns probabilities or independent tags.
-    """
+    """Run a model once; return its number of classes, and the bias of its head if it ends in a single linear one."""
     if example is not None:
         tensors(example, "example")
     model = uncompiled(model)
@@ -209,8 +200,8 @@ def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Param
     for layer in seen.joined:
         if (reason := tags(model, names[layer], seen.calls[layer][-1].output, seen.logits)) is not None:
             raise reason
-    found = heads_in(model, names, seen)
-    bias = None if isinstance(found, ModelError) else next(iter(found.values())).bias
+    layers = heads_in(model, names, seen)
+    bias = None if isinstance(layers, ModelError) else next(iter(layers.values())).bias
     return seen.logits.shape[1], bias if isinstance(bias, nn.Parameter) else None
 
 
@@ -224,9 +215,6 @@ def check_outputs(model: nn.Module, classes: Iterable[int], *, per_output: bool 
         classes: Number of classes of each of its heads.
         per_output: Whether the rule treats every output on its own and knows where clean data lies. Otherwise the mean
             holds how often each tag occurs, and a softmax over tags means nothing.
-
-    Raises:
-        UnsupportedModelError: The outputs are independent tags, or no classes at all.
     """
     kind = getattr(getattr(uncompiled(model), "config", None), "problem_type", None)
     if kind == "regression" or 1 in classes:

@@ -65,12 +65,12 @@ def split(model: nn.Module, *, head: str | None = None, example: Inputs | None =
         AmbiguousHeadError: Several layers could be the head.
         UnsupportedModelError: The model has several heads, as a distilled model does.
     """
-    found = find_heads(model, head, example)
-    joined = list(found) if head is None else joined_heads(model, example)
-    if len(found) > 1 or (len(joined) > 1 and set(found) <= set(joined)):
+    layers = find_heads(model, head, example)
+    joined = list(layers) if head is None else joined_heads(model, example)
+    if len(layers) > 1 or (len(joined) > 1 and set(layers) <= set(joined)):
         raise UnsupportedModelError(
             f"{type(model).__name__} has {len(joined)} heads ({', '.join(joined)}), each with its own embedding: "
             "methods that work on one embedding do not support it, but neotta.adapt re-centers all of them"
         )
-    linear = linear_view(next(iter(found.values())))
+    linear = linear_view(next(iter(layers.values())))
     return Split(Encoder(model, linear), linear)

@@ -153,5 +153,5 @@ def taken(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor,
     rows, counted = rows.masked_fill(~usable[..., None], 0.0), usable.to(rows.dtype)
     if weights is None:
         return rows, counted, counted, 1 - counted
-    given = (weights > 0).to(rows.dtype)
-    return rows, weights * counted, given * counted, given * (1 - counted)
+    positive = (weights > 0).to(rows.dtype)
+    return rows, weights * counted, positive * counted, positive * (1 - counted)

@@ -51,11 +51,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], abou
 
 
 def read_state(path: str | os.PathLike[str]) -> State:
-    """Read a file written by `write_state` or `write_arrays`.
-
-    Raises:
-        StateFileError: The file is missing, damaged, or not a state file.
-    """
+    """Read a file written by `write_state` or `write_arrays`."""
     from safetensors.torch import load
 
     return State(*_read(path, load))
@@ -118,8 +114,8 @@ def _read(
 def _metadata(content: bytes) -> dict[str, str]:
     """The free text in the header of a safetensors file, which is JSON after eight bytes of its length."""
     length = int.from_bytes(content[:8], "little")
-    found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    return found
+    metadata: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    return metadata
 
 
 def _checksum(tensors: Mapping[str, Any], header: Mapping[str, Any]) -> str:

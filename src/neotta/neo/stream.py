@@ -49,7 +49,7 @@ class StreamState(NamedTuple):
         sticky: Weight w of the sticky chain, (K,).
         last: Distribution of the last label under the chain, (K, C), once a sample was seen.
         labels: Expected counts of the labels, over all time and lately, (K, 2, C).
-        seen: Their sums, (K, 2).
+        seen: Sums of the labels, (K, 2).
     """
 
     tallies: Tensor
@@ -265,12 +265,12 @@ class StreamRule(Rule):
     def _shift(self, scales: Tensor) -> Tensor:
         """The shift v, (K, C), from both time scales, (K, 2, W): the window's is shrunk towards that of all time."""
         own = self.estimates(scales)
-        told = own.enough & own.visible & own.mixed
+        usable = own.enough & own.visible & own.mixed
         shift = torch.zeros_like(own.shift[:, 0])
         for scale in range(1 if self.window is None else 2):
             step = own.shift[:, scale] - shift
             factor = 1 - own.noise[:, scale] / (step * step).sum(-1).clamp(min=TINY)
-            shift = torch.addcmul(shift, (factor.clamp(min=0) * told[:, scale])[:, None], step)
+            shift = torch.addcmul(shift, (factor.clamp(min=0) * usable[:, scale])[:, None], step)
         return shift
 
     def offset(self, states: Tensor) -> Tensor:

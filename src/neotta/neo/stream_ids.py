@@ -37,11 +37,7 @@ def one(item: object) -> StreamId:
 
 
 def for_rows(ids: StreamId | tuple[StreamId, ...], rows: int) -> tuple[StreamId, ...]:
-    """The stream of each row of a batch.
-
-    Raises:
-        InputError: There are not as many ids as rows.
-    """
+    """The stream of each row of a batch."""
     if isinstance(ids, str | int):
         return (ids,) * rows
     if len(ids) != rows:
@@ -50,11 +46,7 @@ def for_rows(ids: StreamId | tuple[StreamId, ...], rows: int) -> tuple[StreamId,
 
 
 def checked_weights(weights: Any) -> np.ndarray[Any, Any]:
-    """Validate weights, one number per sample, and convert them to float64, (N,).
-
-    Raises:
-        InputError: They are not a list of numbers, or one is negative, NaN or Inf.
-    """
+    """Validate weights, one number per sample, and convert them to float64, (N,)."""
     try:
         numbers = np.array(weights.detach().cpu().double() if hasattr(weights, "detach") else weights, np.float64)
     except (TypeError, ValueError) as error:
@@ -73,11 +65,7 @@ def pack(ids: Sequence[StreamId]) -> np.ndarray[Any, Any]:
 
 
 def unpack(packed: np.ndarray[Any, Any]) -> list[StreamId]:
-    """Decode ids encoded by `pack`.
-
-    Raises:
-        StateError: They are not what `pack` writes.
-    """
+    """Decode ids encoded by `pack`."""
     try:
         if packed.dtype != np.uint8 or packed.ndim != 1:
             raise ValueError(f"{packed.dtype} of shape {packed.shape}")

@@ -82,10 +82,6 @@ class Streams(nn.Module):
             bias: Bias of the head, (C,); None for 0.
             adapt: Whether to learn; if not, nothing changes.
             weights: How much each row counts, (N,), at least 0; None for 1 each.
-
-        Raises:
-            InputError: There are no stream ids, or not as many as rows.
-            ModelError: A model with streams is traced by `torch.export`.
         """
         rows = rows.detach().to(self.table.dtype)  # an exported program does not keep the no_grad
         bias = rows.new_zeros(1) if bias is None else bias.detach().to(rows.dtype)
@@ -183,11 +179,7 @@ class Streams(nn.Module):
     # ---- single streams, and all of them
 
     def state(self, stream: StreamId | None = None) -> Tensor:
-        """A copy of the state of a stream, (1, width); without ids, of the only one.
-
-        Raises:
-            InputError: The stream does not exist, or none is named.
-        """
+        """A copy of the state of a stream, (1, width); without ids, of the only one."""
         with self.guard():
             item = self.check_stream(stream)
             if item is None:
@@ -237,11 +229,7 @@ class Streams(nn.Module):
                 self._free.append(self._rows.pop(item))
 
     def check_stream(self, stream: StreamId | None) -> StreamId | None:
-        """Check that a stream is named if, and only if, there are streams, and return its plain id.
-
-        Raises:
-            InputError: It is not so.
-        """
+        """Check that a stream is named if, and only if, there are streams, and return its plain id."""
         if self.many and stream is None:
             raise InputError("this model has one state per stream: name a stream, for example stream='gate'")
         if not self.many and stream is not None:
@@ -310,9 +298,9 @@ class Streams(nn.Module):
                 "and load the file into the other model"
             )
         with self._lock:
-            kept = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            attributes = {name: value for name, value in self.__dict__.items() if name != "_lock"}
             return {
-                **kept,
+                **attributes,
                 "_rows": self._rows.copy(),
                 "_free": [*self._free],
                 "_buffers": {"table": self.table.clone()},

@@ -69,17 +69,17 @@ class Adaptation(NamedTuple):
         return f"{self.method}{where} ({self.options}{streams}{reference})"
 
 
-def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], asked: Adaptation) -> None:
+def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], settings: Adaptation) -> None:
     """Replace modules permanently; each new one remembers the module it replaces."""
     for old, new in pairs.items():
-        mark(new, asked)
+        mark(new, settings)
         new.__dict__["_original"] = Unregistered(old)
     ModuleSwap(model, pairs).do()
 
 
-def mark(module: nn.Module, asked: Adaptation) -> None:
+def mark(module: nn.Module, settings: Adaptation) -> None:
     """Store the arguments of `adapt` in an inserted module."""
-    module.__dict__["_adaptation"] = asked
+    module.__dict__["_adaptation"] = settings
 
 
 def stand_ins(model: nn.Module) -> list[nn.Module]:
@@ -89,14 +89,14 @@ def stand_ins(model: nn.Module) -> list[nn.Module]:
 
 def original(module: nn.Module) -> nn.Module | None:
     """The module that an inserted module replaced, or None."""
-    kept: Unregistered[nn.Module] | None = module.__dict__.get("_original")
-    return None if kept is None else kept.module
+    holder: Unregistered[nn.Module] | None = module.__dict__.get("_original")
+    return None if holder is None else holder.module
 
 
 def adaptation(model: nn.Module) -> Adaptation:
     """The arguments that a model was adapted with."""
-    asked: Adaptation = next(iter(heads(model).values())).__dict__["_adaptation"]
-    return asked
+    settings: Adaptation = next(iter(heads(model).values())).__dict__["_adaptation"]
+    return settings
 
 
 def check_module(model: Any) -> None:
@@ -120,10 +120,10 @@ def heads(model: nn.Module) -> dict[str, NEOHead]:
         NotAdaptedError: The model is not adapted.
     """
     check_module(model)
-    found = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
-    if not found:
+    neo_heads = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
+    if not neo_heads:
         raise NotAdaptedError(f"this {type(model).__name__} is not adapted: call neotta.adapt(model) first")
-    return found
+    return neo_heads
 
 
 def head(model: nn.Module) -> NEOHead:
@@ -133,10 +133,10 @@ def head(model: nn.Module) -> NEOHead:
         NotAdaptedError: The model is not adapted.
         ModelError: It has several heads: see `heads`.
     """
-    found = heads(model)
-    if len(found) > 1:
-        raise ModelError(f"the model has {len(found)} heads ({', '.join(found)}): use neotta.heads(model)")
-    return next(iter(found.values()))
+    neo_heads = heads(model)
+    if len(neo_heads) > 1:
+        raise ModelError(f"the model has {len(neo_heads)} heads ({', '.join(neo_heads)}): use neotta.heads(model)")
+    return next(iter(neo_heads.values()))
 
 
 def reset(model: nn.Module, *, stream: StreamId | None = None) -> None:

@@ -68,36 +68,27 @@ VARIANTS: dict[str, type[Options]] = {
 }
 
 
-def options_of(method: str, given: Mapping[str, Any]) -> Options:
-    """Validate the options of a variant.
-
-    Raises:
-        OptionError: An option is unknown or invalid; options of another variant are told which one has them.
-    """
-    others = [name for name, kind in VARIANTS.items() if given.keys() <= kind.model_fields.keys()]
-    wrong = [name for name in given if name not in VARIANTS[method].model_fields]
+def options_of(method: str, values: Mapping[str, Any]) -> Options:
+    """Validate the options of a variant."""
+    others = [name for name, kind in VARIANTS.items() if values.keys() <= kind.model_fields.keys()]
+    wrong = [name for name in values if name not in VARIANTS[method].model_fields]
     if wrong and others:
-        call = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        call = ", ".join(f"{name}={value!r}" for name, value in values.items())
         takes = ", ".join(VARIANTS[method].model_fields)
         raise OptionError(
             f"method {method!r} has no option {wrong[0]!r}: it takes {takes}. Name the method that has it: "
             f"neotta.adapt(model, {others[0]!r}, {call})"
         )
-    return VARIANTS[method].make(method, given)
+    return VARIANTS[method].make(method, values)
 
 
 def rule_of(options: Options, classes: ClassMeans | None = None) -> Rule:
-    """The rule described by the options of a variant.
-
-    Args:
-        options: The options.
-        classes: Each class's own mean logits on clean data, if a reference was measured.
-    """
-    given = options.given()
+    """The rule described by the options of a variant."""
+    values = options.given()
     if isinstance(options, NEOStreamOptions):
-        return StreamRule(**given, classes=classes)
+        return StreamRule(**values, classes=classes)
     names = ("weighting", "alpha", "debias", "shrinkage")
-    return MeanRule(**{name: value for name, value in given.items() if name in names})
+    return MeanRule(**{name: value for name, value in values.items() if name in names})
 
 
 def mergeable(options: Options) -> bool:

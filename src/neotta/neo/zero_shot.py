@@ -142,9 +142,9 @@ def _image_features(model: Any, images: Tensor) -> Tensor:
 
 def _tensor(features: Any) -> Tensor:
     """The features themselves; some versions of transformers return them in an output with more."""
-    found = features if isinstance(features, Tensor) else features.pooler_output
-    assert isinstance(found, Tensor)
-    return found
+    tensor = features if isinstance(features, Tensor) else features.pooler_output
+    assert isinstance(tensor, Tensor)
+    return tensor
 
 
 def _image_size(model: nn.Module) -> int | None:

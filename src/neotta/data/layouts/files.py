@@ -151,11 +151,7 @@ def sort_names(names: Iterable[str]) -> list[str]:
 
 
 def class_folders(folder: Path, classes: Sequence[str]) -> dict[str, int]:
-    """The class folders in `folder` and their labels.
-
-    Raises:
-        DataError: There are none, or some that `classes` does not name.
-    """
+    """The class folders in `folder` and their labels."""
     number = {name: index for index, name in enumerate(classes)}
     names = subfolders(folder)
     if not names:
@@ -171,11 +167,7 @@ def class_folders(folder: Path, classes: Sequence[str]) -> dict[str, int]:
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
-    """The classes that a text file lists, such as `wnids.txt`.
-
-    Raises:
-        DataError: It cannot be read, is empty, or names a class twice.
-    """
+    """The classes that a text file lists, such as `wnids.txt`."""
     classes = tuple(read_text(path).split())
     if not classes or len(set(classes)) != len(classes):
         raise DataError(f"{str(path)!r} must name each class once")

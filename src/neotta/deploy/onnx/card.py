@@ -111,14 +111,14 @@ def matches_checksum(content: bytes) -> bool | None:
     place = _place(content)
     if place is None:
         return None
-    found, end = content[place : place + len(NO_CHECKSUM)], place + len(NO_CHECKSUM)
-    return hashlib.sha256(content[:place] + NO_CHECKSUM.encode() + content[end:]).hexdigest().encode() == found
+    stored, end = content[place : place + len(NO_CHECKSUM)], place + len(NO_CHECKSUM)
+    return hashlib.sha256(content[:place] + NO_CHECKSUM.encode() + content[end:]).hexdigest().encode() == stored
 
 
 def _place(content: bytes) -> int | None:
     """Where the checksum begins: the metadata is at the end of a file, after the weights."""
-    found = list(_CHECKSUM.finditer(content, max(0, content.rfind(CHECKSUM_KEY.encode()))))
-    return found[0].start(1) if found else None
+    matches = list(_CHECKSUM.finditer(content, max(0, content.rfind(CHECKSUM_KEY.encode()))))
+    return matches[0].start(1) if matches else None
 
 
 def encoded(arrays: Mapping[str, Array], digest: str) -> dict[str, str]:

@@ -176,8 +176,8 @@ def write_folded(job: ExportJob) -> None:
 def write_adaptive(job: ExportJob) -> None:
     """Write a model that keeps adapting: it takes and returns its state with every call."""
     images = _prepared(job)
-    found = heads(job.model)
-    if any(type(neo) is not NEOHead for neo in found.values()):
+    neo_heads = heads(job.model)
+    if any(type(neo) is not NEOHead for neo in neo_heads.values()):
         raise UnsupportedModelError(
             "only linear heads have an adaptive form: export the model folded, or plain with a LogitRecenter behind it"
         )
@@ -186,9 +186,9 @@ def write_adaptive(job: ExportJob) -> None:
             "neo-bn has no adaptive form, which would need the state of every BatchNorm layer: export it folded (with "
             "statistics='ema'), or adapt with 'neo'"
         )
-    card = _card(job, "adaptive", found)
+    card = _card(job, "adaptive", neo_heads)
     with torch.no_grad(), evaluating(list(job.model.modules())):
-        proto, bias = _adaptive(job.model, found, card, images, job.opset)
+        proto, bias = _adaptive(job.model, neo_heads, card, images, job.opset)
         _write(proto, dataclasses.replace(card, bias=bias), job, images)
 
 
@@ -211,30 +211,30 @@ def _prepared(job: ExportJob) -> Tensor:
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(like.device)
 
 
-def _card(job: ExportJob, form: Form, found: dict[str, NEOHead]) -> Card:
+def _card(job: ExportJob, form: Form, neo_heads: dict[str, NEOHead]) -> Card:
     card = Card(
         form=form,
         name=job.name,
         preprocess=None if job.preprocess is None else job.preprocess.to_dict(),
         labels=None if job.labels is None else [str(label) for label in job.labels],
     )
-    if not found:
+    if not neo_heads:
         return card
     adapted = adaptation(job.model)
     card = dataclasses.replace(
         card,
         method=adapted.method,
         options=adapted.options.model_dump(mode="json"),
-        samples=max(neo.count for neo in found.values()),
+        samples=max(neo.count for neo in neo_heads.values()),
     )
     if form == "folded":
         return card
     known = adapted.reference
     return dataclasses.replace(
         card,
-        heads={name: fingerprint(dict(neo.named_parameters())) for name, neo in found.items()},
-        fields={name: _fields(neo) for name, neo in found.items()},
-        state={name: neo.streams.state()[0].tolist() for name, neo in found.items()},
+        heads={name: fingerprint(dict(neo.named_parameters())) for name, neo in neo_heads.items()},
+        fields={name: _fields(neo) for name, neo in neo_heads.items()},
+        state={name: neo.streams.state()[0].tolist() for name, neo in neo_heads.items()},
         reference=None if known is None else encoded(known.arrays(), known.digest),
     )
 
@@ -257,13 +257,13 @@ def _check_labels(card: Card, logits: Tensor) -> None:
 
 
 def _adaptive(
-    model: nn.Module, found: dict[str, NEOHead], card: Card, images: Tensor, opset: int
+    model: nn.Module, neo_heads: dict[str, NEOHead], card: Card, images: Tensor, opset: int
 ) -> tuple[ModelProto, list[float] | None]:
     """The graph, and the bias of its head if its output is that of the model and the rule acts on logits."""
     from onnx import numpy_helper
 
-    graph = AdaptiveGraph(model, found)
-    ports = [card.port(name) for name in found]
+    graph = AdaptiveGraph(model, neo_heads)
+    ports = [card.port(name) for name in neo_heads]
     adapt = torch.tensor(True, device=images.device)
     answers: list[Tensor] = []
     with graph.within:
@@ -274,7 +274,7 @@ def _adaptive(
         _check_labels(card, logits)
         bias = None
         if len(answers) == 1 and torch.equal(answers[0], logits):
-            (head,) = found.values()
+            (head,) = neo_heads.values()
             if head.streams.rule.space == "logits":
                 bias = [0.0] * head.out_features if head.bias is None else head.bias.tolist()
         proto = program(
@@ -320,16 +320,16 @@ def verify_folded(path: Path, model: nn.Module, images: Tensor) -> str | None:
 
 def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
     """Describe how an adaptive file differs from the model on the same stream; None if it does not."""
-    found = heads(model)
+    neo_heads = heads(model)
     pairs: dict[nn.Module, NEOHead] = {}
-    for neo in found.values():
+    for neo in neo_heads.values():
         streams = Streams(neo.streams.rule, neo.streams.size, device=neo.streams.table.device)
         streams.put(neo.streams.state())
         pairs[neo] = NEOHead(neo, streams, uniform_bias=neo.uniform_bias, reference=neo.reference)
     classifier = OnnxClassifier(path)
     with ModuleSwap(model, pairs):
         wrong = _compare(classifier, model, images)
-    for name, neo in found.items():
+    for name, neo in neo_heads.items():
         fresh = pairs[neo].streams
         for entry, value in entries(fresh.layout, [], fresh.state(), many=False).items():
             wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], value)

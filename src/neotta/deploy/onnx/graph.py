@@ -149,9 +149,9 @@ def _forget_origins(graph: GraphProto) -> None:
 def _forget_shapes_of_weights(graph: GraphProto) -> None:
     """Remove the second description of each weight: tools that transpose a weight, as quantizers do, leave it stale."""
     weights = {tensor.name for tensor in graph.initializer}
-    kept = [value for value in graph.value_info if value.name not in weights]
+    others = [value for value in graph.value_info if value.name not in weights]
     del graph.value_info[:]
-    graph.value_info.extend(kept)
+    graph.value_info.extend(others)
 
 
 def _rename(graph: GraphProto, names: dict[str, str]) -> None:

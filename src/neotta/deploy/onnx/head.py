@@ -21,12 +21,7 @@ _CONSTANT = {"Constant", "Identity", "Cast", "Transpose", "Reshape", "Squeeze", 
 
 
 def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[Array, Array | None]:
-    """Read the weight, (C, d), and the bias, (C,) or None, of the head of an ONNX classifier.
-
-    Args:
-        path: The file.
-        output: Name of the output with the logits; by default the first.
-    """
+    """Read the weight, (C, d), and the bias, (C,) or None, of the head of an ONNX classifier."""
     onnx = need("onnx", "reading the head of an ONNX file")
     if not Path(path).is_file():
         raise ModelLoadError(f"there is no file {os.fspath(path)!r}")
@@ -83,15 +78,15 @@ class _Graph:
         )
 
     def gemm(self, node: NodeProto) -> tuple[Array, Array | None]:
-        given = {attribute.name: attribute.f or attribute.i for attribute in node.attribute}
+        attributes = {attribute.name: attribute.f or attribute.i for attribute in node.attribute}
         weight = self.constant(node.input[1])
         bias = self.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-        if weight is None or given.get("transA") or (bias is None and len(node.input) > 2 and node.input[2]):
+        if weight is None or attributes.get("transA") or (bias is None and len(node.input) > 2 and node.input[2]):
             raise HeadNotFoundError(f"{_said(node)} has weights that are computed from {self.sources(node)}")
-        weight = (weight if given.get("transB") else weight.T) * given.get("alpha", 1.0)
+        weight = (weight if attributes.get("transB") else weight.T) * attributes.get("alpha", 1.0)
         if bias is None:
             return weight, None
-        return self.fitting(weight, bias * given.get("beta", 1.0))
+        return self.fitting(weight, bias * attributes.get("beta", 1.0))
 
     def matmul(self, node: NodeProto) -> Array:
         weight = self.constant(node.input[1])

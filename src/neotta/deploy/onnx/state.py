@@ -68,8 +68,8 @@ class OnnxState:
     def _run(self, batch: Array, state: State, adapt: bool) -> tuple[Array, State]:
         ports = {self._card.port(head): row for head, row in state.items()}
         values = self._session.run(self._outputs, {"images": batch, "adapt": np.array(adapt), **ports})
-        found = dict(zip(self._outputs, values, strict=True))
-        return found["logits"], {head: found[f"next_{self._card.port(head)}"] for head in state}
+        outputs = dict(zip(self._outputs, values, strict=True))
+        return outputs["logits"], {head: outputs[f"next_{self._card.port(head)}"] for head in state}
 
     # ---- streams
 
@@ -108,13 +108,13 @@ class OnnxState:
 
     def _entries(self, states: Sequence[State]) -> dict[str, Array]:
         """States as entries of a file, (S, ...) each."""
-        found = {}
+        arrays = {}
         for head, fields in self._card.fields.items():
             table = np.concatenate([state[head] for state in states]).astype(np.float64)
             parts = np.split(table, np.cumsum([_size(field) for field in fields.values()])[:-1], axis=1)
             for (name, field), part in zip(fields.items(), parts, strict=True):
-                found[f"{head}.{name}"] = part.reshape(len(table), *field["shape"])
-        return found
+                arrays[f"{head}.{name}"] = part.reshape(len(table), *field["shape"])
+        return arrays
 
     def save(self, path: str | os.PathLike[str], stream: StreamId | None) -> None:
         """Save one stream, or all of them, in the format of `neotta.save`."""

@@ -8,7 +8,7 @@ const STEPS = [1, 5, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * M
 export const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)}\u00a0%`);
 export const number = (value, digits = 2) => (value == null ? "–" : value.toFixed(digits));
 export const interval = (accuracy) =>
-  accuracy ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known yet";
+  accuracy ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known";
 export const date = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const PLOTS = [
@@ -70,7 +70,7 @@ export function marks(history) {
 }
 
 function ticks(first, last, width) {
-  const step = STEPS.find((each) => (last - first) / each <= width / 62) ?? STEPS.at(-1);
+  const step = STEPS.find((each) => (last - first) / each <= width / (each < MINUTE ? 85 : 62)) ?? STEPS.at(-1);
   const zone = -new Date(first * 1000).getTimezoneOffset() * MINUTE, found = [];
   for (let time = Math.ceil((first + zone) / step) * step - zone; time <= last; time += step) found.push(time);
   const how = step >= DAY ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit", ...(step < MINUTE ? { second: "2-digit" } : {}) };
@@ -79,7 +79,7 @@ function ticks(first, last, width) {
 
 const roundUp = (value) => {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((each) => each * power >= value * 0.999) * power;
+  return [1, 2, 3, 5, 10].find((each) => each * power >= value * 0.999) * power;
 };
 
 function plot(spec, history, found, width) {
@@ -117,7 +117,7 @@ function plot(spec, history, found, width) {
   let chosen = history.length - 1;
   const choose = (index, visible = true) => {
     chosen = Math.max(0, Math.min(history.length - 1, index));
-    const point = history[chosen], text = `${visible ? date(point.time) : "now"}: ${show(point)}`;
+    const point = history[chosen], text = `${visible ? date(point.time) : "last"}: ${show(point)}`;
     readout.textContent = text;
     svg.setAttribute("aria-valuenow", chosen);
     svg.setAttribute("aria-valuetext", text);

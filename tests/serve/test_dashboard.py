@@ -289,7 +289,11 @@ def test_the_first_image_is_sent_as_the_empty_page_says(page, frames, tmp_path):
             if page.evaluate("document.activeElement.className") == "name":
                 break
         page.keyboard.press("Enter")
-        page.locator("#known").wait_for()
+        page.locator("#picture").wait_for()
+        assert page.evaluate("document.activeElement.id") == "name"
+        page.go_back()
+        tile(page, "gate").locator("a").click()
+        page.locator("#picture").wait_for()
         assert page.url.endswith("/camera/gate")
         assert page.errors == []
     page.locator("#line").get_by_text("no connection").wait_for()

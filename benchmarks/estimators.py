@@ -5,8 +5,8 @@
 
 Each cell is a stream: a model, a domain (clean, and 15 corruptions at severity 5), an order (shuffled, in bursts of 16
 of a class, sorted by class) and a rule. A camera sees 384 images in batches of 16; the estimates of its last 256 are
-compared with the truth. The threshold is learnt on clean images that are in no stream. With --cache, only images whose
-embeddings are there are used, and no encoder runs; without it, all are encoded.
+compared with the truth. With --cache, only images whose embeddings are there are used, and no encoder runs; without it,
+all are encoded.
 
 How often an interval holds is reported for each model with the widths that the other models suggest; for a single model
 with those of the server.
@@ -18,25 +18,19 @@ import itertools
 import json
 
 import numpy as np
-from scipy.special import softmax
 
 from neotta._files import atomic
 from neotta.cli.config import read_config
-from neotta.deploy.serve.classifier import Classifier, Job
-from neotta.deploy.serve.engine import Forward
-from neotta.deploy.serve.figures import ERROR, WINDOW, estimates, interval, learn_threshold
-from neotta.deploy.serve.records import Records
-from neotta.deploy.serve.settings import Settings
-from neotta.deploy.serve.torch_engine import TorchEngine
-from neotta.deploy.serve.watch import Watch
+from neotta.deploy.serve.engine import TorchEngine
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.session import Session
+from neotta.monitoring.accuracy import ERROR, WINDOW, Recent, interval
 from neotta.paper.study import Study
 
 ORDERS = ("shuffled", "bursts", "sorted")
 RULES = ("neo-stream", "neo", "none")
-WAYS = ("agreement", "confidence", "product", "threshold")
-LENGTH, BATCH, CLEAN = 384, 16, 400
+WAYS = ("confidence", "product")
+LENGTH, BATCH = 384, 16
 SHOWN = "the server", "widths chosen on the other models"
 
 
@@ -59,7 +53,7 @@ class Known:
         self.embeddings, self.logits, self.part = embeddings, logits, None
 
     def __call__(self, images):
-        return Forward(self.logits[self.part], (self.embeddings[self.part],))
+        return self.logits[self.part], (self.embeddings[self.part],)
 
 
 class Model:
@@ -76,45 +70,42 @@ class Model:
         """An engine for each rule."""
         return {rule: TorchEngine(copy.deepcopy(self.bench.loaded), rule) for rule in RULES}
 
-    def encoded(self, domain, without=()):
-        """Embeddings, logits and labels of a domain, without some samples; and which samples they are."""
+    def encoded(self, domain):
+        """Embeddings, logits and labels of a domain."""
         dataset = self.bench.data.dataset(domain)
-        index = np.setdiff1d(np.arange(len(dataset)), without)
+        index = np.arange(len(dataset))
         if self.cached:
             index = np.setdiff1d(index, self.bench.embeddings.missing(dataset, index))
-        index = self.generator.permutation(index)[: CLEAN if not len(without) else LENGTH]
+        index = self.generator.permutation(index)[:LENGTH]
         embeddings, kept = self.bench.embeddings.get(dataset, index)
         logits = self.bench.head(embeddings.to(self.bench.head.weight.dtype)).detach().float().numpy()
-        return embeddings, logits, np.asarray(dataset.labels)[index[kept]], index[kept]
+        return embeddings, logits, np.asarray(dataset.labels)[index[kept]]
 
     def cells(self):
         """Measure all streams."""
-        _, logits, labels, clean = self.encoded("clean")
-        threshold = learn_threshold(softmax(logits, axis=1).max(1), logits.argmax(1) == labels)
         engines = self.engines()
         for domain in self.bench.data.names(["clean", "all"], [self.severity]):
-            embeddings, logits, labels, _ = self.encoded(domain, clean)
+            embeddings, logits, labels = self.encoded(domain)
             known = Known(embeddings, logits)
             for order, rule in itertools.product(ORDERS, RULES):
                 index = ordered(labels, order, self.generator)
                 about = {"model": self.name, "domain": domain, "order": order, "rule": rule}
-                yield {**about, **stream(engines[rule], known, index, labels, threshold, "/".join(about.values()))}
+                yield {**about, **stream(engines[rule], known, index, labels, "/".join(about.values()))}
 
 
-def stream(engine, known, index, labels, threshold, camera):
+def stream(engine, known, index, labels, camera):
     """Let a camera see images; its accuracy, and what was estimated."""
-    watch = Watch(engine, Records(), Settings(), threshold=threshold)
-    engine.forward = known
-    classifier = Classifier(engine, durable=1.0, watch=watch)
-    right = []
+    engine._forward = known
+    right, sure, both = [], Recent(engine.classes), Recent(engine.classes)
     for part in np.array_split(index, max(1, len(index) // BATCH)):
         known.part = part
-        (answer,) = classifier.run([Job(np.zeros((len(part), 1), np.float32), camera)])
+        answer = engine.predict(np.zeros((len(part), 1), np.float32), [camera] * len(part))
         right.append(answer.adapted.argmax(1) == labels[part])
+        sure.add(answer.adapted)
+        both.add(answer.adapted, answer.stable)
     engine.reset(camera)
-    truth = float(np.concatenate(right)[-WINDOW:].mean())
-    found = estimates(watch.figures(camera).recent(), engine.classes, threshold)
-    return {"truth": truth, "classes": engine.classes, **{by: found[by].accuracy for by in WAYS}}
+    found = {"confidence": sure.estimate().value, "product": both.estimate().value}
+    return {"truth": float(np.concatenate(right)[-WINDOW:].mean()), **found}
 
 
 # ---- what is printed
@@ -150,7 +141,7 @@ def report(cells):
     models = list(dict.fromkeys(cell["model"] for cell in cells))
     print(f"\n{len(cells)} streams. Widths of the intervals in the server: {ERROR}; from all these models:")
     print(f"{widths(cells, models)}. In brackets, how often the interval of {SHOWN[len(models) > 1]} holds.")
-    print("| model | accuracy | " + " | ".join(WAYS) + " |\n|---|---|---|---|---|---|")
+    print("| model | accuracy | " + " | ".join(WAYS) + " |\n|---|---|---|---|")
     for model in models:
         mine = [cell for cell in cells if cell["model"] == model]
         others = [each for each in models if each != model]
@@ -159,7 +150,7 @@ def report(cells):
         row = [f"{abs(errors(mine, by)).mean():.3f} ({held(mine, by, chosen[by]):.0%})" for by in WAYS]
         print(f"| {model} | {min(truth):.2f} to {max(truth):.2f} | " + " | ".join(row) + " |")
     for name, values in (("order", ORDERS), ("rule", RULES)):
-        print(f"\n| {name} | " + " | ".join(WAYS) + " |\n|---|---|---|---|---|")
+        print(f"\n| {name} | " + " | ".join(WAYS) + " |\n|---|---|---|")
         for value in values:
             mine = [cell for cell in cells if cell[name] == value]
             print(f"| {value} | " + " | ".join(f"{abs(errors(mine, by)).mean():.3f}" for by in WAYS) + " |")

@@ -59,11 +59,12 @@ def model_of(kind, threads=1):
 
 def serve(kind, rule, threads, folder, port):
     """Run a server until its process is ended."""
-    from neotta.deploy.serve.app import listening, make_server
     from neotta.deploy.serve.records import Records
+    from neotta.deploy.serve.torch_engine import TorchEngine
+
+    from neotta.deploy.serve.app import listening, make_server
     from neotta.deploy.serve.service import Service
     from neotta.deploy.serve.settings import Limits, Settings
-    from neotta.deploy.serve.torch_engine import TorchEngine
 
     engine = TorchEngine(model_of(kind, threads), rule, folder=None if rule == "none" else folder)
     limits = Limits(queue=4096, timeout=PATIENCE)

@@ -77,6 +77,6 @@ copybutton_prompt_is_regexp = True
 
 def setup(app: object) -> None:
     """Generate the pages of methods and the reference before anything is read."""
-    pages.write(HERE / "generated", *sorted((HERE / "results").glob("records-0.2*.parquet")))
+    pages.write(HERE / "generated", *sorted((HERE / "results").glob("records-0.3*.parquet")))
     app.connect("autodoc-process-docstring", to_rst, priority=400)  # type: ignore[attr-defined]  # before napoleon
     app.connect("missing-reference", unresolved)  # type: ignore[attr-defined]

@@ -20,10 +20,10 @@ def test_check_opens_everything_and_says_what_would_be_served(command, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("model     digits: 10 classes, 32 x 32 pixels")
     assert "rule      neo-stream" in done.stdout
-    assert "on disk; 0 cameras known" in done.stdout
+    assert "on disk; 0 streams known" in done.stdout
     assert "every batch" in done.stdout
     assert done.stdout.endswith("ok\n")
-    assert (tmp_path / "state" / "cameras.sqlite").exists()
+    assert (tmp_path / "state" / "history.sqlite").exists()
 
 
 CONFIGS = {
@@ -41,7 +41,7 @@ CONFIGS = {
         (["--host", "0.0.0.0"], "needs a key"),
         (["--durable", "sometimes"], "expected 'batch', or seconds"),
         (["--config", "name.toml"], "does not fit into an address"),
-        (["--config", "rows.toml"], "at least 1"),
+        (["--config", "rows.toml"], "greater than or equal to 1"),
         (["--config", "limit.toml"], "did you mean 'queue'?"),
         (["--config", "other.toml"], "unknown entry 'port'"),
         (["--method", "neo-strem"], "did you mean 'neo-stream'?"),

@@ -22,7 +22,15 @@ def client():
 
 def test_a_key_is_needed_for_all_but_health(client):
     stranger = Client(client.port)
-    for path in ("/v2/health/live", "/v2/health/ready", "/", "/camera/gate", "/static/app.js", "/openapi.json", "/docs"):
+    for path in (
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/",
+        "/camera/gate",
+        "/static/app.js",
+        "/openapi.json",
+        "/docs",
+    ):
         assert stranger.get(path)[0] == 200
     for path in ("/streams", "/streams/a", "/metrics", "/events", "/pictures/a", "/states/a", "/v2/health/live/x"):
         assert stranger.get(path)[0] == 401

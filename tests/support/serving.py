@@ -39,7 +39,7 @@ class GatedEngine(TorchEngine):
 
     def _forward(self, images):
         self.entered.set()
-        assert self.gate.wait(60)
+        assert self.gate.wait(15)
         self.sizes.append(len(images))
         return super()._forward(images)
 

@@ -28,10 +28,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def serve(
-    model: Annotated[
-        str,
-        typer.Argument(help="A model as `neotta models` lists them, or an .onnx file that `neotta export` wrote."),
-    ] = "digits",
+    model: shared.ServedModel = "digits",
     host: Annotated[str, typer.Option(help="Address to listen on. Others than 127.0.0.1 need a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8000,
     method: Annotated[
@@ -59,9 +56,7 @@ def serve(
             metavar="batch|SECONDS",
         ),
     ] = "1",
-    key_file: Annotated[
-        Path | None, typer.Option(help="File with the key; or set NEOTTA_KEY.")
-    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File with the key; or set NEOTTA_KEY.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(help="A TOML file: name, pictures, metric_streams, log_level, limits."),

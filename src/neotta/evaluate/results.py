@@ -215,8 +215,8 @@ def _unlabelled_frame(report: UnlabelledReport) -> pandas.DataFrame:
             "domain": change.domain,
             "samples": change.samples,
             "changed predictions": change.changed,
-            "confidence before": round(change.before["confidence"], 3),
-            "confidence after": round(change.after["confidence"], 3),
+            "confidence before": round(change.mean("confidence_before"), 3),
+            "confidence after": round(change.mean("confidence_after"), 3),
         }
         for change in report.changes
     )

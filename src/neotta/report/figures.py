@@ -25,8 +25,6 @@ _PAGE = {INK: "var(--ink, #1c2024)", FAINT: "var(--line, #c9ccd2)"}
 
 
 class Style(NamedTuple):
-    """How a method is drawn."""
-
     color: str
     marker: str
 
@@ -94,7 +92,6 @@ class Figure:
         return text
 
     def png(self) -> bytes:
-        """As a picture on white."""
         buffer = io.BytesIO()
         self._save(buffer, "png", dpi=160, facecolor="white")
         return buffer.getvalue()

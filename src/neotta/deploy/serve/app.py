@@ -20,6 +20,8 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ValidationError
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
@@ -74,7 +76,7 @@ def application(service: Service, *, loopback: bool = True) -> FastAPI:
             Middleware(Measured, service=service),
             Middleware(Guard, key=service.settings.key, loopback=loopback),
         ],
-        exception_handlers={each: on_error for each in (HTTPException, RequestValidationError, NeottaError, Exception)},
+        exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, NeottaError, Exception), on_error),
     )
     requests = Requests(service)
     add_inference(app, service, requests)
@@ -224,7 +226,9 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
     settings, engine, limits = service.settings, service.engine, service.settings.limits
     height, width = engine.preprocess.size
     outputs = {"logits": ("FP32", [-1, engine.classes]), "probabilities": ("FP32", [-1, engine.classes])}
-    outputs |= {"label": ("BYTES", [-1])} | {name: ("INT64", [-1]) for name in ("class", "plain_class", "adapted_class")}
+    outputs |= {"label": ("BYTES", [-1])} | {
+        name: ("INT64", [-1]) for name in ("class", "plain_class", "adapted_class")
+    }
     about = {
         "name": settings.name,
         "versions": ["1"],
@@ -242,7 +246,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         owner = _client(request), stream_id(stream)
 
         async def work(body: bytes) -> Answer:
-            files = await _files(request, body, limits.rows)
+            kind = request.headers.get("content-type", "")
+            files = await asyncio.to_thread(_files, body, kind, limits.rows)  # a hostile form takes seconds to parse
             pixels = await service.images.from_files(files, owner)
             job = Job(service.images.normalised(pixels), owner[1], adapt, pixels[-1])
             return await service.answer(job, owner[0])
@@ -335,31 +340,41 @@ def _client(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-async def _files(request: Request, body: bytes, most: int) -> list[bytes]:
+def _files(body: bytes, kind: str, most: int) -> list[bytes]:
     """The files of a request: the parts of a form, or the body itself."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    name, options = parse_options_header(kind)
+    if name != b"multipart/form-data":
         if not body:
             raise RequestError(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
         return [body]
+    parts: list[bytearray] = []
+    heads: list[bytearray] = []
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+    def begin() -> None:
+        if len(parts) >= most:
+            raise RequestError(413, f"the form holds more than {most} files")
+        parts.append(bytearray())
+        heads.append(bytearray())
 
-    async def read() -> list[bytes]:
-        async with Request(request.scope, receive).form(max_files=most, max_fields=16) as form:
-            texts = [name for name, part in form.multi_items() if isinstance(part, str)]
-            if texts:
-                raise RequestError(
-                    400, f"the form has a text {texts[0][:50]!r}: stream, adapt and top belong into the address"
-                )
-            return [await part.read() for _, part in form.multi_items() if not isinstance(part, str)]
+    def end() -> None:
+        if b"filename" not in heads[-1]:
+            raise RequestError(400, "the form has a text: stream, adapt and top belong into the address, files here")
 
+    parser = MultipartParser(
+        options.get(b"boundary", b""),
+        {
+            "on_part_begin": begin,
+            "on_header_value": lambda data, start, stop: heads[-1].extend(data[start:stop]),
+            "on_headers_finished": end,
+            "on_part_data": lambda data, start, stop: parts[-1].extend(data[start:stop]),
+        },
+    )
     try:
-        return await asyncio.to_thread(asyncio.run, read())  # a hostile form takes seconds to parse
-    except RequestError:
-        raise
-    except Exception as error:  # whatever the parser raises, and what Starlette makes of it
-        raise RequestError(400, f"the form cannot be read: {str(getattr(error, 'detail', error))[:200]}") from None
+        parser.write(body)
+        parser.finalize()
+    except FormParserError as error:
+        raise RequestError(400, f"the form cannot be read: {str(error).rstrip('.')[:200]}") from None
+    return [bytes(part) for part in parts]
 
 
 def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -465,7 +480,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.since = time.monotonic()
         if len(self.connections) >= (self.limit_concurrency or 0):
-            idle = [each for each in self.connections if isinstance(each, Connection) and each is not self and each.idle]
+            idle = [
+                each for each in self.connections if isinstance(each, Connection) and each is not self and each.idle
+            ]
             if idle:
                 min(idle, key=lambda each: (each.cycle is not None, each.since)).transport.close()
 
@@ -526,6 +543,8 @@ def listening(host: str, port: int) -> socket.socket:
         bound.bind((host.strip("[]"), port))
     except OSError as error:
         bound.close()
-        raise OptionError(f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)") from None
+        raise OptionError(
+            f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)"
+        ) from None
     bound.listen(1024)
     return bound

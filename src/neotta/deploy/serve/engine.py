@@ -98,7 +98,7 @@ class Engine(ABC):
         for flag in (True, False):  # what is learnt first also serves the other rows
             rows = np.flatnonzero(learnt == flag)
             if len(rows) and self.adapts:
-                chosen = [ids[row] for row in rows]
+                chosen = [ids[row] for row in rows.tolist()]
                 adapted[rows] = self._recentered(plain, embeddings, rows, chosen, flag)
                 self.dirty.update(dict.fromkeys(chosen if flag else ()))
         return Prediction(plain, adapted, learnt, self._stable(plain, adapted, embeddings))

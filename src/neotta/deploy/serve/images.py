@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -80,8 +81,10 @@ class Images:
         self._check_rows(len(files))
         headers = await asyncio.to_thread(lambda: [probe(file, max_pixels=self.limits.pixels) for file in files])
         sizes = [self._pixels(header.height, header.width) for header in headers]
-        work = [lambda file=file: self._fitted(decode(file, max_pixels=self.limits.pixels)) for file in files]
-        return [await self.decoder.run(each, owner, size) for each, size in zip(work, sizes, strict=True)]
+        pixels = []
+        for file, size in zip(files, sizes, strict=True):
+            pixels.append(await self.decoder.run(partial(self._decoded, file), owner, size))
+        return pixels
 
     async def from_tensor(self, values: Array, owner: Owner) -> Array | list[Array]:
         """Check a tensor of a request: image files or pixels, as in `from_files`; or images, (N, 3, H, W) float32."""
@@ -94,7 +97,7 @@ class Images:
             if values.ndim != 4 or values.shape[3] != 3 or 0 in values.shape:
                 raise RequestError(400, f"UINT8 images must have the shape [N, H, W, 3], not {list(values.shape)}")
             size = self._pixels(*values.shape[1:3])
-            return [await self.decoder.run(lambda image=image: self._fitted(image), owner, size) for image in values]
+            return [await self.decoder.run(partial(self.preprocess.pixels, image), owner, size) for image in values]
         height, width = self.preprocess.size
         if values.dtype.kind != "f" or values.shape[1:] != (3, height, width):
             raise RequestError(
@@ -119,8 +122,8 @@ class Images:
         mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (self.preprocess.mean, self.preprocess.std))
         return np.asarray(((image * std + mean).clip(0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0))
 
-    def _fitted(self, image: Array) -> Array:
-        return self.preprocess.pixels(image)
+    def _decoded(self, file: bytes) -> Array:
+        return self.preprocess.pixels(decode(file, max_pixels=self.limits.pixels))
 
     def _pixels(self, height: int, width: int) -> int:
         """How many pixels an image has, before and after resizing: the shorter side is resized to the model's."""

@@ -68,7 +68,7 @@ class Metrics:
         yield from self._some([about for about in summaries if about["id"] in self._named])
 
     def _all(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
-        status = Tally({each: 0 for each in STATUS})
+        status = Tally(dict.fromkeys(STATUS, 0))
         status.update(about["status"] for about in summaries)
         signs = Tally(sign for about in summaries for sign in (about["health"] or {"signs": ()})["signs"])
         for name, text, label, tally in (

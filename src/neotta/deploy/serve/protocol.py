@@ -184,13 +184,14 @@ def _flat(data: Any, depth: int) -> list[Any]:
     """A list of lists, at most so deep, as one list."""
     if not isinstance(data, list):
         raise RequestError(400, "the data of the input is not a list")
+    values: list[Any] = data
     for _ in range(depth):
-        if not data or not isinstance(data[0], list):
+        if not values or not isinstance(values[0], list):
             break
-        if not all(isinstance(each, list) for each in data):
+        if not all(isinstance(each, list) for each in values):
             raise RequestError(400, "the data of the input is nested unevenly")
-        data = [value for each in data for value in each]
-    return data
+        values = [value for each in values for value in each]
+    return values
 
 
 def _from_bytes(tensor: Tensor, content: memoryview) -> Array:
@@ -204,9 +205,7 @@ def _from_bytes(tensor: Tensor, content: memoryview) -> Array:
         return values.reshape(tensor.shape)
     dtype = np.dtype(DTYPES[tensor.datatype])
     if len(content) != count * dtype.itemsize:
-        raise RequestError(
-            400, f"the input has {len(content)} bytes: {count * dtype.itemsize} expected for its shape"
-        )
+        raise RequestError(400, f"the input has {len(content)} bytes: {count * dtype.itemsize} expected for its shape")
     return np.frombuffer(content, dtype).reshape(tensor.shape)
 
 

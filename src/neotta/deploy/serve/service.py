@@ -190,7 +190,7 @@ class Service:
             stream = self.streams.setdefault(job.stream, Stream(self.engine.classes))
             finite = np.isfinite(answer.adapted).all(1)
             stream.recent.add(answer.adapted[finite], answer.stable[finite])
-            stream.images, stream.seen = stream.images + len(finite), time.time()
+            stream.images, stream.seen = stream.images + len(job.images), time.time()
             if self.settings.pictures:
                 stream.picture = _thumbnail(self.images.pixels(job.images[-1]) if job.picture is None else job.picture)
         self.metrics.count(job.stream, len(job.images))
@@ -245,8 +245,8 @@ class Service:
         """A stream at a glance."""
         stream = self.streams[name]
         health = None if stream.health is None else _finite(stream.health)
-        status = "starting" if stream.health is None else stream.health.verdict
-        status = "quarantined" if stream.error else "frozen" if name in self.history.frozen else status
+        verdict = "starting" if stream.health is None else stream.health.verdict
+        status = "quarantined" if stream.error else "frozen" if name in self.history.frozen else verdict
         look = stream.health is not None and LOOK.intersection(stream.health.signs)
         trouble = 3 if stream.error else 2 if look else 1 if status in ("frozen", "idle") else 0
         return {

@@ -34,7 +34,7 @@ class Settings(Options):
     name: str = Field("model", description="Name of the model in addresses: /v2/models/NAME.")
     shadow: bool = Field(False, description="Answer with the plain model, and adapt beside it.")
     durable: float = Field(1.0, ge=0, le=3600, description="Seconds between two writes; 0 writes before each answer.")
-    limits: Limits = Limits()
+    limits: Limits = Field(default_factory=lambda: Limits.make("limits", {}))
     key: str | None = Field(None, repr=False, description="Needed for everything but health and empty pages.")
     history: float = Field(10.0, gt=0, description="Seconds between two points of a stream's history.")
     snapshots: float = Field(3600.0, gt=0, description="Seconds between two snapshots of a stream's state.")

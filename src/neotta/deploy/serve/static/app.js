@@ -1,213 +1,347 @@
-// The dashboard: cameras at a glance, live; one of them in detail.
-import { RequestError, get, getBlob, listen, post, setKey } from "/static/api.js";
-import { plots } from "/static/plots.js";
+// The dashboard of neotta serve: all cameras at a glance, worst first, and a page for each.
+import { LOOK, RequestError, STATUS, address, get, getBlob, hasKey, listen, now, post, remove, setKey } from "/static/api.js";
+import { bars, date, entry, interval, make, marks, number, percent, plots, sparkline } from "/static/plots.js";
 
 const $ = (id) => document.getElementById(id);
-const cameras = new Map(), cards = new Map();
-let chosen = null, detail = null, abort = null;
-
-const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)} %`);
-const number = (value, digits = 2) => (value == null ? "–" : value.toFixed(digits));
 const whole = (value) => (value ?? 0).toLocaleString("en");
-const STATUS = { calm: "calm", changed: "changed", frozen: "frozen", quiet: "quiet" };
+const GROUPS = [["all", "All"], [3, "✕ quarantined"], [2, "▲ check"], [1, "○ idle or frozen"], [0, "● fine"]];
+const cameras = new Map(); // by id: { summary, tile, points, visible }
+let server = null, group = "all", shown = null, detail = null;
 
-function make(tag, text = "", className = "") {
-  const node = document.createElement(tag);
-  node.textContent = text;
-  node.className = className;
-  return node;
+// ---- words
+
+const badge = ({ status, trouble }) => `${trouble === 2 ? "▲ check · " : ""}${STATUS[status]?.icon ?? "?"} ${status}`;
+const kind = ({ status, trouble }) => (trouble === 2 ? "look" : status);
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+
+function words({ status, error, health, seen }) {
+  const remarks = error ? [error] : health ? health.remarks : [seen ? "it has learnt from no image yet" : "no image since the server started"];
+  return [STATUS[status]?.says ?? status, ...remarks.map(sentence)];
 }
 
-// ---- the list
-
-function card(camera) {
-  let item = cards.get(camera.id);
-  if (!item) {
-    item = make("li");
-    const button = make("button", "", "camera");
-    button.append(make("span", "", "badge"), make("strong"), make("span", "", "row"), make("span", "", "bar"));
-    button.querySelector(".bar").append(make("i"));
-    button.onclick = () => choose(camera.id);
-    item.append(button);
-    cards.set(camera.id, item);
-    const after = [...cards.keys()].sort().find((id) => id > camera.id && cards.get(id).isConnected);
-    $("cameras").insertBefore(item, after ? cards.get(after) : null);
-  }
-  const button = item.firstChild;
-  button.dataset.status = camera.status;
-  button.querySelector(".badge").textContent = STATUS[camera.status];
-  button.querySelector("strong").textContent = camera.name;
-  const accuracy = camera.accuracy ? `accuracy about ${percent(camera.accuracy.accuracy)}` : "";
-  button.querySelector(".row").textContent =
-    [`${whole(camera.seen)} images`, `differ ${percent(camera.disagreement)}`, accuracy].filter(Boolean).join(" · ");
-  button.querySelector(".bar i").style.width = `${Math.min(100, (camera.shift ?? 0) * 100)}%`;
-  button.querySelector(".bar").title = `shift ${number(camera.shift)}`;
-  button.setAttribute("aria-current", String(camera.id === chosen));
+function ago(seconds) {
+  if (seconds == null) return "no image since the server started";
+  const past = Math.max(0, now() - seconds);
+  const [value, unit] = past < 100 ? [past, "s"] : past < 6000 ? [past / 60, "min"] : past < 172800 ? [past / 3600, "h"] : [past / 86400, "days"];
+  return `last image ${Math.round(value)} ${unit} ago`;
 }
 
-function filterList() {
-  const text = $("filter").value.toLowerCase();
-  let shown = 0;
-  for (const [id, item] of cards) {
-    item.hidden = !`${id} ${cameras.get(id).name}`.toLowerCase().includes(text);
-    shown += !item.hidden;
+function curl(id) {
+  const name = encodeURIComponent(id).replaceAll("'", "%27");
+  return `curl ${hasKey() ? '-H "Authorization: Bearer $NEOTTA_KEY" ' : ""}--data-binary @image.jpg '${location.origin}/classify?stream=${name}'`;
+}
+
+// ---- the overview
+
+function tileOf(camera) {
+  const tile = $("tile").content.firstElementChild.cloneNode(true), link = tile.querySelector("a");
+  link.textContent = camera.summary.id;
+  link.href = address("camera", camera.summary.id);
+  tile.camera = camera;
+  inView.observe(tile);
+  return tile;
+}
+
+function drawTile({ summary, tile, points, visible }) {
+  const set = (part, text) => { tile.querySelector(part).textContent = text; };
+  tile.dataset.kind = kind(summary);
+  set(".badge", badge(summary));
+  set(".words", words(summary).join(" "));
+  set(".accuracy", interval(summary.accuracy));
+  set(".changed", percent(summary.health?.changed));
+  set(".samples", summary.health ? `${whole(summary.health.samples)} samples` : "");
+  set(".ago", ago(summary.seen));
+  if (visible && points) tile.querySelector(".spark").replaceChildren(...sparkline(points));
+}
+
+const inView = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    target.camera.visible = isIntersecting;
+    if (isIntersecting) fill(target.camera);
   }
-  $("count").textContent = `${whole(shown)} of ${whole(cameras.size)} cameras`;
+}, { rootMargin: "200px" });
+
+// The parts of a tile that cost a request: only for tiles in view.
+async function fill(camera) {
+  drawPicture(camera.tile.querySelector("canvas"), camera.summary);
+  if (camera.points) return;
+  camera.points = [];
+  camera.points = (await get(address("streams", camera.summary.id)).catch(() => ({ history: [] }))).history;
+  drawTile(camera);
+}
+
+async function drawPicture(canvas, { id, seen, picture }) {
+  const wanted = JSON.stringify([id, picture && seen]);
+  if (canvas.dataset.wanted === wanted) return;
+  canvas.dataset.wanted = wanted;
+  const bitmap = picture && (await getBlob(address("pictures", id)).then(createImageBitmap).catch(() => null));
+  if (canvas.dataset.wanted !== wanted) return;
+  canvas.hidden = !bitmap;
+  if (bitmap) [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+  if (bitmap) canvas.getContext("2d").drawImage(bitmap, 0, 0);
+}
+
+function arrange() {
+  const worstFirst = (one, other) => other.summary.trouble - one.summary.trouble || one.summary.id.localeCompare(other.summary.id);
+  const focused = document.activeElement;
+  [...cameras.values()].sort(worstFirst).forEach(({ tile }, index) => {
+    const there = $("tiles").children[index];
+    if (there !== tile) $("tiles").insertBefore(tile, there ?? null);
+  });
+  if (focused !== document.activeElement) focused.focus();
+}
+
+function filter() {
+  const text = $("search").value.trim().toLowerCase(), counts = { all: 0 };
+  let matches = 0;
+  for (const { summary, tile } of cameras.values()) {
+    counts[summary.trouble] = (counts[summary.trouble] ?? 0) + 1;
+    counts.all++;
+    tile.hidden = (group !== "all" && summary.trouble !== group) || !`${summary.id} ${badge(summary)} ${words(summary).join(" ")}`.toLowerCase().includes(text);
+    matches += !tile.hidden;
+  }
+  GROUPS.forEach(([name, label], index) => {
+    const button = $("groups").children[index];
+    button.textContent = `${label} ${whole(counts[name])}`;
+    button.setAttribute("aria-pressed", String(group === name));
+  });
+  $("none").hidden = matches > 0 || !cameras.size;
   $("empty").hidden = cameras.size > 0;
-}
-
-function take({ server, cameras: changed }) {
-  $("model").textContent = `${server.model} · ${server.rule}${server.shadow ? " · shadow" : ""}`;
-  $("line").textContent = `live · ${whole(server.rows)} images answered · ${server.waiting} waiting`;
-  for (const camera of changed) {
-    cameras.set(camera.id, camera);
-    card(camera);
-    if (camera.id === chosen) showLive(camera);
-  }
-  filterList();
+  $("tools").hidden = $("legend").hidden = !cameras.size;
+  const bad = (counts[3] ?? 0) + (counts[2] ?? 0);
+  document.title = `${shown ?? (bad ? `(${bad}) cameras` : "cameras")} · neotta serve`;
 }
 
 // ---- one camera
 
-async function choose(id) {
-  chosen = id;
-  $("detail").hidden = false;
+function open(id) {
+  shown = id;
+  detail = null;
+  $("name").textContent = id;
   $("said").textContent = "";
-  for (const camera of cameras.values()) card(camera);
-  showLive(cameras.get(id));
-  await refresh();
-  if (innerWidth < 900) $("detail").scrollIntoView({ behavior: "smooth" });
+  for (const part of ["plots", "subtracted", "marks", "facts", "words"]) $(part).replaceChildren();
+  $("picture").hidden = true;
+  $("missing").querySelector(".curl").textContent = curl(id);
+  drawSummary();
+  refresh();
 }
 
-function showLive(camera) {
-  $("name").textContent = camera.name === camera.id ? camera.name : `${camera.name} (${camera.id})`;
-  $("status").textContent = STATUS[camera.status];
-  $("status").dataset.status = camera.status;
-  const accuracy = camera.accuracy;
-  const figures = [
-    ["Images seen", whole(camera.seen)],
-    ["Learnt from", whole(camera.learnt)],
-    ["Plain and adapted differ", percent(camera.disagreement)],
-    ["Confidence, plain → adapted", `${percent(camera.confidence_plain)} → ${percent(camera.confidence)}`],
-    ["Stable under dropout, plain → adapted", `${percent(camera.stable_plain)} → ${percent(camera.stable)}`],
-    ["Shift removed", number(camera.shift)],
-    ["Most frequent answer", `${percent(camera.top_share)} of all, ${number(camera.effective_classes, 1)} classes seen`],
-    ["Estimated accuracy", accuracy ? `${percent(accuracy.accuracy)} (${percent(accuracy.low)} to ${percent(accuracy.high)}, by ${accuracy.by})` : "not known yet"],
-    ["Alarms", whole(camera.alarms)],
+function drawSummary() {
+  const summary = cameras.get(shown)?.summary ?? detail;
+  $("known").hidden = !summary;
+  $("missing").hidden = Boolean(summary) || !server;
+  $("badge").hidden = !summary;
+  if (!summary) return;
+  const { health, accuracy } = summary;
+  $("badge").textContent = badge(summary);
+  $("camera").dataset.kind = kind(summary);
+  $("words").replaceChildren(...words(summary).map((text) => make("li", {}, text)));
+  const by = { product: "from how sure and how stable the answers are", confidence: "from how sure the answers are" }[accuracy?.by] ?? "";
+  const facts = [
+    ["Estimated accuracy", interval(accuracy), by],
+    ["Samples learnt from", whole(health?.samples), `${health?.draws == null ? "" : `count as ${whole(Math.round(health.draws))} label draws, `}${whole(health?.rejected)} rejected`],
+    ["Changed answers", percent(health?.changed), "differ from the plain model"],
+    ["Shift", number(health?.shift), "× spread of the logits"],
+    ["Most frequent class", percent(health?.top_share), `last label repeats: ${percent(health?.sticky)}`],
+    ["Images answered", whole(summary.images), ago(summary.seen)],
   ];
-  $("figures").replaceChildren(...figures.flatMap(([name, text]) => [make("dt", name), make("dd", text)]));
-  $("actions").querySelector('[data-act="freeze"]').hidden = camera.frozen;
-  $("actions").querySelector('[data-act="unfreeze"]').hidden = !camera.frozen;
+  $("facts").replaceChildren(...facts.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value), make("dd", { class: "soft" }, more))));
+  for (const row of $("actions").children) row.hidden = ACTIONS[row.dataset.action].hidden?.(summary) ?? false;
+  drawPicture($("picture"), summary);
 }
 
 async function refresh() {
-  if (chosen === null) return;
-  const id = chosen;
-  const found = await get(`/api/camera?id=${encodeURIComponent(id)}`);
-  if (id !== chosen) return;
-  detail = found;
-  $("plots").replaceChildren(...plots(detail.history, detail.alarm_list));
-  const when = (seconds) => new Date(seconds * 1000).toLocaleString();
-  const alarms = detail.alarm_list.slice(-20).reverse().map((each) => make("li", `${when(each.time)}: ${each.reason}`, each.kind));
-  $("alarms").replaceChildren(...(alarms.length ? alarms : [make("li", "none", "dim")]));
+  const id = shown;
+  try {
+    const found = await get(address("streams", id));
+    if (id !== shown) return;
+    detail = found;
+  } catch (error) {
+    if (id !== shown) return;
+    if (error.status !== 404) return void ($("said").textContent = sentence(error.message));
+    cameras.get(id)?.tile.remove();
+    cameras.delete(id);
+    detail = null;
+    return drawSummary();
+  }
+  drawSummary();
+  drawHistory();
+  const { offset, snapshots } = detail;
+  $("subtracted").replaceChildren(...(offset?.some((each) => each.offset) ? bars(offset) : ["Nothing: answers are those of the plain model."]));
   const before = $("snapshots").value;
-  $("snapshots").replaceChildren(
-    ...detail.snapshots.slice().reverse().map((time) => Object.assign(make("option", when(time)), { value: time })));
-  if (detail.snapshots.map(String).includes(before)) $("snapshots").value = before;
-  $("actions").querySelector('[data-act="rollback"]').disabled = !detail.snapshots.length;
-  await showImages(id, detail.images);
+  $("snapshots").replaceChildren(...snapshots.toReversed().map((time) => make("option", { value: time }, date(time))));
+  if (snapshots.map(String).includes(before)) $("snapshots").value = before;
+  $("snapshots").disabled = $("snapshots").nextElementSibling.disabled = !snapshots.length;
 }
 
-async function showImages(id, count) {
-  const shown = [];
-  for (let index = 0; index < Math.min(count, 8); index++) {
-    const blob = await getBlob(`/api/camera/image?id=${encodeURIComponent(id)}&number=${index}`).catch(() => null);
-    if (!blob) continue;
-    const image = Object.assign(document.createElement("img"), { src: URL.createObjectURL(blob), alt: "" });
-    image.onload = () => URL.revokeObjectURL(image.src);
-    shown.push(image);
-  }
-  if (id === chosen) $("images").replaceChildren(...shown);
+function drawHistory(resized) {
+  if (!detail || (!resized && $("plots").matches(":hover, :focus-within"))) return; // somebody reads a value
+  const { history } = detail, found = marks(history), width = Math.floor($("plots").clientWidth);
+  const columns = width > 760 ? 2 : 1, inner = (width - (columns - 1) * 16) / columns - 34;
+  $("plots").replaceChildren(...(history.length ? plots(history, found, inner) : [make("p", { class: "soft" }, "No history yet: a point is kept every ten seconds of activity.")]));
+  const kinds = new Map(found.map((mark) => [mark.kind, mark.icon]));
+  $("marks").replaceChildren(...[...kinds].map(([name, icon]) => make("span", { class: "mark", "data-kind": name }, `┆ ${icon} ${name === "look" ? "a sign to look at appeared" : `turned ${name}`}`)));
+  $("happened").hidden = !found.length;
+  $("happened").querySelector("ol").replaceChildren(...found.toReversed().map((mark) => make("li", {}, `${date(mark.time)}: ${mark.icon} ${mark.text}`)));
 }
 
 // ---- actions
 
-function ask(question, text = null) {
-  $("question").textContent = question;
-  $("answer").hidden = text === null;
-  $("answer").value = text ?? "";
+const act = (action, more) => (id) => post(address("streams", id), { action, ...more?.() });
+const ACTIONS = {
+  freeze: { label: "Freeze", hidden: ({ status }) => status === "frozen", run: act("freeze"), done: () => "Frozen.",
+    says: "It keeps answering with what it has learnt, and learns nothing from new images until you unfreeze it." },
+  unfreeze: { label: "Unfreeze", hidden: ({ status }) => status !== "frozen", run: act("unfreeze"), done: () => "Unfrozen: it learns again.",
+    says: "It learns from new images again, starting from what it knows now." },
+  rollback: { label: "Roll back", run: act("rollback", () => ({ to: Number($("snapshots").value) })), done: ({ restored }) => `Rolled back to ${date(restored)}.`,
+    says: "It returns to what it knew at the chosen time. What it knows now is kept as a snapshot, as it is every hour." },
+  reset: { label: "Reset", run: act("reset"), done: () => "Reset: it starts again from nothing.",
+    says: "It forgets what it has learnt and answers like the plain model until it has learnt again. What it knows now is kept as a snapshot, if it can be read." },
+  save: { label: "Download state", plain: true, run: download, done: () => "Downloaded.",
+    says: "What it has learnt, as a safetensors file that neotta.load reads." },
+  forget: { label: "Forget", run: (id) => remove(address("streams", id)), done: () => "Forgotten.",
+    says: "Its state, history and snapshots are deleted for good. It comes back, new, with its next image." },
+};
+
+async function download(id) {
+  const link = make("a", { href: URL.createObjectURL(await getBlob(address("states", id))), download: `${id.replace(/[^\p{L}\p{N}.-]+/gu, "_")}.safetensors` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function confirmed({ label, says }, id) {
+  const to = label === "Roll back" ? ` to ${$("snapshots").selectedOptions[0].textContent}` : "";
+  $("question").textContent = `${label} “${id}”${to}?`;
+  $("consequence").textContent = says;
+  $("confirm").textContent = label;
   $("ask").returnValue = "";
   $("ask").showModal();
-  return new Promise((done) => {
-    $("ask").onclose = () => done($("ask").returnValue === "ok" ? ($("answer").hidden ? true : $("answer").value) : null);
-  });
+  return new Promise((done) => { $("ask").onclose = () => done($("ask").returnValue === "ok"); });
 }
 
-async function save(id) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await getBlob(`/api/camera/state?id=${encodeURIComponent(id)}`));
-  link.download = `${id.replace(/[^\w.-]+/g, "_")}.safetensors`;
-  link.click();
-  URL.revokeObjectURL(link.href);
-  return "exported";
-}
-
-const ACTS = {
-  freeze: async (id) => (await post("/api/camera/freeze", { id }), "frozen: it answers, and learns nothing"),
-  unfreeze: async (id) => (await post("/api/camera/unfreeze", { id }), "adapting again"),
-  export: save,
-  reset: async (id) => (await ask(`Forget what ${id} has learnt?`)) && (await post("/api/camera/reset", { id }), "reset; a snapshot was kept"),
-  rename: async (id) => {
-    const name = await ask("New name", cameras.get(id).name);
-    return name && (await post("/api/camera/rename", { id, name }), "renamed");
-  },
-  rollback: async (id) => {
-    const to = Number($("snapshots").value) + 0.001;
-    return (await ask(`Take ${id} back to ${new Date(to * 1000).toLocaleString()}?`)) && (await post("/api/camera/rollback", { id, to }), "rolled back");
-  },
-};
-
-$("actions").onclick = async ({ target }) => {
-  const act = ACTS[target.dataset.act];
-  if (!act || chosen === null) return;
+async function perform(name) {
+  const action = ACTIONS[name], id = shown;
+  if (!action.plain && !(await confirmed(action, id))) return;
+  let said;
   try {
-    const said = await act(chosen);
-    if (said) $("said").textContent = said;
-    await refresh();
+    const answer = await action.run(id);
+    if (answer?.status && cameras.has(id)) cameras.get(id).summary = answer;
+    said = action.done(answer);
   } catch (error) {
-    $("said").textContent = error.message;
+    said = `Not done: ${error.message}.`;
   }
+  if (id !== shown) return;
+  await refresh();
+  $("said").textContent = said;
+}
+
+for (const [name, { label, says }] of Object.entries(ACTIONS)) {
+  const button = make("button", { type: "button" }, label), row = make("li", { "data-action": name }, make("p", {}, says));
+  button.onclick = () => perform(name);
+  if (name === "rollback") row.append(make("select", { id: "snapshots", "aria-label": "Snapshot to roll back to" }));
+  row.append(button);
+  $("actions").append(row);
+}
+
+// ---- where we are
+
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+
+function route() {
+  const path = location.pathname, id = path.startsWith("/camera/") ? decoded(path.slice(8)) : null;
+  $("overview").hidden = id !== null || !server;
+  $("camera").hidden = id === null || !server;
+  if (id === null) shown = null;
+  else if (server && id !== shown) open(id);
+  filter();
+}
+
+onpopstate = route;
+onresize = drawHistory;
+document.onclick = (event) => {
+  const link = event.target.closest("a[href]");
+  if (!link || link.download || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  history.pushState(null, "", link.href);
+  route();
+  scrollTo(0, 0);
 };
-$("close").onclick = () => { chosen = null; $("detail").hidden = true; for (const camera of cameras.values()) card(camera); };
-$("filter").oninput = filterList;
-$("login").onsubmit = (event) => { event.preventDefault(); setKey($("key").value); run(); };
-$("origin").textContent = location.origin;
 
 // ---- the line to the server
 
-async function run() {
-  abort?.abort();
-  abort = new AbortController();
-  const { signal } = abort;
-  while (!signal.aborted) {
-    try {
-      const all = await get("/api/cameras");
-      $("login").hidden = true;
-      for (const id of [...cards.keys()]) if (!all.cameras.some((camera) => camera.id === id)) { cards.get(id).remove(); cards.delete(id); cameras.delete(id); }
-      take(all);
-      await listen(take, signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof RequestError && error.status === 401) {
-        $("login").hidden = false;
-        $("key-error").textContent = sessionStorage.getItem("key") ? error.message : "";
-        $("line").textContent = "";
-        return;
-      }
+function take({ server: about, streams }) {
+  server = about;
+  let moved = false;
+  for (const summary of streams) {
+    let camera = cameras.get(summary.id);
+    moved ||= camera?.summary.trouble !== summary.trouble;
+    if (camera) camera.summary = summary;
+    else cameras.set(summary.id, (camera = { summary, points: null, visible: false })), (camera.tile = tileOf(camera));
+    const { seen, accuracy, health } = summary, { points } = camera;
+    if (points && seen && health) {
+      if (points.length > 1 && seen - points.at(-2).time < 10) points.pop();
+      points.push({ time: seen, accuracy, changed: health.changed });
     }
-    $("line").textContent = "no connection, trying again";
+    drawTile(camera);
+    if (summary.id === shown) drawSummary();
+  }
+  if (moved) arrange();
+  const { model, rule, shadow, images, waiting, streams: count, version } = server;
+  $("model").textContent = `${model} · ${rule}${shadow ? " · shadow: answers are those of the plain model" : ""} · ${version}`;
+  $("totals").textContent = `${whole(count)} cameras · ${whole(images)} images answered since the start · ${whole(waiting)} waiting`;
+  line("live", "● live");
+  filter();
+}
+
+function takeAll({ server: about, streams, more }) {
+  const ids = new Set(streams.map(({ id }) => id));
+  for (const [id, { tile }] of cameras) if (!ids.has(id)) tile.remove(), cameras.delete(id);
+  $("more").hidden = !more;
+  $("more").textContent = `${whole(more)} more cameras are not listed. Each has its page at ${location.origin}/camera/ID.`;
+  for (const code of document.querySelectorAll("#empty .curl")) code.textContent = curl("gate");
+  take({ server: about, streams });
+  if (shown !== null) refresh();
+}
+
+const line = (state, text) => { if ($("line").textContent !== text) $("line").textContent = text; $("line").dataset.state = state; };
+
+async function run() {
+  for (;;) {
+    try {
+      takeAll(await get("/streams"));
+      $("login").hidden = true;
+      route();
+      await listen((event) => {
+        take(event);
+        if (event.server.streams < cameras.size) get("/streams").then(takeAll, () => {}); // one was forgotten
+      });
+      line("lost", "✕ no connection, trying again");
+    } catch (error) {
+      if (error.status === 401) {
+        server = null;
+        route();
+        $("login").hidden = false;
+        $("key-error").textContent = hasKey() ? sentence(error.message) : "";
+        $("key").focus();
+        return line("lost", "✕ no key");
+      }
+      line("lost", `✕ ${error instanceof RequestError ? error.message : "no connection"}, trying again`);
+    }
     await new Promise((done) => setTimeout(done, 2000));
   }
 }
-setInterval(() => refresh().catch(() => {}), 5000);
+
+for (const [name] of GROUPS) {
+  const button = make("button", { type: "button" });
+  button.onclick = () => { group = name; filter(); };
+  $("groups").append(button);
+}
+$("legend").append(entry("curve", "estimated accuracy"), entry("band", "its interval"), entry("second", "share of changed answers"));
+$("search").oninput = filter;
+$("login").onsubmit = (event) => { event.preventDefault(); setKey($("key").value); run(); };
+setInterval(() => {
+  if (document.hidden) return;
+  for (const camera of cameras.values()) if (camera.visible) camera.tile.querySelector(".ago").textContent = ago(camera.summary.seen), fill(camera);
+}, 2000);
+setInterval(() => { if (shown !== null && server && !document.hidden && cameras.get(shown)?.summary.seen !== detail?.seen) refresh(); }, 5000);
 run();

@@ -93,8 +93,8 @@ class Engine(ABC):
         plain, embeddings = self._forward(images)
         learnt = np.broadcast_to(adapt, len(plain)) & self.adapts & _usable(plain, embeddings)
         adapted = plain.copy()
-        if len(self.streams) > 1:  # an unreadable state must be found before the first of several heads learns
-            self._recentered(plain, embeddings, np.arange(len(plain)), ids, False)
+        if len(self.streams) > 1 or (learnt.any() and not learnt.all()):
+            self._recentered(plain, embeddings, np.arange(len(plain)), ids, False)  # all states can be read
         for flag in (True, False):  # what is learnt first also serves the other rows
             rows = np.flatnonzero(learnt == flag)
             if len(rows) and self.adapts:

@@ -22,7 +22,6 @@ import copy
 import statistics
 import time
 import warnings
-from dataclasses import asdict
 
 import bare
 import torch
@@ -161,7 +160,7 @@ def memory(rows, chosen, batch, threads):
         if row.way in costs:
             cost = costs[row.way]
             row.note = f"+{(cost.memory_above_plain or 0) / 2**20:.0f} MB"
-    return {name: asdict(cost) for name, cost in costs.items()}
+    return {name: cost.entries() for name, cost in costs.items()}
 
 
 def main() -> None:

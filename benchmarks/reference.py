@@ -106,7 +106,7 @@ def compared(head, known, embeddings, targets, classes, seed, name):
         which = torch.from_numpy(order(kind, classes, seed, name))
         rows = {"plain": score(head(embeddings[which]), targets[which])}
         for rule, (method, reference) in RULES.items():
-            how = rule_of(VARIANTS[method].make(method, {}), known.classes if reference else None)
+            how = rule_of(VARIANTS[method].make(method, {}), known.clean if reference else None)
             size = head.out_features if how.space == "logits" else head.in_features
             neo = NEOHead(head, Streams(how, size), reference=known if reference else None)
             logits = torch.cat([neo(batch) for batch in embeddings[which].split(BATCH)])

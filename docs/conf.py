@@ -36,7 +36,8 @@ nitpicky = True  # every name that is referred to has to exist
 # ---- Markdown and notebooks
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
-os.environ.pop("MPLBACKEND", None)  # notebooks show their figures
+os.environ.pop("MPLBACKEND", None)  # notebooks show their figures,
+os.environ["MATPLOTLIBRC"] = str(HERE / "_site" / "figures.mplstyle")  # in the look of the site
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE.parent / "build" / "notebooks")
 nb_execution_timeout = 300
@@ -54,6 +55,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
+toc_object_entries = False  # the headings are enough
 
 # ---- look
 html_theme = "furo"
@@ -62,13 +64,19 @@ html_static_path = ["_site/static"]
 html_css_files = ["site.css"]
 html_favicon = "_site/static/favicon.svg"
 html_copy_source = False
-html_theme_options = {"navigation_with_keys": True}
+html_logo = "_site/static/logo.svg"
+html_theme_options = {
+    "navigation_with_keys": True,
+    "sidebar_hide_name": False,
+    "light_css_variables": {"color-brand-primary": "#0b7fab", "color-brand-content": "#0b7fab"},
+    "dark_css_variables": {"color-brand-primary": "#4cc3f0", "color-brand-content": "#4cc3f0"},
+}
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 
 
 def setup(app: object) -> None:
     """Generate the pages of methods and the reference before anything is read."""
-    pages.write(HERE / "generated", *sorted((HERE / "results").glob("records-0.2*.parquet")))
+    pages.write(HERE / "generated", *sorted((HERE / "results").glob("records-0.3*.parquet")))
     app.connect("autodoc-process-docstring", to_rst, priority=400)  # type: ignore[attr-defined]  # before napoleon
     app.connect("missing-reference", unresolved)  # type: ignore[attr-defined]

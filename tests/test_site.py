@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import http.server
+import importlib
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
@@ -12,11 +14,14 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from support.registered import forget_afterwards
 
 import neotta
 
 ROOT = Path(__file__).parent.parent
+SITE = ROOT / "docs" / "_site"
 pytest.importorskip("sphinx", reason="the site needs pip install 'neotta[docs]'")
 
 
@@ -75,6 +80,42 @@ def test_a_method_without_records_says_so(tmp_path):
     assert "Not measured yet" in pages().method_page("sar", neotta.methods()["sar"], None)
 
 
+EXAMPLES = re.findall(r"^## (.+?)\n\n```python\n(.*?)```", (SITE / "examples.md").read_text(), re.M | re.S)
+START = re.search(r"```python\n(.*?)```", (SITE / "examples.md").read_text(), re.S)[1]
+
+
+@pytest.mark.parametrize(("names", "code"), EXAMPLES, ids=[names.split()[0] for names, _ in EXAMPLES])
+def test_the_examples_of_the_reference_run(names, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    forget_afterwards(monkeypatch)
+    torch.manual_seed(0)
+    known = {}
+    exec(compile(START, "the start of examples.md", "exec"), known)
+    exec(compile(code, names, "exec"), known)
+
+
+def test_every_public_name_has_an_example():
+    module = pages()
+    shown, missing = {}, []
+    for package in module.PACKAGES:
+        found = importlib.import_module(package)
+        for name in module.public_names(found):
+            thing = getattr(found, name)
+            first = shown.setdefault(id(thing), package)
+            error = inspect.isclass(thing) and issubclass(thing, BaseException)
+            if first == package and not (error or module.is_data(thing)):
+                missing += [f"{package}.{name}"] if f"{package}.{name}" not in module.examples() else []
+    assert missing == []
+
+
+def test_the_reference_begins_with_adapt():
+    text = pages().reference_page("neotta", {})
+    assert re.search(r"^### (\w+)", text, re.M)[1] == "adapt"
+    assert START in text
+    for name in neotta.__all__:
+        assert name.startswith("_") or f"### {name}\n" in text
+
+
 def test_a_public_name_without_a_docstring_is_refused(monkeypatch):
     monkeypatch.setattr(neotta, "__all__", [*neotta.__all__, "undocumented"])
     monkeypatch.setattr(neotta, "undocumented", lambda: None, raising=False)
@@ -95,7 +136,7 @@ def site(tmp_path_factory):
 def test_every_page_is_there(site):
     for page in ("index", "will-it-help", "tutorials/your-model", "ideas/streams", "generated/methods/neo-stream"):
         assert (site / f"{page}.html").is_file(), page
-    assert "<img" in (site / "ideas" / "streams.html").read_text(), "the drawings are made"
+    assert "<img" in (site / "tutorials" / "your-model.html").read_text(), "the notebooks draw"
     assert "neotta.adapt" in (site / "generated" / "reference" / "neotta.html").read_text()
 
 
@@ -124,7 +165,13 @@ def test_it_works_in_a_browser(address, browser, width, scheme):
     errors = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    for name in ("index.html", "will-it-help.html", "ideas/streams.html", "generated/reference/neotta.html"):
+    for name in (
+        "index.html",
+        "will-it-help.html",
+        "results/README.html",
+        "tutorials/your-model.html",
+        "generated/reference/neotta.html",
+    ):
         page.goto(f"{address}/{name}")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
     page.goto(f"{address}/search.html?q=one+class")

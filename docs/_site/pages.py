@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,15 @@ PACKAGES = {
     "neotta.evaluate.statistics": "The comparison behind every verdict.",
     "neotta.errors": "Everything that neotta raises.",
 }
+
+GROUPS = {
+    "Adapt": ("adapt", "restore", "fold", "reset", "save", "load", "merge", "sync", "head", "heads", "NEOHead"),
+    "Single calls": ("streams", "paused", "rows"),
+    "Before and while it runs": ("reference", "Reference", "health", "Monitor", "DomainLibrary"),
+    "Methods": ("create", "methods", "register", "Adapter", "split", "zero_shot"),
+    "Models and evaluation": ("load_model", "available_models", "LoadedModel", "Preprocess", "evaluate", "results"),
+}
+"""The names of `neotta` in the order in which one meets them; names in no group come last."""
 
 OUTSIDE = "Module, Linear, Exception, BaseModel, BaseEstimator, Estimator, tuple, Protocol"
 """Classes whose members are not repeated."""
@@ -74,22 +85,59 @@ def reference_page(package: str, shown: dict[int, str]) -> str:
     """
     module = importlib.import_module(package)
     parts = [f"# `{package}`", "", PACKAGES[package], "", f"```{{eval-rst}}\n.. py:module:: {package}\n```", ""]
-    for name in public_names(module):
-        thing = getattr(module, name)
-        if not is_data(thing) and not inspect.getdoc(thing):
-            raise ValueError(f"{package}.{name} has no docstring")
-        first = shown.setdefault(id(thing), package)
-        if first != package:
-            parts += [f"## {name}", "", f"See [`{first}.{name}`]({first}.md#{name.lower()}).", ""]
-            continue
-        if is_data(thing):
-            parts += [f"## {name}", "", constant_docstring(module, name), ""]
-            continue
-        parts += [f"## {name}", "", "```{eval-rst}", f".. {directive(thing)}:: {package}.{name}"]
-        if inspect.isclass(thing):
-            parts += ["   :members:", "   :exclude-members: Options", f"   :inherited-members: {OUTSIDE}"]
-        parts += ["```", ""]
+    parts += [START, ""] if package == "neotta" else []
+    for group, names in grouped(package, public_names(module)).items():
+        parts += [f"## {group}", ""] if group else []
+        for name in names:
+            parts += [f"{'###' if group else '##'} {name}", "", *described(module, package, name, shown), ""]
     return "\n".join(parts)
+
+
+START = """Examples on these pages begin with:
+
+```python
+import neotta
+import torch
+
+model = neotta.load_model("digits").model  # any classifier
+images = torch.randn(8, 3, 32, 32)
+```"""
+
+
+def grouped(package: str, names: list[str]) -> dict[str, list[str]]:
+    """The names of `neotta` by group, `adapt` first; those of other packages in one group without a title."""
+    if package != "neotta":
+        return {"": names}
+    groups = {title: [name for name in members if name in names] for title, members in GROUPS.items()}
+    rest = [name for name in names if not any(name in members for members in GROUPS.values())]
+    return {**groups, "More": rest} if rest else groups
+
+
+def described(module: Any, package: str, name: str, shown: dict[int, str]) -> list[str]:
+    """What the page says of a name: its docstring and its example, or a link to where they are."""
+    thing = getattr(module, name)
+    if not is_data(thing) and not inspect.getdoc(thing):
+        raise ValueError(f"{package}.{name} has no docstring")
+    first = shown.setdefault(id(thing), package)
+    if first != package:
+        return [f"See [`{first}.{name}`]({first}.md#{name.lower()})."]
+    example = examples().get(f"{package}.{name}", "")
+    if is_data(thing):
+        return [constant_docstring(module, name), "", example]
+    members = ["   :members:", "   :exclude-members: Options", f"   :inherited-members: {OUTSIDE}"]
+    lines = ["```{eval-rst}", f".. {directive(thing)}:: {package}.{name}"]
+    return [*lines, *(members if inspect.isclass(thing) else []), "```", "", example]
+
+
+@functools.cache
+def examples() -> dict[str, str]:
+    """The examples by name, as code blocks."""
+    text = (Path(__file__).parent / "examples.md").read_text(encoding="utf-8")
+    return {
+        name: code
+        for names, code in re.findall(r"^## (.+?)\n\n(```py.*?```)", text, re.M | re.S)
+        for name in names.split()
+    }
 
 
 def public_names(module: Any) -> list[str]:

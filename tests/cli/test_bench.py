@@ -7,7 +7,7 @@ from rich.console import Console
 
 import neotta
 from neotta.cli.bench import _table
-from neotta.evaluate.costs import Cost, CostConditions, cost_record
+from neotta.evaluate.costs import CostConditions, cost_record
 from neotta.evaluate.provenance import _processor
 from neotta.evaluate.records import Records
 
@@ -40,7 +40,7 @@ def test_costs_are_records(tmp_path, command, small_model):
 def test_measured_again_a_cost_takes_the_place_of_the_old_one(tmp_path):
     records = Records(tmp_path / "costs.jsonl")
     for found in (cost("neo"), cost("neo", seconds_per_image=0.5), cost("tent")):
-        records.append(cost_record(found))
+        records.append(found)
     assert [(record.method, record.seconds_per_image) for record in records.read()] == [
         ("neo", 0.5),
         ("tent", 0.02),
@@ -68,7 +68,8 @@ def cost(method, **changes):
         "flops_per_image": 1.5e9,
         **changes,
     }
-    return Cost(method, "paper", {}, CostConditions("digits"), threads=1, image_size=(32, 32), **figures)
+    about = {"method": method, "preset": "paper", "options": {}}
+    return cost_record(CostConditions(model="digits"), about, {"threads": 1, "image_size": (32, 32), **figures})
 
 
 def test_the_table_lists_the_cheapest_first():
@@ -87,7 +88,7 @@ def test_the_table_lists_the_cheapest_first():
     [
         (("--methods", "tnet"), "unknown method 'tnet': did you mean 'tent'?"),
         (("--methods", ","), "--methods names no method"),
-        (("--device", "abacus"), "got device 'abacus'"),
+        (("--device", "abacus"), "option 'device' of the costs of 'digits' is 'abacus'"),
         (("--output", "."), "'.' is a folder"),
     ],
 )

@@ -15,6 +15,7 @@ from neotta.errors import NeottaError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.records import Record, Records, content_key
 from neotta.report.comparison_page import comparison_page
+from neotta.report.formats import comparison_sheet
 
 
 def run(*words, width=120):
@@ -77,7 +78,7 @@ def test_a_narrow_terminal_gets_other_tables(results):
 def test_the_best_is_bold_and_the_second_underlined(results):
     page = io.StringIO()
     console = Console(file=page, width=120, force_terminal=True, color_system="standard", highlight=False)
-    console.print(render(compare(Records(results).read()), 120))
+    console.print(render(comparison_sheet(compare(Records(results).read())), 120))
     text = page.getvalue()
     assert "\x1b[1m60.8 ± 4.9\x1b[0m" in text
     assert "\x1b[4m50.8 ± 4.9\x1b[0m" in text
@@ -163,7 +164,17 @@ def test_the_page_is_whole_and_loads_nothing(results, tmp_path):
     assert "<strong>60.8 ± 4.9</strong>" in page
     assert '<span class="hurts">-10.0 [-13.3, -7.4] hurts</span>' in page
     assert page.count("<svg") == page.count("<figure") == 4
-    assert comparison_page(Records(results).read()) == page
+    assert comparison_page(compare(Records(results).read())) == page
+
+
+def test_of_very_many_tables_only_the_first_are_drawn(results):
+    records = [
+        each.model_copy(update={"batch_size": size}) for each in Records(results).read() for size in range(1, 11)
+    ]
+    page = comparison_page(compare(records))
+    assert page.count("<figure") == 4 * 8
+    assert page.count("<table") == 2 * 10
+    assert "Figures are drawn of the first 8 of 10 tables." in page
 
 
 def test_a_table_in_a_file_is_as_wide_as_it_takes(results, tmp_path):
@@ -239,11 +250,11 @@ def of_streams(tmp_path):
 
 def test_harm_by_kind_of_stream(of_streams, tmp_path):
     lines = [line.split() for line in run(of_streams, "--harm", "neo").stdout.splitlines()]
-    assert lines[0] == ["neo:", "m,", "d,", "severity", "5"]
-    assert ["iid", "1", "+8.0", "+8.0", "+8.0", "iid", "on", "fog/5,", "seed", "1", "0.0", "%"] in lines
-    worst = ["-4.5", "1-class", "on", "fog/5,", "seed", "1"]
-    assert ["1-class", "2", "-2.3", "-4.3", *worst, "50.0", "%"] in lines
-    assert ["all", "of", "them", "3", "+1.2", "-4.1", *worst, "33.3", "%"] in lines
+    assert lines[:3] == [["gain", "by", "kind", "of", "stream"], [], ["neo:", "m,", "d,", "severity", "5"]]
+    assert ["iid", "1", "+8.0", "+8.0", "+8.0", "0.0", "%", "iid", "on", "fog/5,", "seed", "1"] in lines
+    worst = ["1-class", "on", "fog/5,", "seed", "1"]
+    assert ["1-class", "2", "-2.3", "-4.3", "-4.5", "50.0", "%", *worst] in lines
+    assert ["all", "of", "them", "3", "+1.2", "-4.1", "-4.5", "33.3", "%", *worst] in lines
     some = run(of_streams, "--harm", "neo", "--kinds", "1-class", "--format", "csv").stdout
     assert [row["gain"] for row in csv.DictReader(io.StringIO(some))] == [str(45.5 - 50), str(39.98 - 40)]
     assert "| 1-class | 2 | -2.3 | -4.3 | -4.5 | " in run(of_streams, "--harm", "neo", "--format", "md").stdout

@@ -54,7 +54,7 @@ def made_up(without: list[int], stream: list[int], labels: list[int], name: str 
     def answers(classes):
         sure = torch.full((len(classes),), 0.5)
         stats = PredictionStats(torch.tensor(labels), torch.tensor(classes), sure, sure, sure, sure)
-        return RunResult([str(row) for row in range(len(classes))], [name] * len(classes), stats, 10)
+        return RunResult([str(row) for row in range(len(classes))], [name] * len(classes), stats)
 
     cameras = {method: (np.array([True, False]),) for method in METHODS}
     image = np.zeros((32, 32, 3), np.uint8)

@@ -55,6 +55,22 @@ def test_names_of_classes_and_another_method(command, tmp_path, foggy):
     assert all(row["class"].startswith("digit ") for row in answers(tmp_path / "answers.csv"))
 
 
+@pytest.mark.parametrize("form", ["adaptive", "folded"])
+def test_an_onnx_file_answers_as_the_model_does(command, tmp_path, foggy, form):
+    pytest.importorskip("onnxruntime")
+    words = ("photos", "--batch-size", "16", "-o")
+    method = "neo" if form == "adaptive" else "none"
+    adapting = ("--method", method) if form == "adaptive" else ()
+    assert command("export", "digits", "d.onnx", "--form", form, *adapting, folder=tmp_path).returncode == 0
+    done = command("predict", "d.onnx", *words, "onnx.csv", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert command("predict", "digits", *words, "torch.csv", "--method", method, folder=tmp_path).returncode == 0
+    onnx, torch_ = answers(tmp_path / "onnx.csv"), answers(tmp_path / "torch.csv")
+    assert [(row["image"], row["class"]) for row in onnx] == [(row["image"], row["class"]) for row in torch_]
+    done = command("predict", "d.onnx", "photos", "--method", "tent", folder=tmp_path)
+    assert "adapts as it was exported" in done.stderr
+
+
 def test_what_cannot_be_predicted_is_said_in_one_line(command, tmp_path, foggy):
     (tmp_path / "folders.csv").write_text("zero,0\none,1\n")
     for words, message in (

@@ -40,6 +40,18 @@ def stored(store, stream):
     return count(fresh, stream)
 
 
+def test_a_store_keeps_the_highest_version(store):
+    one, other = store(), store()
+    assert one.read("a", 0) is None
+    assert one.write("a", 3, b"first")
+    assert not other.write("a", 3, b"as high")
+    assert not other.write("a", 2, b"lower")
+    assert other.read("a", 2) == (3, b"first")
+    assert other.read("a", 3) is None
+    assert other.write("a", 10, b"higher")
+    assert one.read("a", 9) == (10, b"higher")
+
+
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=10)
 @given(plan=st.lists(st.tuples(st.integers(0, 1), st.lists(st.sampled_from(["a", "b", 7]), min_size=1)), max_size=8))
@@ -175,6 +187,22 @@ def test_without_redis_streams_learn_in_memory(redis_server):  # noqa: F811
     assert stored(lambda: RedisStore(redis_server.url), "dock") is None
     replica.flush()
     assert stored(lambda: RedisStore(redis_server.url), "dock") == 2
+    redis_server.stop()
+    with pytest.warns(RuntimeWarning, match="stays in memory"):  # for each time
+        replica(batch(1), "gate")
+
+
+def test_what_is_no_state_in_redis_is_written_over(redis_server):  # noqa: F811
+    redis = pytest.importorskip("redis", reason="needs the package redis")
+    replica = SharedStreams(many(), RedisStore(redis_server.url))
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.hset(replica._key("gate"), mapping={"version": "high", "state": "none"})
+        client.set(replica._key("dock"), "no hash")
+    replica(batch(2), "gate")
+    assert stored(lambda: RedisStore(redis_server.url), "gate") == 2
+    with pytest.warns(RuntimeWarning, match="WRONGTYPE"):
+        replica(batch(2), "dock")
+    assert count(replica, "dock") == 2
 
 
 REPLICA = """

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import math
@@ -93,8 +92,8 @@ def test_figures_make_sense_and_fit_into_json(measured):
         assert 0 < cost.seconds_per_image < 5
         assert cost.slowdown == cost.seconds_per_image / cost.plain_seconds_per_image
         assert cost.threads == 1
-        assert cost.image_size == (32, 32)
-        text = json.dumps(dataclasses.asdict(cost))
+        assert cost.image_size == [32, 32]
+        text = json.dumps(cost.entries())
         assert json.loads(text)["conditions"]["batch_size"] == 4
     neo, tent, nothing = (measured.costs[name].flops_per_image for name in ("neo", "tent", "hoarder"))
     assert nothing > 0
@@ -165,12 +164,12 @@ def test_an_answer_is_not_mixed_with_what_is_printed(tmp_path, monkeypatch):
         ("neo", {"options": {"alpha": 1}}, "no option 'alpha'"),
         ("neo", {"preset": "nonsense"}, "no preset"),
         ("tent", {"options": {"lr": "fast"}}, "option 'lr'"),
-        ("neo", {"batch_size": 0}, "batch_size takes a whole number, at least 1, got 0"),
-        ("neo", {"threads": True}, "threads takes"),
-        ("neo", {"warmup": -1}, "warmup takes a whole number, at least 0"),
-        ("neo", {"device": "tpu"}, "'cpu' or 'cuda'"),
+        ("neo", {"batch_size": 0}, "option 'batch_size' .* is 0: input should be greater than or equal to 1"),
+        ("neo", {"threads": True}, "'threads' .* is True: input should be a valid integer"),
+        ("neo", {"warmup": -1}, "'warmup' .* greater than or equal to 0"),
+        ("neo", {"device": "tpu"}, "'device' .* is 'tpu'"),
         ("neo", {"timeout": 0}, "timeout"),
-        ("neo", {"batchsize": 4}, "no condition 'batchsize'"),
+        ("neo", {"batchsize": 4}, "no option 'batchsize': did you mean 'batch_size'"),
         ("neo", {"model_options": {"dtype": "float64"}}, "dtype is a condition of its own"),
         ("neo", {"model_options": {"act_layer": torch.nn.ReLU}}, "JSON"),
     ],

@@ -81,7 +81,7 @@ def test_metrics_by_hand():
 
 
 def test_a_record_by_hand():
-    result = RunResult(list("abcde"), ["fog", "fog", "snow", "fog", "snow"], stats(), 6, unreadable=3, not_adapted=2)
+    result = RunResult(list("abcde"), ["fog", "fog", "snow", "fog", "snow"], stats(), unreadable=3, not_adapted=2)
     found = score(result)
     assert (found["count"], found["unreadable"], found["not_adapted"]) == (5, 3, 2)
     assert found["metrics"] == metrics(stats())
@@ -93,16 +93,16 @@ def test_a_record_by_hand():
     assert found["reliability"]["confidence"][8] == 0.6
     assert found["reliability"]["accuracy"][11] == 1.0
     assert all(value == round(value, 5) for value in found["reliability"]["confidence"])
-    one = score(RunResult(list("ab"), ["fog", "fog"], stats().at(torch.tensor([1, 1, 0, 0, 0]).bool()), 6))
+    one = score(RunResult(list("ab"), ["fog", "fog"], stats().at(torch.tensor([1, 1, 0, 0, 0]).bool())))
     assert "per_domain" not in one
-    none = score(RunResult(["e"], ["fog"], stats().at(torch.tensor([0, 0, 0, 0, 1]).bool()), 6))
+    none = score(RunResult(["e"], ["fog"], stats().at(torch.tensor([0, 0, 0, 0, 1]).bool())))
     assert not {"reliability", "per_class"} & set(none)
 
 
 def test_rounding_of_the_curve():
     confidence = torch.tensor([0.123456, 0.123457])
     all_stats = stats().at(torch.tensor([1, 1, 0, 0, 0]).bool())._replace(confidence=confidence)
-    found = score(RunResult(list("ab"), ["fog", "fog"], all_stats, 6))
+    found = score(RunResult(list("ab"), ["fog", "fog"], all_stats))
     assert found["reliability"]["confidence"][1] == 0.12346
 
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given
@@ -21,7 +22,7 @@ from neotta.data.corruptions import corrupt
 from neotta.errors import MissingExtraError, OptionError
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.predictions import UNKNOWN, PredictionStats, RunResult, write_predictions
-from neotta.evaluate.unlabelled import Shift, predictions_by_seed, reported_runs, unlabelled_report
+from neotta.evaluate.unlabelled import Shift, predictions, reported_runs, unlabelled_report
 
 COUNT = 120
 
@@ -103,14 +104,13 @@ def test_changed_predictions_are_counted(foggy):
         before, after = found["none"].predicted, found[method].predicted
         assert change.samples == COUNT
         assert change.changed == int((before != after).sum())
-        assert change.histogram_before.tolist() == torch.bincount(before, minlength=10).tolist()
-        assert change.histogram_after.tolist() == torch.bincount(after, minlength=10).tolist()
-        confidence = float(found[method].confidence.mean())
-        assert change.after["confidence"] == pytest.approx(confidence)
-        assert change.after["entropy"] > 0
-        assert (change.fixed, change.broken) == (None, None)
+        counts = [torch.bincount(each, minlength=10).tolist() for each in (before, after)]
+        moved = {(each, first, then) for each, (first, then) in enumerate(zip(*counts, strict=True)) if first != then}
+        assert set(change.classes(10)) == moved
+        assert change.most_frequent() == (np.argmax(counts[0]), max(counts[0]) / COUNT)
+        assert change.mean("confidence_after") == pytest.approx(float(found[method].confidence.mean()))
+        assert change.mean("entropy_before") == pytest.approx(float(found["none"].entropy.mean()))
     assert changes["neo"].changed > 20
-    assert set(changes["neo"].before) == {"entropy", "confidence"}
     assert "BatchNorm" in report.failed["neo-bn"]
 
 
@@ -124,17 +124,14 @@ def test_classes_that_change_most_come_first(foggy):
 
 def test_the_surest_disagreements_are_shown(foggy):
     session, report = foggy
-    change = report.changes[0]
-    before, after = report.predictions["none"], report.predictions["neo"]
+    before, after = (session.predict(run) for run in session.runs()[:2])
     disagree = [
         (min(before.stats.confidence[row], after.stats.confidence[row]), before.ids[row])
         for row in range(COUNT)
         if before.stats.predicted[row] != after.stats.predicted[row]
     ]
-    expected = [name for _, name in sorted(disagree, reverse=True)[:10]]
-    assert [example.id for example in change.examples] == expected
-    assert all(example.before != example.after for example in change.examples)
-    assert (session.data.source.root / expected[0]).is_file()
+    assert list(report.changes[0].differing["id"]) == [name for _, name in sorted(disagree, reverse=True)]
+    assert (session.data.source.root / disagree[0][1]).is_file()
 
 
 def test_the_text_is_honest(foggy, plain):
@@ -147,20 +144,7 @@ def test_the_text_is_honest(foggy, plain):
     assert "is to be expected by chance" in text
     assert "nobody can tell" in text or "no prediction changes" in text
     page = shown(foggy[1])
-    assert foggy[1].changes[0].examples[0].id in page
-
-
-def test_labels_tell_the_rest(tmp_path):
-    session = bench(write_images(tmp_path, "fog", labelled=True))
-    report = made(session)
-    (change,) = report.changes
-    truth = {f"{label}/{index}.png": label for index, label in enumerate(digits("test").labels)}
-    before, after = report.predictions["none"], report.predictions["neo"]
-    right = np.array([[truth[name] == found for name, found in zip(each.ids, each.stats.predicted, strict=True)]
-                      for each in (before, after)])  # fmt: skip
-    assert change.fixed == int((~right[0] & right[1]).sum())
-    assert change.broken == int((right[0] & ~right[1]).sum())
-    assert change.after["top1"] - change.before["top1"] == pytest.approx(100 * (change.fixed - change.broken) / COUNT)
+    assert foggy[1].changes[0].differing.iloc[0]["id"] in page
 
 
 def test_unreadable_images_are_counted_and_named(tmp_path):
@@ -189,10 +173,7 @@ def test_one_setting_is_reported(tmp_path):
     session = bench(write_images(tmp_path, count=40), "neo", seeds=2, samples=[16, 8], batch_sizes=[4, 8])
     report = made(session)
     assert report.setting == "online, seed 2020, 16 samples, batch size 4"
-    assert list(report.predictions) == ["none", "neo"]
-    assert len(report.predictions["neo"].ids) == 16
-    with pytest.raises(OptionError, match="at least one run"):
-        reported_runs([])
+    assert [(change.method, change.samples) for change in report.changes] == [("neo", 16)]
 
 
 def test_domains_of_a_continual_run_are_told_apart():
@@ -214,9 +195,13 @@ def test_one_sided_predictions_are_warned_of(tmp_path):
 # ---- files
 
 
+def every(session):
+    return predictions(session, reported_runs(session.runs(), every_seed=True))[0]
+
+
 def test_csv(foggy, tmp_path):
-    _, report = foggy
-    write_predictions(tmp_path / "p.csv", {2020: report.predictions}, report.names)
+    session, report = foggy
+    write_predictions(tmp_path / "p.csv", every(session), report.names)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
     assert len(rows) == COUNT
     assert list(rows[0]) == [
@@ -225,61 +210,62 @@ def test_csv(foggy, tmp_path):
     ]  # fmt: skip
     changed = sum(row["none.prediction"] != row["neo.prediction"] for row in rows)
     assert changed == report.changes[0].changed
-    known = report.predictions["neo"]
+    known = session.predict(session.runs()[1])
     columns = known.ids, known.stats.predicted.tolist(), known.stats.confidence.tolist()
     for row, name, found, confidence in zip(rows, *columns, strict=True):
         assert (row["id"], row["neo.prediction"]) == (name, str(found))
         assert float(row["neo.confidence"]) == pytest.approx(confidence, abs=1e-6)
 
 
-def result(ids, logits, labels=None):
+def result(method, ids, logits, labels=None):
     known = [UNKNOWN if label is None else label for label in labels or [None] * len(ids)]
     stats = PredictionStats.of(torch.tensor(logits), torch.tensor(known))
-    return RunResult(list(ids), ["d"] * len(ids), stats, len(logits[0]))
+    return RunResult(list(ids), ["d"] * len(ids), stats).frame().assign(seed=7, method=method)
 
 
-def test_labels_names_and_gaps(tmp_path):
-    both = {
-        "none": result("ab", [[0.0, 1.0], [2.0, 0.0]], [1, None]),
-        "neo": result("b", [[0.0, 0.0]]),
-    }
-    write_predictions(tmp_path / "p.csv", {7: both}, ["cat", 'dog, "big"'])
+@pytest.mark.parametrize("names", [["cat", 'dog, "big"'], None])
+def test_labels_names_and_gaps(tmp_path, names):
+    both = [result("none", "ab", [[0.0, 1.0], [2.0, 0.0]], [1, None]), result("neo", "b", [[0.0, 0.0]])]
+    write_predictions(tmp_path / "p.csv", pandas.concat(both), names)
     rows = list(csv.reader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
+    cat, dog = names or ("0", "1")
     assert rows == [
         ["id", "domain", "seed", "label", "none.prediction", "none.confidence", "neo.prediction", "neo.confidence"],
-        ["a", "d", "7", 'dog, "big"', 'dog, "big"', "0.731059", "", ""],
-        ["b", "d", "7", "", "cat", "0.880797", "cat", "0.500000"],
+        ["a", "d", "7", dog, dog, "0.731059", "", ""],
+        ["b", "d", "7", "", cat, "0.880797", cat, "0.500000"],
     ]
 
 
 def test_every_seed_has_its_lines(tmp_path):
     session = bench(write_images(tmp_path / "images", count=20), seeds=2, samples=[16], batch_sizes=[4])
-    runs = reported_runs(session.runs(), every_seed=True)
-    every = predictions_by_seed(session, runs)
-    assert {seed: list(methods) for seed, methods in every.items()} == {2020: ["none", "neo"], 1234: ["none", "neo"]}
-    write_predictions(tmp_path / "p.csv", every)
+    write_predictions(tmp_path / "p.csv", every(session))
     rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"))))
-    for seed, methods in every.items():
-        mine = [row for row in rows if row["seed"] == str(seed)]
-        assert [row["id"] for row in mine] == methods["none"].ids
-        assert [int(row["neo.prediction"]) for row in mine] == methods["neo"].stats.predicted.tolist()
-    assert every[2020]["none"].ids != every[1234]["none"].ids
+    ids = {}
+    for run in (run for run in session.runs() if run.method == "neo"):
+        mine, known = [row for row in rows if row["seed"] == str(run.seed)], session.predict(run)
+        ids[run.seed] = [row["id"] for row in mine]
+        assert ids[run.seed] == known.ids
+        assert [int(row["neo.prediction"]) for row in mine] == known.stats.predicted.tolist()
+    assert list(ids) == [2020, 1234]
+    assert ids[2020] != ids[1234]
 
 
 def test_parquet(foggy, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    _, report = foggy
-    write_predictions(tmp_path / "p.parquet", {2020: report.predictions})
+    session, _ = foggy
+    write_predictions(tmp_path / "p.parquet", every(session))
     table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
-    assert table["id"] == report.predictions["none"].ids
-    assert table["neo.prediction"] == report.predictions["neo"].stats.predicted.tolist()
-    assert table["neo.confidence"] == report.predictions["neo"].stats.confidence.tolist()
+    known = session.predict(session.runs()[1])
+    assert table["id"] == known.ids
+    assert table["neo.prediction"] == known.stats.predicted.tolist()
+    assert table["neo.confidence"] == known.stats.confidence.tolist()
 
 
 def test_files_that_cannot_be_written(foggy, tmp_path, monkeypatch):
     with pytest.raises(OptionError, match=r"\.csv or \.parquet"):
-        write_predictions(tmp_path / "p.xlsx", {1: foggy[1].predictions})
+        write_predictions(tmp_path / "p.xlsx", every(foggy[0]))
+    frame = every(foggy[0])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"neotta\[lab\]"):
-        write_predictions(tmp_path / "p.parquet", {1: foggy[1].predictions})
+        write_predictions(tmp_path / "p.parquet", frame)
     assert list(tmp_path.iterdir()) == []

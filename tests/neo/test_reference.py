@@ -6,8 +6,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 import neotta
@@ -19,7 +17,7 @@ from neotta.errors import (
     StateMismatchError,
     UnsupportedModelError,
 )
-from neotta.neo.class_means import ClassMeans, ClassSums
+from neotta.neo.clean_logits import CleanLogits
 
 CLASSES, SIZE = 5, 6
 
@@ -242,45 +240,8 @@ def test_multi_label_heads_are_refused_without_a_reference():
         neotta.adapt(single, "neo")
 
 
-# ---- the class means
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 3))
-@settings(deadline=None, max_examples=30)
-def test_the_mix_of_the_clean_classes_is_the_clean_mean(seed, classes, parts):
-    random = np.random.default_rng(seed)
-    logits = random.normal(size=(60, classes)) * 4
-    sums = ClassSums(classes)
-    for part in np.array_split(logits, parts):
-        sums.add(part)
-    means = sums.means()
-    mix, between, uneven = means.mix(torch.from_numpy(sums.predicted / 60)[None], torch.tensor([means.peak]))
-    np.testing.assert_allclose(mix[0], 0.0, atol=1e-4)
-    assert between[0] >= -1e-3
-    assert uneven[0] < 1e-2
-    assert means.prior.sum() == pytest.approx(1.0)
-
-
-def test_a_class_that_was_never_seen_has_a_peak():
-    random = np.random.default_rng(0)
-    labels = random.integers(0, 3, 300)
-    sums = ClassSums(5)
-    sums.add(random.normal(size=(300, 5)) * 0.3 + 8 * np.eye(5)[labels])
-    means = sums.means()
-    assert means.deviations[4].argmax() == 4
-    assert means.prior[4] > 0
-    seen = means.deviations[:3]
-    assert (seen.argmax(1) == np.arange(3)).all()
-
-
-def test_more_classes_than_samples_leave_the_peaks():
-    sums = ClassSums(50)
-    sums.add(np.random.default_rng(0).normal(size=(10, 50)))
-    assert (sums.means().deviations.argmax(1) == np.arange(50)).all()
-
-
-def test_class_means_compare_by_their_numbers():
-    one, same = (ClassMeans(np.full(3, 1 / 3), np.eye(3), 2.0, np.zeros(3)) for _ in range(2))
+def test_clean_logits_compare_by_their_numbers():
+    one, same = (CleanLogits(np.full(3, 1 / 3), 2.0, np.zeros(3)) for _ in range(2))
     assert one == same
     assert hash(one) == hash(same)
-    assert one != ClassMeans(np.full(3, 1 / 3), np.eye(3), 3.0, np.zeros(3))
+    assert one != CleanLogits(np.full(3, 1 / 3), 3.0, np.zeros(3))

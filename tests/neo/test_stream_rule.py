@@ -395,7 +395,7 @@ def test_options_out_of_range_are_rejected():
 
 def test_the_defaults_are_the_documented_ones():
     rule = StreamRule()
-    assert (rule.gate, rule.stay, rule.window, rule.prior, rule.classes) == (None, 0.98, 32.0, True, None)
+    assert (rule.gate, rule.stay, rule.window, rule.prior, rule.clean) == (None, 0.98, 32.0, True, None)
     assert (rule.space, rule.mergeable) == ("logits", True)
     starts = {name: field.start for name, field in rule.layout(5).fields.items()}
     assert starts.pop("sticky") == 0.1

@@ -22,7 +22,7 @@ def packed(right, images=None, *, domain="fog/5", seed=1, batch_size=8, pool=Non
     order = Order("made up", seed, (domain,), np.zeros(len(right), dtype=np.int64), images, ids, batch_size)
     labels = torch.zeros(len(right), dtype=torch.int64)
     predicted = torch.from_numpy((~right).astype(np.int64))
-    result = RunResult(list(ids), [domain] * len(right), PredictionStats(labels, predicted, *[torch.zeros(0)] * 4), 2)
+    result = RunResult(list(ids), [domain] * len(right), PredictionStats(labels, predicted, *[torch.zeros(0)] * 4))
     return pack(result, order, lambda name: _Pool(pool))["answers"]
 
 

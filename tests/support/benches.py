@@ -43,6 +43,6 @@ def lasting(records):
 
 def same_predictions(one, other, **tolerance):
     """Whether two results hold the same predictions of the same samples."""
-    assert (one.ids, one.domains, one.labels) == (other.ids, other.domains, other.labels)
+    assert (one.ids, one.domains) == (other.ids, other.domains)
     for mine, theirs in zip(one.stats, other.stats, strict=True):
         torch.testing.assert_close(mine, theirs, equal_nan=True, **{"rtol": 0, "atol": 0, **tolerance})

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from scipy.special import softmax
 
-from neotta.evaluate.costs import Cost, CostConditions
+from neotta.evaluate.costs import CostConditions, cost_record
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Records
 from neotta.paper.evidence import Evidence, cost_of
@@ -33,22 +33,18 @@ def costed(folder, costs, **changes):
 
 
 def made_up_cost(method, milliseconds, mebibytes, plain=1.0, **conditions):
-    """A `Cost` that nobody measured; `plain` is the time of the unadapted model."""
-    return Cost(
-        method,
-        "paper",
-        {},
-        CostConditions("digits", batch_size=16, **conditions),
-        threads=1,
-        image_size=(28, 28),
-        seconds_per_image=milliseconds / 1e3,
-        plain_seconds_per_image=plain / 1e3,
-        forward_passes=1.0,
-        backward_passes=0.0,
-        peak_memory=None if mebibytes is None else int(mebibytes * 2**20),
-        memory_above_plain=None if mebibytes is None else 0,
-        flops_per_image=None,
-    )
+    """A cost that nobody measured; `plain` is the time of the unadapted model."""
+    figures = {
+        "threads": 1,
+        "image_size": (28, 28),
+        "seconds_per_image": milliseconds / 1e3,
+        "plain_seconds_per_image": plain / 1e3,
+        "forward_passes": 1.0,
+        "backward_passes": 0.0,
+        "peak_memory": None if mebibytes is None else int(mebibytes * 2**20),
+    }
+    made = CostConditions(model="digits", batch_size=16, **conditions)
+    return cost_record(made, {"method": method, "preset": "paper", "options": {}}, figures)
 
 
 def computed(evidence, setting, samples=-1):

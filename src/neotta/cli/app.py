@@ -47,6 +47,7 @@ class _Readable:
         for param in params:
             if param.param_type_name == "argument":
                 param.metavar = param.metavar or param.name.upper()
+                param.display_type_rich = lambda ctx: None  # <str>: it says nothing
             elif param.is_flag:
                 param.metavar = ""
             else:

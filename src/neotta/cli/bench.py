@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from neotta.cli.options import model_options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from neotta.evaluate.costs import Cost
     from neotta.evaluate.records import Record
 
 
@@ -40,18 +39,12 @@ def bench(
       neotta bench digits --rounds 3 -o pi.jsonl
     """
     from neotta.cli.console import Console, next_step, progress_bar, say
-    from neotta.evaluate.costs import cost_record, measure_costs
+    from neotta.evaluate.costs import measure_costs
     from neotta.evaluate.records import Records
 
     file = None if output is None else Records(output)  # what is wrong with it is said before the work begins
     console = Console(highlight=False)
-    records: list[Record] = []
     failed: dict[str, str] = {}
-
-    def keep(cost: Cost) -> None:
-        records.append(cost_record(cost))
-        if file is not None:
-            file.append(records[-1])
 
     random = {"pretrained": False} if model.startswith(("timm:", "hf:")) else {}
     options = {**random, **model_options(model_option, allow_code=allow_code)}
@@ -60,7 +53,7 @@ def bench(
             _names(methods),
             model,
             progress=lambda name, done, total: show(name, done + 1, total),
-            on_measured=keep,
+            on_measured=None if file is None else file.append,
             on_failure=lambda name, error: failed.update({name: str(error)}),
             model_options=options,
             batch_size=batch_size,
@@ -69,13 +62,13 @@ def bench(
             dtype=dtype,
         )
     if costs:
-        console.print(_title(model, next(iter(costs.values())), records[0].machine))
+        console.print(_title(model, next(iter(costs.values()))))
         console.print(_table(costs))
         console.print("\n+MiB: peak memory above the plain model's. Passes per batch, GFLOP per image.")
     for name, reason in failed.items():
         console.print(f"left out: {name} ({reason})", markup=False)
     if file is not None:
-        say(Console(stderr=True), f"{len(records)} records added to {output}")
+        say(Console(stderr=True), f"{len(costs)} records added to {output}")
     next_step(f"neotta run --model {model}   what the methods gain for that")
 
 
@@ -92,31 +85,32 @@ def _names(methods: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _title(model: str, cost: Cost, machine: dict[str, Any]) -> str:
-    height, width = cost.image_size
-    where = machine["gpu"] if cost.conditions.device != "cpu" else f"{machine['processor']}, {cost.threads} threads"
+def _title(model: str, cost: Record) -> str:
+    (height, width), how, machine = cost.entries()["image_size"], cost.conditions, cost.machine
+    where = machine["gpu"] if how["device"] != "cpu" else f"{machine['processor']}, {cost.threads} threads"
     return (
-        f"[bold]{model}[/bold], {cost.conditions.dtype}, batches of {cost.conditions.batch_size} images of "
-        f"{height} x {width}\n{where}\n"
+        f"[bold]{model}[/bold], {how['dtype']}, batches of {how['batch_size']} images of {height} x {width}\n{where}\n"
     )
 
 
-def _table(costs: dict[str, Cost]) -> Table:
+def _table(costs: dict[str, Record]) -> Table:
     from neotta.cli.methods import columns
 
-    plain = statistics.median(cost.plain_seconds_per_image for cost in costs.values())
+    rows = {name: cost.entries() for name, cost in costs.items()}
+    plain = statistics.median(cost["plain_seconds_per_image"] for cost in rows.values())
     table = columns("method")
     for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("plain", *_speed(plain, 1.0), "0", "1", "0", "")
-    for name, cost in sorted(costs.items(), key=lambda item: item[1].seconds_per_image):
+    for name, cost in sorted(rows.items(), key=lambda row: row[1]["seconds_per_image"]):
+        above, flops = cost["memory_above_plain"], cost["flops_per_image"]
         table.add_row(
             name,
-            *_speed(cost.seconds_per_image, cost.slowdown),
-            "?" if cost.memory_above_plain is None else f"{cost.memory_above_plain / 2**20:.0f}",
-            f"{cost.forward_passes:g}",
-            f"{cost.backward_passes:g}",
-            "?" if cost.flops_per_image is None else f"{cost.flops_per_image / 1e9:.3g}",
+            *_speed(cost["seconds_per_image"], cost["slowdown"]),
+            "?" if above is None else f"{above / 2**20:.0f}",
+            f"{costs[name].forward_passes:g}",
+            f"{costs[name].backward_passes:g}",
+            "?" if flops is None else f"{flops / 1e9:.3g}",
         )
     return table
 

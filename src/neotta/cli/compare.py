@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-    from neotta.evaluate.comparison import Comparison
     from neotta.evaluate.records import Record
-    from neotta.report.formats import Writers
+    from neotta.report.formats import Sheet
     from neotta.report.grids import Grid
 
 _STYLES = {"best": "bold", "second": "underline", "failed": "red", "helps": "green", "hurts": "red", "": ""}
@@ -63,7 +61,6 @@ def compare(
       neotta compare results.jsonl --html page.html
       neotta compare results.jsonl --metric ece --format md,latex -o table
     """
-    from neotta._files import atomic
     from neotta.cli.console import Console, next_step
     from neotta.errors import OptionError
     from neotta.evaluate.comparison import compare as compare_records
@@ -71,7 +68,8 @@ def compare(
     from neotta.evaluate.sweep import left_out_lines
     from neotta.evaluate.tuning import tuning_lines
     from neotta.report.comparison_page import comparison_page
-    from neotta.report.formats import chosen_formats, comma_separated, parquet_bytes, targets, write_files
+    from neotta.report.formats import chosen_formats, comparison_sheet, targets
+    from neotta.report.over_time import drawn_over_time, over_time_sheet
 
     chosen = chosen_formats(format)
     figure = output if output is not None and output.suffix in (".png", ".svg") else None
@@ -86,104 +84,64 @@ def compare(
         raise OptionError("--kinds goes with --harm METHOD")
     records = current(read_records(results))
     if harm is not None:
-        view = _harm(records, harm, words(kinds) or [])
+        sheet = _harm(records, harm, words(kinds) or [])
     else:
         comparison = compare_records(records, metric, baseline=baseline)
         if line := about_older(older(records), sum(record.measured for record in records)):
             typer.echo(f"neotta: {printable(line)}", err=True)
             comparison.remarks = (f"{line[0].upper()}{line[1:]}.",)
         comparison.remarks += (*left_out_lines(records), *tuning_lines(records))
-        view = _over_time(comparison, figure) if over_time else _side_by_side(comparison)
+        sheet = over_time_sheet(comparison) if over_time else comparison_sheet(comparison)
+        if figure is not None:
+            drawn = drawn_over_time(comparison)
+            _write(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
         if html is not None:
-            with atomic(html) as temporary:
-                temporary.write_text(comparison_page(comparison), encoding="utf-8")
-    writers: Writers = {
-        "table": lambda: _text(view.shown(_WIDE)),
-        "csv": lambda: comma_separated(view.rows),
-        "parquet": lambda: parquet_bytes(view.rows),
-        "markdown": view.markdown,
-        "latex": view.latex,
-    }
-    if files:
-        write_files(files, writers)
-    elif figure is None and chosen == ["table"]:
+            _write(html, comparison_page(comparison))
+    for name, path in files.items():
+        _write(path, _written(sheet, name))
+    if not files and figure is None and chosen == ["table"]:
         console = Console(highlight=False)
-        console.print(view.shown(console.width))
-    elif figure is None:
-        typer.echo(writers[chosen[0]](), nl=False)
+        console.print(render(sheet, console.width))
+    elif not files and figure is None:
+        typer.echo(_written(sheet, chosen[0]), nl=False)
     next_step(f"open {html}" if html is not None else f"neotta compare {results[0]} --html page.html")
 
 
-class _View(NamedTuple):
-    """What is shown: at a width, as rows of plain numbers, and as texts."""
+def _write(path: Path, content: str | bytes) -> None:
+    from neotta._files import atomic
 
-    shown: Callable[[int], Group]
-    rows: list[dict[str, Any]]
-    markdown: Callable[[], str]
-    latex: Callable[[], str]
+    with atomic(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def _side_by_side(comparison: Comparison) -> _View:
-    from neotta.evaluate.results import comparison_rows
+def _written(sheet: Sheet, format: str) -> str | bytes:
     from neotta.report import formats
 
-    texts = (partial(formats.markdown, comparison), partial(formats.latex, comparison))
-    return _View(partial(render, comparison), comparison_rows(comparison), *texts)
+    if format == "table":
+        return _text(render(sheet, _WIDE))
+    if format in ("csv", "parquet"):
+        return (formats.comma_separated if format == "csv" else formats.parquet_bytes)(sheet.rows)
+    return (formats.markdown if format == "markdown" else formats.latex)(sheet)
 
 
-def _over_time(comparison: Comparison, figure: Path | None) -> _View:
-    """Accuracy batch by batch; the figure is of the block with the most methods."""
-    from neotta._files import atomic
-    from neotta.errors import DataError
-    from neotta.evaluate.blocks import over_time
-    from neotta.report import over_time as batches
-
-    if not any(over_time(block) for block in comparison.blocks):
-        raise DataError("no record says which samples were right: measure again with 'neotta run' to another file")
-    if figure is not None:
-        block = max(comparison.blocks, key=lambda block: len(over_time(block)))
-        drawn = batches.batches_figure(over_time(block), title=f"Accuracy over time {block.title}".strip())
-        with atomic(figure) as temporary:
-            temporary.write_bytes(drawn.png() if figure.suffix == ".png" else drawn.svg().encode())
-    texts = (partial(batches.text, comparison, format) for format in ("markdown", "latex"))
-    return _View(partial(_batches, comparison), batches.comparison_rows(comparison), *texts)
-
-
-def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> _View:
+def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet:
     """What a method gains and costs, by kind of stream."""
-    from rich.console import Group
-    from rich.text import Text
-
     from neotta.evaluate.stream_harm import Summary, harm_of
-    from neotta.report.formats import latex_table, markdown_table
+    from neotta.report.formats import Section, Sheet
     from neotta.report.grids import grid
 
-    harms = harm_of(records, method, kinds)
-    tables = {}
-    for harm in harms:
+    sections, rows = [], []
+    for harm in harm_of(records, method, kinds):
         lines = {}
         for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
             total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
             points = [f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.low, total.worst)]  # no -0.0
-            lines[kind] = [str(total.cells), *points, str(worst), f"{total.hurt:.1f} %"]
-        tables[f"{method}: {harm.title}"] = grid("kind", ("streams", "mean", "5 %", "worst", "on", "hurt"), lines)
-
-    def shown(width: int) -> Group:
-        parts: list[RenderableType] = []
-        for title, each in tables.items():
-            parts += [Text(title), *_fitting(each, width), Text()]
-        return Group(*parts, HARM)
-
-    return _View(
-        shown,
-        [
-            {"conditions": harm.title, "method": method, **cell._asdict(), "gain": gain}
-            for harm in harms
-            for cell, gain in harm.every().items()
-        ],
-        lambda: "\n\n".join([*(f"**{title}**\n\n{markdown_table(g)}" for title, g in tables.items()), HARM]) + "\n",
-        lambda: "\n".join(latex_table(grid, f"{title}. {HARM}") for title, grid in tables.items()) + "\n",
-    )
+            lines[kind] = [str(total.cells), *points, f"{total.hurt:.1f} %", str(worst)]
+        table = grid("kind", ("streams", "mean", "5 %", "worst", "hurt", "the worst"), lines)
+        sections.append(Section(f"{method}: {harm.title}", [("", table)]))
+        about = {"conditions": harm.title, "method": method}
+        rows += [{**about, **cell._asdict(), "gain": gain} for cell, gain in harm.every().items()]
+    return Sheet("gain by kind of stream", "", sections, [HARM], rows)
 
 
 def _text(shown: Group) -> str:
@@ -227,41 +185,20 @@ def _shown(value: Any) -> Any:
     return one_line(value) if isinstance(value, str) else value
 
 
-def render(comparison: Comparison, width: int) -> Group:
-    """What rich prints of a comparison: tables that suit the width, and the notes below them."""
+def render(sheet: Sheet, width: int) -> Group:
+    """What rich prints of a sheet: tables that suit the width, and the notes below them."""
     from rich.console import Group
     from rich.text import Text
 
-    from neotta.report.grids import differences, failures, summary, values
-
-    parts: list[RenderableType] = [Text.assemble((comparison.metric.title, "bold"), f" ({comparison.shared})")]
-    for block in comparison.blocks:
-        parts += [Text(), *([Text(block.title, style="bold")] if block.title else [])]
-        parts += _fitting(values(block, comparison.metric), width)
-        gaps = differences(block, comparison.metric)
-        if gaps is not None:
-            parts += [Text(f"\nDifference to {block.baseline} on the same samples"), *_fitting(gaps, width)]
-        lines = summary(block, comparison.metric)
-        parts += [Text("\n".join(["", *lines]))] if lines else []
-        parts += [Text(line, style="red") for line in failures(block)]
-    return Group(*parts, Text(), *(Text(note, style="dim") for note in comparison.notes()))
-
-
-def _batches(comparison: Comparison, width: int) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
-    from neotta.evaluate.blocks import over_time
-    from neotta.report.over_time import CAPTION, TITLE, batches_table
-
-    parts: list[RenderableType] = [Text.assemble((TITLE, "bold"), f" ({comparison.shared})")]
-    for block in comparison.blocks:
-        steps = over_time(block)
-        parts += [Text(), *([Text(block.title, style="bold")] if block.title else [])]
-        parts += _fitting(batches_table(steps), width) if steps else []
-        if left := [label for label in block.methods if label not in steps]:
-            parts.append(Text(f"Left out, since their records do not say which samples were right: {', '.join(left)}."))
-    return Group(*parts, Text(), Text(CAPTION.replace("Band", "±"), style="dim"))
+    where = f" ({sheet.where})" if sheet.where else ""
+    parts: list[RenderableType] = [Text.assemble((sheet.heading, "bold"), where)]
+    for section in sheet.sections:
+        parts += [Text(), *([Text(section.title, style="bold")] if section.title else [])]
+        for shown, grid in section.tables:
+            parts += [*([Text(f"\n{shown}")] if shown else []), *_fitting(grid, width)]
+        parts += [Text("\n".join(["", *section.lines]))] if section.lines else []
+        parts += [Text(line, style="red") for line in section.failures]
+    return Group(*parts, Text(), *(Text(note, style="dim") for note in sheet.notes))
 
 
 def _fitting(grid: Grid, width: int) -> Iterator[Table]:

@@ -11,6 +11,9 @@ import typer
 from neotta.errors import OptionError
 
 Model = Annotated[str, typer.Argument(help="A model as `neotta models` lists them.")]
+ServedModel = Annotated[
+    str, typer.Argument(help="A model as `neotta models` lists them, or an .onnx file that `neotta export` wrote.")
+]
 ModelName = Annotated[str | None, typer.Option(help="A model as `neotta models` lists them. Default: digits.")]
 DataName = Annotated[
     str | None, typer.Option(help="A folder, LAYOUT=PATH (as imagenet-c=PATH), or digits. Default: digits.")

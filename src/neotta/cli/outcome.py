@@ -16,11 +16,13 @@ from neotta.evaluate.measure import Measurement
 from neotta.evaluate.results import Results
 from neotta.evaluate.sweep import Summary
 from neotta.evaluate.unlabelled import PredictionChange, Shift, UnlabelledReport
+from neotta.report.formats import comparison_sheet
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
+MEANS = ("confidence", "entropy")
 SHOWN = 10
 """Number of failures that are listed."""
 ENOUGH = 2.0
@@ -36,16 +38,17 @@ def show(console: Console, measured: Measurement, predictions: Path | None) -> N
     results = measured.results
     if any("top1" in record.metrics for record in results.records):
         comparison = Results([shown(record) for record in results.records]).comparison()
-        console.print(render(comparison, console.width))
+        console.print(render(comparison_sheet(comparison), console.width))
     elif results.unlabelled is not None:
         console.print(render_unlabelled(results.unlabelled))
     if predictions is not None and measured.runs:
         from neotta.evaluate.predictions import write_predictions
-        from neotta.evaluate.unlabelled import class_names, predictions_by_seed
+        from neotta.evaluate.unlabelled import class_names
+        from neotta.evaluate.unlabelled import predictions as every
 
         summary = measured.summary
-        every = predictions_by_seed(measured.bench, measured.runs, summary.results, summary.failed)
-        write_predictions(predictions, every, class_names(measured.bench, measured.runs[0]))
+        frame, _ = every(measured.bench, measured.runs, summary.results, summary.failed)
+        write_predictions(predictions, frame, class_names(measured.bench, measured.runs[0]))
         say(console, f"predictions: {predictions}")
 
 
@@ -78,15 +81,16 @@ def render_unlabelled(report: UnlabelledReport) -> Group:
         images = str(0 if shift is None else shift.samples)
         shifts.append((domain, images, str(len(unreadable)), *map(_number, values)))
     for change in report.changes:
-        where, before, after = (change.method, change.domain), change.before, change.after
+        where = change.method, change.domain
         share = f"{change.changed} of {change.samples} ({change.changed / change.samples:.1%})"
-        measured = (f"{_number(before[each])} → {_number(after[each])}" for each in ("confidence", "entropy"))
+        means = {each: [change.mean(f"{each}_{when}") for when in ("before", "after")] for each in MEANS}
+        measured = (" → ".join(map(_number, both)) for both in means.values())
         changes.append((*where, share, *measured))
         if moved := [f"{name(index)}: {first} → {then}" for index, first, then in change.classes()]:
             classes.append((*where, ", ".join(moved)))
-        for each in change.examples[:5]:
-            first = f"{name(each.before)} ({each.confidence_before:.0%})"
-            examples.append((*where, each.id, first, f"{name(each.after)} ({each.confidence_after:.0%})"))
+        for each in change.differing[:5].itertuples():
+            first = f"{name(each.prediction_before)} ({each.confidence_before:.0%})"
+            examples.append((*where, each.id, first, f"{name(each.prediction_after)} ({each.confidence_after:.0%})"))
     parts: list[RenderableType] = [Text(report.setting), Text()]
     parts += [_table(("domain", "images", "unreadable", "mean's norm", "/ spread", "/ noise"), shifts, left=1)]
     if changes:
@@ -129,7 +133,7 @@ def explain(report: UnlabelledReport) -> list[str]:
             "look at images that the model is known to do well on in the same way."
         )
     for change in report.changes:
-        lines += _explain_change(change, report.names)
+        lines += _explain_change(change, report)
     lines += [f"{method} could not be run: {error}" for method, error in report.failed.items()]
     changed = max((change.changed for change in report.changes), default=0)
     if changed:
@@ -164,21 +168,20 @@ def _explain_shift(shift: Shift) -> str:
     )
 
 
-def _explain_change(change: PredictionChange, names: tuple[str, ...] | None) -> Iterator[str]:
+def _explain_change(change: PredictionChange, report: UnlabelledReport) -> Iterator[str]:
     where = f"{change.method} on {change.domain}"
     if change.changed == 0:
         yield f"{where}: no prediction changes, so nothing is gained or lost."
     else:
-        before, after = change.before["confidence"], change.after["confidence"]
+        before, after = change.mean("confidence_before"), change.mean("confidence_after")
         yield (
             f"{where}: {change.changed} of {change.samples} predictions change "
             f"({change.changed / change.samples:.1%}), so accuracy moves by at most that much, up or down. Mean "
             f"confidence goes from {before:.2f} to {after:.2f}."
         )
-    often = int(change.histogram_before.argmax())
-    share = change.histogram_before[often] / max(1, change.samples)
-    if share > LOPSIDED and len(change.histogram_before) > 2 and change.method.startswith("neo"):
-        name = often if names is None else repr(names[often])
+    often, share = change.most_frequent()
+    if share > LOPSIDED and report.classes > 2 and change.method.startswith("neo"):
+        name = often if report.names is None else repr(report.names[often])
         yield (
             f"{where}: {share:.0%} of the plain predictions are class {name}. If the images really are that "
             "one-sided, their mean holds the class itself, and subtracting it does harm."

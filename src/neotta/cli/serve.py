@@ -28,10 +28,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def serve(
-    model: Annotated[
-        str,
-        typer.Argument(help="A model as `neotta models` lists them, or an .onnx file that `neotta export` wrote."),
-    ] = "digits",
+    model: shared.ServedModel = "digits",
     host: Annotated[str, typer.Option(help="Address to listen on. Others than 127.0.0.1 need a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8000,
     method: Annotated[

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from neotta.data._numbers import whole
 from neotta.data.base import DataSource, Image, ImageDataset
 from neotta.data.domain_samples import named
 from neotta.data.order import Order
-from neotta.errors import DataError, InputError, OptionError
+from neotta.errors import DataError, InputError
 
 MAX_WORKERS = 8
 Datasets: TypeAlias = "Mapping[str, ImageDataset] | ImageDataset | Iterable[ImageDataset] | DataSource"
@@ -155,9 +154,7 @@ class Loader:
         preprocess: Transform,
         batch_size: int | None = None,
         workers: int | None = None,
-        prefetch: int = 2,
         device: torch.device | str = "cpu",
-        context: str | None = None,
     ) -> None:
         """Check that the datasets hold what the order asks for.
 
@@ -168,18 +165,14 @@ class Loader:
             batch_size: Instead of the order's.
             workers: Number of worker processes. None: none if all images are in memory (datasets say so by an
                 attribute `in_memory`) or there is only one batch, else half of the cores, at least one.
-            prefetch: How many batches each worker is ahead.
             device: Where images, labels and cameras are wanted. For a GPU images are pinned in memory by a
                 thread and copied without waiting, as 8-bit pixels.
-            context: How workers are started: "fork", "spawn", "forkserver"; None: as is usual on the system.
         """
         self.order = order if batch_size is None else replace(order, batch_size=batch_size)
         self._datasets = _matched(datasets, order)
         self._preprocess = preprocess
         self.workers = whole("workers", workers, 0) if workers is not None else self._choose_workers()
-        self._prefetch = whole("prefetch", prefetch, 1)
         self._device = torch.device(device)
-        self._context = _start_method(context)
         self._warned = False
         self.skipped: list[str] = []
 
@@ -205,10 +198,8 @@ class Loader:
             batch_size=None,
             sampler=cast(Any, batches),
             num_workers=self.workers,
-            prefetch_factor=self._prefetch,
             collate_fn=cast(Any, _unchanged),
             pin_memory=self._device.type == "cuda",
-            multiprocessing_context=self._context,
             worker_init_fn=_leave_inherited,
             generator=torch.Generator(),  # the global generator belongs to the methods under test
         )
@@ -288,10 +279,3 @@ def _matched(datasets: Datasets, order: Order) -> list[ImageDataset]:
                 f"{here}: make the order from this dataset, or replay its manifest on it"
             )
     return matches
-
-
-def _start_method(context: str | None) -> str | None:
-    known = multiprocessing.get_all_start_methods()
-    if context is not None and context not in known:
-        raise OptionError(f"context must be None or one of {', '.join(known)}, got {context!r}")
-    return context

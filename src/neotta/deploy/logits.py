@@ -48,8 +48,8 @@ class LogitRecenter:
     thread-safe: use one per thread and `merge` them.
 
     ```python
-    recenter = neotta.deploy.LogitRecenter(bias)
-    logits = recenter.recenter(logits)
+    recenter = neotta.deploy.LogitRecenter(bias=[0.0, 0.2, -0.2])
+    logits = recenter.recenter(numpy.random.default_rng(0).normal(size=(8, 3)))
     ```
 
     Args:
@@ -135,9 +135,7 @@ class LogitRecenter:
         rows, flat = _matrix(logits, None if known is None else known.size)
         classes = rows.shape[1]
         ids = None if stream is None else for_rows(checked(stream), len(rows))
-        numbers = None if weights is None else torch.from_numpy(checked_weights(weights))
-        if numbers is not None and len(numbers) != len(rows):
-            raise InputError(f"got {len(numbers)} weights for a batch of {len(rows)}: pass one per sample")
+        numbers = None if weights is None else torch.from_numpy(checked_weights(weights, len(rows)))
         answer = rows.astype(np.float64)
         if adapt or known is not None:
             streams, samples = self._begin(classes, ids is not None), torch.from_numpy(rows.astype(np.float64))
@@ -241,7 +239,7 @@ class LogitRecenter:
             known = None
             if self._reference is not None:
                 known = for_logits(self._reference, classes, self.bias, self._weight)
-            rule = rule_of(self.options, None if known is None else known.classes)
+            rule = rule_of(self.options, None if known is None else known.clean)
             origin = self._bias_for(classes) if known is None else known.origin
             self._origin = torch.from_numpy(np.array(origin, np.float64))
             self._streams = Streams(rule, classes, many=many)

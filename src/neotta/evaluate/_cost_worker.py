@@ -102,7 +102,6 @@ def try_size(model: nn.Module, image: Tensor) -> None:
 
 
 def make_adapter(task: Mapping[str, Any], model: nn.Module, facts: DataFacts) -> Adapter[Any]:
-    """The method, on the model."""
     options = task["options"]
     needed = data_options(task["method"], facts, options)
     return create(task["method"], model, preset=task["preset"], **needed, **options)
@@ -128,7 +127,6 @@ def sharpen(model: nn.Module, images: Tensor) -> None:
 
 
 def timed(run: Forward, images: Tensor, device: torch.device) -> float:
-    """Seconds that a batch takes."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()
@@ -202,7 +200,6 @@ class PeakMemory:
 
 
 def serve(work: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Read the task, do it, and write the answer."""
     answer_here = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is not part of the answer
     task = json.load(sys.stdin)

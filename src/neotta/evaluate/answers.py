@@ -30,25 +30,16 @@ LARGEST = 100_000_000
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers of a run, in the order of its samples.
+    """The answers of a run, in the order of its samples."""
 
-    Attributes:
-        right: Whether each sample was right, (N,).
-        known: Whether this is known: false for samples that could not be read or have no label, (N,).
-        domains: Names of the domains.
-        domain: Position of each sample's domain in `domains`, (N,).
-        image: The image behind each sample: the same number for the same image, in other runs and domains too, (N,).
-        unit: Its group in the same way, or the image itself if no groups were declared, (N,).
-        batch: The batch of each sample, counted from 0, (N,).
-    """
-
-    right: Bits
-    known: Bits
-    domains: tuple[str, ...]
-    domain: Indices
+    right: Bits  # whether each sample was right, (N,)
+    known: Bits  # whether this is known: false for samples that could not be read or have no label, (N,)
+    domains: tuple[str, ...]  # names of the domains
+    domain: Indices  # position of each sample's domain in `domains`, (N,)
+    # the image behind each sample: the same number for the same image, in other runs and domains too, (N,)
     image: Indices
-    unit: Indices
-    batch: Indices
+    unit: Indices  # its group in the same way, or the image itself if no groups were declared, (N,)
+    batch: Indices  # the batch of each sample, counted from 0, (N,)
 
     def of_domain(self, name: str) -> Answers | None:
         """The known answers of one domain; None if there are none."""
@@ -60,7 +51,6 @@ class Answers:
 
     @cached_property
     def units(self) -> set[int]:
-        """The different units."""
         return set(self.unit.tolist())
 
 

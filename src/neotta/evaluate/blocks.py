@@ -22,8 +22,6 @@ NOTHING = Interval(math.nan, math.nan, 0)
 
 
 class Failure(NamedTuple):
-    """A run that failed."""
-
     method: str
     domain: str
     seed: int
@@ -46,42 +44,29 @@ class Cell:
 
 @dataclass
 class Block:
-    """Runs under the same conditions: one table.
-
-    Attributes:
-        conditions: What they share.
-        title: The conditions that set this block apart from the others; empty if there is only one.
-        methods: The labels of the methods.
-        baseline: The label that differences refer to, or None if it was not run here.
-        domains: In the order of the paper.
-        cells: By domain and label; a pair that was never run is missing.
-        averaged: The domains behind the average: all but the clean one.
-        average: By label: the unweighted mean over domains, then over seeds. Only for methods that have all these
-            domains.
-        differences: By domain and label, to the baseline's run on the same samples. Intervals and verdicts are
-            corrected for the number of domains.
-        average_differences: By label: mean over domains, then over seeds.
-        relative_error: By label: for each corruption the errors summed over severities, divided by the baseline's, then
-            the mean over corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline
-            instead of AlexNet); then the mean over seeds. Only from top-1, for domains named `corruption/severity`, and
-            not where the baseline makes no error.
-        failures: Runs that failed and were not made up for later.
-        replaced: Number of values that were replaced by a later one of the same seed on other samples.
-    """
+    """Runs under the same conditions: one table."""
 
     conditions: Conditions
-    title: str
+    title: str  # the conditions that set this block apart from the others; empty if there is only one
     methods: tuple[str, ...]
-    baseline: str | None
-    domains: tuple[str, ...]
-    cells: dict[tuple[str, str], Cell]
-    averaged: tuple[str, ...] = ()
+    baseline: str | None  # the label that differences refer to, or None if it was not run here
+    domains: tuple[str, ...]  # in the order of the paper
+    cells: dict[tuple[str, str], Cell]  # by domain and label; a pair that was never run is missing
+    averaged: tuple[str, ...] = ()  # the domains behind the average: all but the clean one
+    # by label: the unweighted mean over domains, then over seeds. Only for methods that have all these domains
     average: dict[str, Interval] = field(default_factory=dict)
+    # by domain and label, to the baseline's run on the same samples. Intervals and verdicts are corrected for the
+    # number of domains
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
+    # by label: mean over domains, then over seeds
     average_differences: dict[str, Difference] = field(default_factory=dict)
+    # by label: for each corruption the errors summed over severities, divided by the baseline's, then the mean over
+    # corruptions, per seed and in percent (Hendrycks & Dietterich, 2019, with this baseline instead of AlexNet); then
+    # the mean over seeds. Only from top-1, for domains named `corruption/severity`, and not where the baseline makes
+    # no error
     relative_error: dict[str, Interval] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    replaced: int = 0
+    failures: tuple[Failure, ...] = ()  # runs that failed and were not made up for later
+    replaced: int = 0  # number of values that were replaced by a later one of the same seed on other samples
 
     def samples(self, label: str) -> frozenset[Any]:
         """What a method has seen in the domains behind the average."""

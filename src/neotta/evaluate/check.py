@@ -76,11 +76,9 @@ class RuleCost:
         return float(np.mean(values)), min(values)
 
     def mean(self, domain: str) -> float:
-        """The mean change on a domain, over all orders."""
         return float(np.mean([self.of_order(domain, kind)[0] for kind in self.changes[domain]]))
 
     def worst(self, domain: str) -> float:
-        """The worst change on a domain."""
         return min(self.of_order(domain, kind)[1] for kind in self.changes[domain])
 
     @property
@@ -91,7 +89,6 @@ class RuleCost:
 
     @property
     def title(self) -> str:
-        """The rule in a table."""
         return f"{self.rule}{', reference' if self.reference else ''}"
 
     @property
@@ -104,29 +101,17 @@ class RuleCost:
 
 @dataclass
 class CheckReport:
-    """What was found.
-
-    Attributes:
-        images: Number of images; half are the reference, the others the streams.
-        labelled: Whether they have labels; if not, accuracies are agreements with the plain model.
-        accuracy: Accuracy of the plain model in percent; NaN without labels.
-        guessing: Accuracy of always giving the most frequent label, in percent; NaN without labels.
-        shares: How often each class is predicted.
-        mean_to_spread: Distance of the mean embedding from the origin, divided by the spread of the embeddings.
-        reference: Where the clean data lies, from all of the images.
-    """
-
     model: str
     data: str
     head: str
     classes: int
-    images: int
-    labelled: bool
-    accuracy: float
-    guessing: float
-    shares: list[float]
-    mean_to_spread: float
-    reference: Reference = field(repr=False)
+    images: int  # number of images; half are the reference, the others the streams
+    labelled: bool  # whether they have labels; if not, accuracies are agreements with the plain model
+    accuracy: float  # accuracy of the plain model in percent; NaN without labels
+    guessing: float  # accuracy of always giving the most frequent label, in percent; NaN without labels
+    shares: list[float]  # how often each class is predicted
+    mean_to_spread: float  # distance of the mean embedding from the origin, divided by the spread of the embeddings
+    reference: Reference = field(repr=False)  # where the clean data lies, from all of the images
     rules: list[RuleCost] = field(default_factory=list)
 
     @property
@@ -141,11 +126,9 @@ class CheckReport:
 
     @property
     def shifted(self) -> list[str]:
-        """The corruptions that were measured."""
         return [domain for domain in self.rules[0].changes if domain != self.data]
 
     def gain(self, rule: RuleCost) -> float:
-        """The mean change of a rule over the corruptions."""
         return float(np.mean([rule.mean(domain) for domain in self.shifted]))
 
     @property
@@ -247,7 +230,7 @@ def recentered(
     head: nn.Linear, rule: str, known: HeadReference | None, streams: Sequence[Tensor], size: int
 ) -> list[Tensor]:
     """The classes of streams of embeddings, (n, d) each; all streams at once, each with a state of its own."""
-    how = rule_of(VARIANTS[rule].make(rule, {}), None if known is None else known.classes)
+    how = rule_of(VARIANTS[rule].make(rule, {}), None if known is None else known.clean)
     width = head.out_features if how.space == "logits" else head.in_features
     neo = NEOHead(head, Streams(how, width, many=True, device=head.weight.device), reference=known)
     classes: list[list[Tensor]] = [[] for _ in streams]

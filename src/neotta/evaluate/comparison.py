@@ -20,18 +20,11 @@ __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "com
 
 @dataclass
 class Comparison:
-    """Methods side by side.
-
-    Attributes:
-        metric: What is compared.
-        blocks: One table each.
-        shared: The conditions that all blocks share, in words.
-        remarks: Further notes.
-    """
+    """Methods side by side."""
 
     metric: Metric
     blocks: tuple[Block, ...]
-    shared: str
+    shared: str  # the conditions that all blocks share, in words
     remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
@@ -119,7 +112,6 @@ class Comparison:
 
 
 def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = "none") -> Comparison:
-    """Put methods side by side."""
     if metric not in METRICS:
         raise OptionError(f"metric is {metric!r}: choose one of {', '.join(METRICS)}")
     runs = [record for record in records if record.failed or record.measured]

@@ -10,7 +10,6 @@ A fresh process for each method means that none finds memory which another has l
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import statistics
@@ -19,13 +18,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pydantic import Field, field_validator
+
 from neotta import errors
 from neotta.errors import NeottaError, OptionError, WorkerError
 from neotta.evaluate.provenance import surroundings
 from neotta.evaluate.records import Record, content_key
+from neotta.options import Options
 
 Answer = dict[str, Any]
-Options = Mapping[str, Any]
 Progress = Callable[[str, int, int], None]
 
 WORKER = "neotta.evaluate._cost_worker"
@@ -33,8 +34,7 @@ LAST_LINES = 15
 """Number of lines shown of what a process that died has written."""
 
 
-@dataclasses.dataclass(frozen=True)
-class CostConditions:
+class CostConditions(Options):
     """Under which conditions costs are measured.
 
     Attributes:
@@ -54,85 +54,35 @@ class CostConditions:
     """
 
     model: str
-    model_options: Options = dataclasses.field(default_factory=dict)
-    batch_size: int = 64
-    batches: int = 5
-    warmup: int = 2
-    rounds: int = 1
-    image_size: int | None = None
-    device: str = "cpu"
+    model_options: dict[str, Any] = Field(default={})
+    batch_size: int = Field(64, ge=1)
+    batches: int = Field(5, ge=1)
+    warmup: int = Field(2, ge=0)
+    rounds: int = Field(1, ge=1)
+    image_size: int | None = Field(None, ge=1)
+    device: str = Field("cpu", pattern="^(cpu|cuda(:.*)?)$")
     dtype: str = "float32"
-    threads: int | None = None
-    timeout: float = 3600.0
+    threads: int | None = Field(None, ge=1)
+    timeout: float = Field(3600.0, gt=0)
 
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "batches", "warmup", "rounds", "image_size", "threads"):
-            value, least = getattr(self, name), 0 if name == "warmup" else 1
-            if value is None and name in ("image_size", "threads"):
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise OptionError(f"{name} takes a whole number, at least {least}, got {value!r}")
-        for name in ("device", "dtype"):
-            if name in self.model_options:
-                raise OptionError(f"{name} is a condition of its own, not an option of the model: give {name}=...")
-        if self.device.partition(":")[0] not in ("cpu", "cuda"):
-            raise OptionError(f"costs are measured on 'cpu' or 'cuda', got device {self.device!r}")
-        if self.timeout <= 0:
-            raise OptionError(f"timeout takes a number of seconds above 0, got {self.timeout!r}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """What a method costs; `dataclasses.asdict` makes it ready for JSON.
-
-    Attributes:
-        method: The name of the method.
-        preset: The preset of the method.
-        options: Options that differ from the preset.
-        conditions: What it was measured on, and how.
-        threads: Number of threads.
-        image_size: Height and width of the images.
-        seconds_per_image: Median over the batches, after a warm-up.
-        plain_seconds_per_image: Median for the model without a method, measured in turns in the same process.
-        forward_passes: How often the model was run for a batch, on average.
-        backward_passes: How often gradients flowed back through the model for a batch, on average.
-        peak_memory: The most memory that the process (CUDA: its tensors on the device) took after the model was
-            loaded, in bytes; None where the system does not tell.
-        memory_above_plain: By how much that exceeds the plain model's, in bytes. On the CPU, a few MB are noise.
-        flops_per_image: Floating point operations in products of matrices and convolutions, two for each
-            multiplication with addition; None where torch cannot count them.
-    """
-
-    method: str
-    preset: str
-    options: Options
-    conditions: CostConditions
-    threads: int
-    image_size: tuple[int, int]
-    seconds_per_image: float
-    plain_seconds_per_image: float
-    forward_passes: float
-    backward_passes: float
-    peak_memory: int | None
-    memory_above_plain: int | None
-    flops_per_image: float | None
-
-    @property
-    def slowdown(self) -> float:
-        """Time per image, as a multiple of the plain model's."""
-        return self.seconds_per_image / self.plain_seconds_per_image
+    @field_validator("model_options")
+    @classmethod
+    def _without_conditions(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if both := {"device", "dtype"} & value.keys():
+            raise ValueError(f"{both.pop()} is a condition of its own, not an option of the model")
+        return value
 
 
 def measure_costs(
-    methods: Sequence[str] | Mapping[str, Options],
+    methods: Sequence[str] | Mapping[str, Mapping[str, Any]],
     model: str,
     *,
     preset: str = "paper",
     progress: Progress | None = None,
-    on_measured: Callable[[Cost], None] | None = None,
+    on_measured: Callable[[Record], None] | None = None,
     on_failure: Callable[[str, NeottaError], None] | None = None,
     **conditions: Any,
-) -> dict[str, Cost]:
+) -> dict[str, Record]:
     """Measure what several methods cost on a model, one after the other.
 
     Args:
@@ -146,7 +96,10 @@ def measure_costs(
         **conditions: See `CostConditions`.
 
     Returns:
-        The cost of each method, by name.
+        By method a record with the median `seconds_per_image`, that of the plain model in the same process, passes for
+        a batch, `peak_memory` and `memory_above_plain` in bytes (None where the system does not tell; on the CPU a few
+        MB are noise), and `flops_per_image` in products of matrices and convolutions. Measured again under the same
+        conditions on the same machine, it has the same key.
 
     Raises:
         OptionError: An option or condition is wrong.
@@ -154,11 +107,11 @@ def measure_costs(
         WorkerError: A process died or took too long.
     """
     chosen = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
-    setting = _conditions(model, conditions)
+    setting = CostConditions.make(model, {"model": model, **conditions}, kind="the costs of")
     tasks: dict[str | None, str] = {None: _task(None, {}, preset, setting)}
     tasks.update({name: _task(name, options, preset, setting) for name, options in chosen.items()})
     answers: dict[str | None, list[Answer]] = {name: [] for name in tasks}
-    costs: dict[str, Cost] = {}
+    costs: dict[str, Record] = {}
     for done, name in enumerate(list(tasks) * setting.rounds):
         if name not in answers:  # it failed in an earlier round
             continue
@@ -174,22 +127,15 @@ def measure_costs(
             on_failure(name, error)
             continue
         if name is not None and len(answers[name]) == setting.rounds:
-            costs[name] = _cost(name, preset, chosen[name], setting, answers[name], answers[None])
+            about = {"method": name, "preset": preset, "options": dict(chosen[name])}
+            costs[name] = cost_record(setting, about, figures(setting, answers[name], answers[None]))
             if on_measured is not None:
                 on_measured(costs[name])
     return costs
 
 
-def _conditions(model: str, options: Mapping[str, Any]) -> CostConditions:
-    known = {field.name for field in dataclasses.fields(CostConditions)}
-    for name in options:
-        if name not in known:
-            raise OptionError(f"a measurement of costs has no condition {name!r}: it takes {', '.join(sorted(known))}")
-    return CostConditions(model, **options)
-
-
-def _task(method: str | None, options: Options, preset: str, conditions: CostConditions) -> str:
-    task = {**dataclasses.asdict(conditions), "method": method, "options": dict(options), "preset": preset}
+def _task(method: str | None, options: Mapping[str, Any], preset: str, conditions: CostConditions) -> str:
+    task = {**conditions.given(), "method": method, "options": dict(options), "preset": preset}
     task["modules"] = [] if method is None else _modules(method, options, preset)
     try:
         return json.dumps(task)
@@ -199,11 +145,11 @@ def _task(method: str | None, options: Options, preset: str, conditions: CostCon
         ) from None
 
 
-def _modules(method: str, options: Options, preset: str) -> list[str]:
+def _modules(method: str, options: Mapping[str, Any], preset: str) -> list[str]:
     from neotta.adapters.registry import find, names
 
     kind = find(method)
-    kind.Options.make(kind.name, options, preset)
+    kind.Options.make(kind.name, options, preset)  # before a process starts
     modules = {find(name).__module__ for name in names(method) if not name.startswith("py:")}
     if "__main__" in modules:
         raise OptionError(
@@ -213,26 +159,21 @@ def _modules(method: str, options: Options, preset: str) -> list[str]:
     return sorted(module for module in modules if not module.startswith("neotta."))
 
 
-def _cost(
-    method: str, preset: str, options: Options, conditions: CostConditions, mine: list[Answer], plain: list[Answer]
-) -> Cost:
+def figures(conditions: CostConditions, mine: list[Answer], plain: list[Answer]) -> dict[str, Any]:
+    """Sum up the answers of all rounds, about the method and about the plain model."""
     first, images = mine[0], conditions.batch_size
     peak, plain_peak = _peak(mine), _peak(plain)
-    return Cost(
-        method,
-        preset,
-        dict(options),
-        conditions,
-        threads=first["threads"],
-        image_size=(first["image_size"][0], first["image_size"][1]),
-        seconds_per_image=_seconds(mine, "seconds") / images,
-        plain_seconds_per_image=_seconds(mine, "plain_seconds") / images,
-        forward_passes=statistics.fmean(answer["forward_passes"] for answer in mine),
-        backward_passes=statistics.fmean(answer["backward_passes"] for answer in mine),
-        peak_memory=peak,
-        memory_above_plain=None if peak is None or plain_peak is None else max(peak - plain_peak, 0),
-        flops_per_image=None if first["flops"] is None else first["flops"] / images,
-    )
+    return {
+        "threads": first["threads"],
+        "image_size": first["image_size"],
+        "seconds_per_image": _seconds(mine, "seconds") / images,
+        "plain_seconds_per_image": _seconds(mine, "plain_seconds") / images,
+        "forward_passes": statistics.fmean(answer["forward_passes"] for answer in mine),
+        "backward_passes": statistics.fmean(answer["backward_passes"] for answer in mine),
+        "peak_memory": peak,
+        "memory_above_plain": None if peak is None or plain_peak is None else max(peak - plain_peak, 0),
+        "flops_per_image": None if first["flops"] is None else first["flops"] / images,
+    }
 
 
 def _seconds(answers: list[Answer], which: str) -> float:
@@ -245,23 +186,18 @@ def _peak(answers: list[Answer]) -> int | None:
     return None if None in peaks else int(statistics.median(peaks))
 
 
-def cost_record(cost: Cost) -> Record:
-    """A cost as a record of the kind `"cost"`, with the machine that it was measured on, which is this one.
-
-    Measured again under the same conditions on the same machine, it has the same key: the later record counts.
-    """
-    about, figures = surroundings(), dataclasses.asdict(cost)
-    fixed = {name: figures[name] for name in ("method", "preset", "options", "conditions", "threads", "image_size")}
-    key = content_key({"cost": fixed, "machine": about["machine"]})
-    named = {"key": key, "kind": "cost", "status": "ok", "model": cost.conditions.model}
-    return Record.make({**named, **figures, "slowdown": cost.slowdown, **about})
+def cost_record(conditions: CostConditions, about: Mapping[str, Any], figures: Mapping[str, Any]) -> Record:
+    """A record of the kind `"cost"`, with the machine that it was measured on, which is this one."""
+    here = surroundings()
+    fixed = {**about, "conditions": conditions.given(), **{name: figures[name] for name in ("threads", "image_size")}}
+    key = content_key({"cost": fixed, "machine": here["machine"]})
+    slowdown = figures["seconds_per_image"] / figures["plain_seconds_per_image"]
+    named = {"key": key, "kind": "cost", "status": "ok", "model": conditions.model}
+    return Record.make({**named, **fixed, **figures, "slowdown": slowdown, **here})
 
 
 def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
-    """Have a task done by a fresh process.
-
-    The task and the answer travel as JSON, and nothing is pickled.
-    """
+    """Have a task done by a fresh process. The task and the answer travel as JSON, and nothing is pickled."""
     # The process can import what this one can, even if sys.path was extended.
     paths = os.pathsep.join(path for path in sys.path if path)
     try:

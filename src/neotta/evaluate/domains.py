@@ -49,15 +49,10 @@ TRIED = 100
 
 @dataclass(frozen=True)
 class CleanImages:
-    """Clean images, drawn from a dataset in an order that is always the same.
-
-    Attributes:
-        dataset: Where they are.
-        preprocess: What makes them ready for the model.
-    """
+    """Clean images, drawn from a dataset in an order that is always the same."""
 
     dataset: ImageDataset
-    preprocess: Preprocess
+    preprocess: Preprocess  # what makes them ready for the model
 
     def images(self, count: int) -> Tensor:
         """So many images, preprocessed, (count, 3, H, W)."""
@@ -180,7 +175,6 @@ class Domains:
         return tuple(dict.fromkeys(names))
 
     def dataset(self, name: str) -> ImageDataset:
-        """Open a domain."""
         if name not in self._open and name.startswith(BAD_FRAMES_DOMAIN):
             self._open[name] = self.bad_frames
         if name not in self._open:
@@ -227,7 +221,6 @@ class Domains:
 
     @property
     def has_clean(self) -> bool:
-        """Whether there are clean images."""
         try:
             return bool(self.clean)
         except DataError:

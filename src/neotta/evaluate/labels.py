@@ -20,7 +20,6 @@ class Variant(NamedTuple):
 
     @classmethod
     def of(cls, run: Record | Run) -> Variant:
-        """The variant of a run."""
         options = {name: str(value) for name, value in (run.options or {}).items()}
         full = {**(defaults_of(run.method, run.preset or "paper") or {}), **options}
         return cls(run.method, tuple(sorted(full.items())))
@@ -90,7 +89,6 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 
 
 def differing(several: Sequence[Conditions]) -> list[str]:
-    """Which conditions are not the same in all blocks."""
     names = [name for name in Conditions._fields if len({getattr(each, name) for each in several}) > 1]
     if "weights" in names and len({each.model for each in several}) == len({each[:2] for each in several}):
         names.remove("weights")  # the model says it already

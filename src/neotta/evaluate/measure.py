@@ -28,19 +28,10 @@ from neotta.options import Options
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured.
-
-    Attributes:
-        bench: The model and the data.
-        summary: How many runs were done, skipped, and failed.
-        results: The records of the plan's runs.
-        runs: The runs whose predictions were asked for, or are reported since the data has no labels.
-    """
-
-    bench: Session
-    summary: Summary
-    results: Results
-    runs: list[Run]
+    bench: Session  # the model and the data
+    summary: Summary  # how many runs were done, skipped, and failed
+    results: Results  # the records of the plan's runs
+    runs: list[Run]  # the runs whose predictions were asked for, or are reported since the data has no labels
 
 
 def measure(
@@ -123,7 +114,6 @@ def evaluate_objects(
     *,
     show: bool,
 ) -> Results:
-    """What `neotta.evaluate` does, see there."""
     by_name = isinstance(model, (str, os.PathLike))
     if not by_name:
         check_model(model)

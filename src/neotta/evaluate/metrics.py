@@ -15,17 +15,11 @@ CANNOT_TELL = "can't tell"
 
 
 class Reliability(NamedTuple):
-    """Confidence against accuracy, bin by bin.
+    """Confidence against accuracy, bin by bin."""
 
-    Attributes:
-        samples: Samples per bin, (bins,). A bin excludes its lower edge and includes its upper one.
-        confidence: Mean confidence per bin, (bins,); 0 for an empty bin.
-        accuracy: Share of correct predictions per bin, (bins,); 0 for an empty bin.
-    """
-
-    samples: Tensor
-    confidence: Tensor
-    accuracy: Tensor
+    samples: Tensor  # samples per bin, (bins,). A bin excludes its lower edge and includes its upper one
+    confidence: Tensor  # mean confidence per bin, (bins,); 0 for an empty bin
+    accuracy: Tensor  # share of correct predictions per bin, (bins,); 0 for an empty bin
 
     @classmethod
     def of(cls, confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
@@ -108,20 +102,12 @@ def _per_class(known: PredictionStats) -> dict[str, list[int]]:
 
 
 class Interval(NamedTuple):
-    """A mean over runs and its interval, of 95 % unless corrected for the number of intervals.
-
-    Attributes:
-        mean: The mean.
-        half_width: Half the width of the interval, or its longer side if they differ; NaN if there is no interval.
-        runs: Number of runs.
-        low: Lower end, for an interval whose sides differ.
-        high: Upper end.
-    """
+    """A mean over runs and its interval, of 95 % unless corrected for the number of intervals."""
 
     mean: float
-    half_width: float
+    half_width: float  # half the width of the interval, or its longer side if they differ; NaN if there is no interval
     runs: int
-    low: float = math.nan
+    low: float = math.nan  # lower end, for an interval whose sides differ
     high: float = math.nan
 
     @property

@@ -24,39 +24,22 @@ Datasets = Mapping[str, ImageDataset]
 
 
 class Request(NamedTuple):
-    """What a run asks of its order.
-
-    Attributes:
-        data: The domains that are scored.
-        source: The domain that is adapted to, if it is another.
-        bad_frames: Frames that show nothing.
-        samples: Number of samples to adapt to; -1 for all.
-        held_out_samples: Number of others to score; -1 for all.
-        common: `seed` and `batch_size`.
-    """
-
     data: Datasets
-    source: Datasets
-    bad_frames: Callable[[], ImageDataset]
-    samples: int
-    held_out_samples: int
-    common: dict[str, Any]
+    source: Datasets  # the domain that is adapted to, if it is another
+    bad_frames: Callable[[], ImageDataset]  # frames that show nothing
+    samples: int  # number of samples to adapt to; -1 for all
+    held_out_samples: int  # number of others to score; -1 for all
+    common: dict[str, Any]  # `seed` and `batch_size`
 
 
 @dataclass(frozen=True)
 class OrderKind:
-    """An order by name.
+    """An order by name."""
 
-    Attributes:
-        name: What a plan calls it.
-        protocol: The protocol that it belongs to.
-        options: Its options.
-        make: Makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen.
-    """
-
-    name: str
-    protocol: str
+    name: str  # what a plan calls it
+    protocol: str  # the protocol that it belongs to
     options: type[Options]
+    # makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen
     make: Callable[[Request, Any], tuple[Order, ...]]
 
 
@@ -77,7 +60,6 @@ def register_order(
 
 
 def order_options(protocol: str, order: str, options: Mapping[str, Any]) -> Options:
-    """The options of an order, checked."""
     if (protocol, order) not in ORDERS:
         protocols = " or ".join(repr(each) for each, kind in ORDERS if kind == order)
         raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
@@ -109,8 +91,6 @@ class NoOptions(Options):
 
 
 class ImbalancedOptions(Options):
-    """Options of a long tail of classes."""
-
     ratio: float = Field(10.0, ge=1, description="How much more frequent the first class is than the last.")
 
 
@@ -123,59 +103,42 @@ class Labels(Options):
 
     @property
     def skew(self) -> orders.Skew:
-        """The distribution of labels."""
         return orders.Skew(self.ratio, self.delta, self.slots)
 
 
 class CorrelatedOptions(Labels):
-    """Options of bursts of classes."""
-
     delta: float | None = Field(0.1, ge=1e-6, description="How labels come in bursts: 0.1 strong, 10 hardly.")
 
 
 class ContinualOptions(Labels):
-    """Options of a sequence of domains."""
-
     shuffle: bool = Field(True, description="Draw the sequence of domains from the seed.")
     straddle: bool = Field(False, description="Let a batch hold the end of one domain and the beginning of the next.")
 
 
 class ImbalancedDomainsOptions(ContinualOptions):
-    """Options of a sequence of domains with a long tail of classes."""
-
     ratio: float = Field(10.0, ge=1, description="How much more frequent the first class is than the last.")
 
 
 class CorrelatedDomainsOptions(ContinualOptions):
-    """Options of a sequence of domains whose classes come in bursts."""
-
     delta: float | None = Field(0.1, ge=1e-6, description="How labels come in bursts: 0.1 strong, 10 hardly.")
 
 
 class RecurringOptions(ContinualOptions):
-    """Options of a sequence of domains that comes several times."""
-
     rounds: int = Field(3, ge=1, description="How often the sequence of domains comes.")
     redraw: bool = Field(False, description="Draw other samples in every round.")
 
 
 class CameraOptions(Labels):
-    """Options of cameras."""
-
     per_domain: int = Field(1, ge=1, description="Number of cameras in each domain.")
     in_turn: bool = Field(False, description="Cameras take strict turns.")
     separate: bool = Field(False, description="Adapt to each camera by itself.")
 
 
 class RealOptions(Options):
-    """Options of real streams."""
-
     kind: str = Field(description=f"Which stream: {', '.join(EVERY_KIND)}.")
 
 
 class FewClassesOptions(Options):
-    """Options of adapting to a few classes."""
-
     classes: int = Field(ge=1, description="Number of classes to adapt to.")
     validate_on: int = Field(-1, alias="validate", ge=-1, description="Number of samples to score; -1 for all.")
     disjoint: bool = Field(False, description="Keep the classes adapted to out of the scored samples.")

@@ -71,7 +71,6 @@ class MethodPlan(BaseModel):
         return cls(method=name, preset=preset or "paper", options=options)
 
     def grid(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the option values."""
         varied = [value if isinstance(value, list) else [value] for value in self.options.values()]
         for values in itertools.product(*varied):
             yield dict(zip(self.options, values, strict=True))
@@ -303,7 +302,6 @@ class Plan(BaseModel):
             raise OptionError(f"entry {where!r} of the plan is {first['input']!r}: {message}") from None
 
     def runs(self, domains: Sequence[str]) -> list[Run]:
-        """All runs of the plan, on these domains."""
         shared = {"protocol": self.protocol, "order": self.order, "order_options": self.order_options}
         return [
             Run(

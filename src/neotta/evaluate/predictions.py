@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from neotta.data.drawing import Indices
 from neotta.data.order import Order
 from neotta.errors import InputError, OptionError
 
+if TYPE_CHECKING:
+    import pandas
+
 UNKNOWN = -1
 """The label of an unlabelled sample."""
 SMALLEST = 1e-8
@@ -25,27 +28,18 @@ SMALLEST = 1e-8
 
 
 class PredictionStats(NamedTuple):
-    """All that the metrics need of each prediction, (N,) each: a thousandth of the logits.
+    """All that the metrics need of each prediction, (N,) each: a thousandth of the logits."""
 
-    Attributes:
-        labels: The true classes, UNKNOWN if unlabelled.
-        predicted: The most probable classes.
-        confidence: Probabilities of the most probable classes.
-        entropy: Entropy of the predicted distribution, in nats.
-        surprise: -log of the label's probability; NaN if unlabelled.
-        in_five: Whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes.
-    """
-
-    labels: Tensor
-    predicted: Tensor
-    confidence: Tensor
-    entropy: Tensor
-    surprise: Tensor
+    labels: Tensor  # the true classes, UNKNOWN if unlabelled
+    predicted: Tensor  # the most probable classes
+    confidence: Tensor  # probabilities of the most probable classes
+    entropy: Tensor  # entropy of the predicted distribution, in nats
+    surprise: Tensor  # -log of the label's probability; NaN if unlabelled
+    # whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes
     in_five: Tensor
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> PredictionStats:
-        """Compute them."""
         known = labels != UNKNOWN
         column = labels.clamp(min=0).unsqueeze(1)
         _check_labels(logits, column.squeeze(1))
@@ -68,7 +62,6 @@ class PredictionStats(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictionStats]) -> PredictionStats:
-        """Concatenate several."""
         return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def at(self, chosen: Tensor) -> PredictionStats:
@@ -88,48 +81,28 @@ def _nothing() -> PredictionStats:
 
 @dataclass
 class RunResult:
-    """What a run predicted, in the order of its samples; it grows while the run is carried out.
-
-    Attributes:
-        ids: The samples.
-        domains: The domain of each.
-        stats: Statistics of each prediction.
-        classes: Number of classes C; 0 before the first prediction.
-        unreadable: Number of samples that could not be read.
-        not_adapted: Number of samples that were predicted but not adapted to.
-        seconds: Time of the predictions, without the encoder if the embeddings were cached.
-    """
+    """What a run predicted, in the order of its samples; it grows while the run is carried out."""
 
     ids: list[str] = field(default_factory=list)
-    domains: list[str] = field(default_factory=list)
-    stats: PredictionStats = field(default_factory=_nothing)
-    classes: int = 0
-    unreadable: int = 0
-    not_adapted: int = 0
-    seconds: float = 0.0
-
-    @property
-    def labels(self) -> list[int | None]:
-        """The classes of the samples; None if unlabelled."""
-        return [None if label == UNKNOWN else label for label in self.stats.labels.tolist()]
+    domains: list[str] = field(default_factory=list)  # the domain of each
+    stats: PredictionStats = field(default_factory=_nothing)  # statistics of each prediction
+    unreadable: int = 0  # number of samples that could not be read
+    not_adapted: int = 0  # number of samples that were predicted but not adapted to
+    seconds: float = 0.0  # time of the predictions, without the encoder if the embeddings were cached
 
     def add(self, order: Order, entries: Indices, logits: Tensor, labels: Tensor) -> None:
-        """Add predictions."""
         self.ids += [order.ids[entry] for entry in entries]
         self.domains += [order.domains[domain] for domain in order.domain[entries]]
         self.stats = PredictionStats.concatenate([self.stats, PredictionStats.of(logits, labels)])
-        self.classes = logits.shape[1]
 
-    def extend(self, other: RunResult) -> None:
-        """Add the predictions of another run."""
-        self.ids += other.ids
-        self.domains += other.domains
-        self.stats = PredictionStats.concatenate([self.stats, other.stats])
-        self.classes = max(self.classes, other.classes)
+    def frame(self) -> pandas.DataFrame:
+        """One row for each sample: `id`, `domain`, `label`, `prediction`, `confidence` and `entropy`."""
+        import pandas
 
-    def rows(self) -> dict[tuple[str, str], int]:
-        """The row of each sample, by domain and id."""
-        return {place: row for row, place in enumerate(zip(self.domains, self.ids, strict=True))}
+        stats = {"label": self.stats.labels, "prediction": self.stats.predicted}
+        stats |= {"confidence": self.stats.confidence, "entropy": self.stats.entropy}
+        columns = {name: column.tolist() for name, column in stats.items()}
+        return pandas.DataFrame({"id": self.ids, "domain": self.domains, **columns})
 
 
 def _check_labels(logits: Tensor, labels: Tensor) -> None:
@@ -150,51 +123,33 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
 
 
 def write_predictions(
-    path: str | os.PathLike[str],
-    predictions: Mapping[int, Mapping[str, RunResult]],
-    names: Sequence[str] | None = None,
+    path: str | os.PathLike[str], predictions: pandas.DataFrame, names: Sequence[str] | None = None
 ) -> None:
     """Write one line per seed and sample: `id`, `domain`, `seed`, `label` if any is known, and what methods predict.
 
     The columns of a method are `METHOD.prediction` and `METHOD.confidence`. They are empty for a sample that the
-    method did not predict.
+    method did not predict. The rows of `predictions` are those of `RunResult.frame`, with `seed` and `method`; the
+    first method gives the order of the samples. `names` are those of classes, instead of their numbers.
     """
     check_suffix(path)
-    import pandas
+    need("pyarrow", "a file of predictions")
 
-    frame = pandas.DataFrame(_columns(predictions, names), dtype=object)
-    confidences = [name for name in frame if name.endswith(".confidence")]
-    frame = frame.astype(dict.fromkeys(confidences, "float64"))
+    def named(classes: pandas.Series) -> pandas.Series:
+        known = classes.astype("Int64").where(classes != UNKNOWN).astype(object)
+        return known.map(lambda index: names[index], na_action="ignore") if names is not None else known
+
+    of_sample = ["id", "domain", "seed"]
+    frame = predictions.drop_duplicates(of_sample)[[*of_sample, "label"]]
+    if (frame["label"] == UNKNOWN).all():
+        frame = frame[of_sample]
+    for method, mine in predictions.groupby("method", sort=False):
+        answers = mine.drop_duplicates(of_sample, keep="last")[[*of_sample, "prediction", "confidence"]]
+        renamed = {name: f"{method}.{name}" for name in ("prediction", "confidence")}
+        frame = frame.merge(answers.rename(columns=renamed), how="left", on=of_sample)
+    classes = [name for name in frame if name == "label" or name.endswith(".prediction")]
+    frame = frame.assign(**{name: named(frame[name]) for name in classes})
     with atomic(Path(path)) as temporary:
         if Path(path).suffix.lower() == ".csv":
             frame.to_csv(temporary, index=False, float_format="%.6f", lineterminator="\n")
-            return
-        need("pyarrow", "writing Parquet files")
-        frame.to_parquet(temporary, index=False)
-
-
-def _columns(predictions: Mapping[int, Mapping[str, RunResult]], names: Sequence[str] | None) -> dict[str, list[Any]]:
-    def named(index: int | None) -> str | int | None:
-        return index if index is None or names is None else names[index]
-
-    samples: dict[tuple[int, str, str], int | None] = {}
-    answers: dict[str, dict[tuple[int, str, str], tuple[int, float]]] = {}
-    for seed, methods in predictions.items():
-        for method, each in methods.items():
-            places = [(seed, domain, name) for domain, name in each.rows()]
-            for place, label in zip(places, each.labels, strict=True):
-                samples.setdefault(place, label)
-            pairs = zip(each.stats.predicted.tolist(), each.stats.confidence.tolist(), strict=True)
-            answers.setdefault(method, {}).update(zip(places, pairs, strict=True))
-    columns: dict[str, list[Any]] = {
-        "id": [name for _, _, name in samples],
-        "domain": [domain for _, domain, _ in samples],
-        "seed": [seed for seed, _, _ in samples],
-    }
-    if any(label is not None for label in samples.values()):
-        columns["label"] = [named(label) for label in samples.values()]
-    for method, by_place in answers.items():
-        both = [by_place.get(place, (None, None)) for place in samples]
-        columns[f"{method}.prediction"] = [named(predicted) for predicted, _ in both]
-        columns[f"{method}.confidence"] = [confidence for _, confidence in both]
-    return columns
+        else:
+            frame.to_parquet(temporary, index=False)

@@ -37,21 +37,14 @@ _SCHEMA = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespac
 
 
 class Tuned(BaseModel):
-    """How the options of a run were chosen.
-
-    Attributes:
-        among: The values of each option.
-        tried: Each combination of them, with its accuracy.
-        on: The domains that were tuned on.
-        accuracy: Mean accuracy there of what was chosen, in percent.
-    """
+    """How the options of a run were chosen."""
 
     model_config = _SCHEMA
 
-    among: dict[str, list[Any]]
-    tried: list[Any]
-    on: list[str]
-    accuracy: _Real
+    among: dict[str, list[Any]]  # the values of each option
+    tried: list[Any]  # each combination of them, with its accuracy
+    on: list[str]  # the domains that were tuned on
+    accuracy: _Real  # mean accuracy there of what was chosen, in percent
 
 
 class Record(BaseModel):
@@ -125,7 +118,6 @@ class Record(BaseModel):
 
     @property
     def failed(self) -> bool:
-        """Whether it is of a run that failed."""
         return self.status == "failed"
 
     @property

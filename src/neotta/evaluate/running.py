@@ -28,8 +28,6 @@ TOGETHER = 4096
 
 
 class Runner:
-    """Carries out runs."""
-
     def __init__(
         self, data: Domains, cache: EmbeddingCache, preprocess: Preprocess, weight: Tensor, workers: int | None
     ) -> None:
@@ -39,7 +37,6 @@ class Runner:
     def predict(
         self, orders: tuple[Order, ...], adapter: AnyAdapter, *, from_cache: bool, separate: bool = False
     ) -> RunResult:
-        """Carry a run out."""
         result, batches = RunResult(), self._embeddings if from_cache else self._images
         states = CameraStates(adapter) if separate else None
 
@@ -174,7 +171,6 @@ class CameraStates:
         self._current = camera
 
     def predict(self, inputs: Tensor, cameras: Indices, step: Callable[[Tensor], Tensor]) -> Tensor:
-        """Predict a batch."""
         rows, parts = [], []
         for camera in np.unique(cameras).tolist():
             here = np.flatnonzero(cameras == camera)

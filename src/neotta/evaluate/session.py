@@ -115,15 +115,12 @@ class Session:
         return functools.partial(Session, self.plan, **settings)
 
     def suits(self, plan: Plan) -> bool:
-        """Whether a plan is on this model and data."""
         return self.has_model(plan) and _data_entries(self.plan) == _data_entries(plan)
 
     def has_model(self, plan: Plan) -> bool:
-        """Whether a plan is on this model."""
         return (self.plan.model, self.plan.model_options) == (plan.model, plan.model_options)
 
     def runs(self, plan: Plan) -> list[Run]:
-        """All runs of a plan."""
         if not self.suits(plan):
             raise OptionError("the plan is on another model or other data than this session: open one for it")
         names = self.data.names(plan.corruptions, plan.severities)
@@ -239,7 +236,6 @@ class Session:
     # ---- one run
 
     def adapter(self, run: Run) -> AnyAdapter:
-        """The method of a run, at its start."""
         needed = self.needed(run, self.clean_images)
         about = {"method": run.method, "revision": revision_of(run.method), "seed": needed.get("seed")}
         key = content_key({**about, "options": self.options(run)})
@@ -287,7 +283,6 @@ class Session:
             return self.failure(run, f"{type(error).__name__}: {error}{where}"), None
 
     def failure(self, run: Run, error: str) -> Record:
-        """The record of a run that failed."""
         return Record.make({**self._about(run), "status": "failed", "error": error})
 
     def _about(self, run: Run) -> dict[str, Any]:

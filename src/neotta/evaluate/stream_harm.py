@@ -33,48 +33,28 @@ Cells = dict[str, dict[Cell, float]]
 
 
 class Summary(NamedTuple):
-    """What a method does over many streams, in points.
-
-    Attributes:
-        mean: Mean gain.
-        low: The 5th percentile.
-        worst: The worst stream.
-        hurt: Share of the streams that lose more than one point, in percent.
-        cells: Number of streams.
-    """
+    """What a method does over many streams, in points."""
 
     mean: float
-    low: float
+    low: float  # the 5th percentile
     worst: float
-    hurt: float
-    cells: int
+    hurt: float  # share of the streams that lose more than one point, in percent
+    cells: int  # number of streams
 
     @classmethod
     def of(cls, gains: Iterable[float]) -> Summary:
-        """Sum up the gains of streams."""
         values = list(gains)
         hurt = 100 * sum(value < -HURT for value in values) / len(values)
         return cls(statistics.fmean(values), float(np.percentile(values, 5)), min(values), hurt, len(values))
 
-    @property
-    def hurt_cells(self) -> int:
-        """Number of the streams that lose more than one point."""
-        return round(self.hurt * self.cells / 100)
-
 
 class Harm(NamedTuple):
-    """What a method does to one model.
+    """What a method does to one model."""
 
-    Attributes:
-        title: The model, its data, and the severity of the corruptions.
-        kinds: The gain on each stream, by kind of stream.
-    """
-
-    title: str
-    kinds: dict[str, dict[Cell, float]]
+    title: str  # the model, its data, and the severity of the corruptions
+    kinds: dict[str, dict[Cell, float]]  # the gain on each stream, by kind of stream
 
     def every(self) -> dict[Cell, float]:
-        """All gains."""
         return {cell: gain for each in self.kinds.values() for cell, gain in each.items()}
 
 

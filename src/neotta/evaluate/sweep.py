@@ -18,26 +18,17 @@ from neotta.evaluate.session import Session
 
 @dataclass
 class Summary:
-    """How a sweep ended.
+    """How a sweep ended."""
 
-    Attributes:
-        keys: The keys of all runs of the plan that have one: their records are in the file.
-        skipped: Number of runs that were recorded before, or asked for twice.
-        done: Number of runs carried out and recorded, including those that failed.
-        failed: The records of runs that failed.
-        results: The predictions that were asked for, by key, of the runs carried out.
-    """
-
-    keys: list[str]
-    skipped: int
-    done: int = 0
-    failed: list[Record] = field(default_factory=list)
+    keys: list[str]  # the keys of all runs of the plan that have one: their records are in the file
+    skipped: int  # number of runs that were recorded before, or asked for twice
+    done: int = 0  # number of runs carried out and recorded, including those that failed
+    failed: list[Record] = field(default_factory=list)  # the records of runs that failed
+    # the predictions that were asked for, by key, of the runs carried out
     results: dict[str, RunResult] = field(default_factory=dict)
 
 
 class Watcher:
-    """Receives progress events."""
-
     def planned(self, runs: Sequence[Run], skipped: int, images: int) -> None:
         """The sweep begins."""
 

@@ -26,21 +26,14 @@ Key = TypeVar("Key")
 
 
 class Metric(NamedTuple):
-    """A number in the records, and how to read it.
+    """A number in the records, and how to read it."""
 
-    Attributes:
-        name: Name of the metric in a record.
-        title: Name of the metric in tables.
-        better: Which direction is good; None where neither is (a confident model may be wrong).
-        digits: Number of decimals shown.
-        highest: Its largest value; the smallest is 0.
-    """
-
-    name: str
-    title: str
+    name: str  # name of the metric in a record
+    title: str  # name of the metric in tables
+    # which direction is good; None where neither is (a confident model may be wrong)
     better: Literal["higher", "lower"] | None
-    digits: int
-    highest: float = math.inf
+    digits: int  # number of decimals shown
+    highest: float = math.inf  # its largest value; the smallest is 0
 
 
 METRICS = {
@@ -58,19 +51,12 @@ RELATIVE_ERROR = Metric("relative error", "error relative to the baseline's in %
 
 
 class Value(NamedTuple):
-    """What one run measured in one domain.
-
-    Attributes:
-        number: The metric.
-        samples: The samples it was measured on.
-        answers: The answers, if they are recorded.
-        held_out: Whether one state was scored on samples that it did not adapt to.
-    """
+    """What one run measured in one domain."""
 
     number: float
-    samples: tuple[Any, ...]
-    answers: Answers | None = None
-    held_out: bool = False
+    samples: tuple[Any, ...]  # the samples it was measured on
+    answers: Answers | None = None  # the answers, if they are recorded
+    held_out: bool = False  # whether one state was scored on samples that it did not adapt to
 
 
 Runs = Sequence[Sequence[Value]]
@@ -80,17 +66,11 @@ Pairs = Sequence[Sequence[tuple[Value, Value]]]
 
 
 class Difference(NamedTuple):
-    """A method minus the baseline on the same samples.
+    """A method minus the baseline on the same samples."""
 
-    Attributes:
-        interval: Mean difference and its interval, of 95 % unless it is one of several (see `differences`).
-        verdict: `helps`, `hurts` or `can't tell`; for a metric without a good direction `higher` or `lower`.
-        pvalue: p-value of the hypothesis that both are equally good; NaN if it cannot be tested.
-    """
-
-    interval: Interval
-    verdict: str
-    pvalue: float = math.nan
+    interval: Interval  # mean difference and its interval, of 95 % unless it is one of several (see `differences`)
+    verdict: str  # `helps`, `hurts` or `can't tell`; for a metric without a good direction `higher` or `lower`
+    pvalue: float = math.nan  # p-value of the hypothesis that both are equally good; NaN if it cannot be tested
 
 
 def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Interval:
@@ -160,23 +140,14 @@ def shared(runs: Runs) -> float:
 
 
 class _Rows(NamedTuple):
-    """Answers by run, those of each domain in the order of the images.
+    """Answers by run, those of each domain in the order of the images."""
 
-    Attributes:
-        right: Whether each sample was right.
-        image: The image behind it.
-        unit: Its group.
-        weight: Every domain counts the same within a seed, and every seed the same.
-        domain: The domain of each run.
-        through: Whether a run goes through several domains, so that those of a seed are not independent.
-    """
-
-    right: list[NDArray[np.bool_]]
-    image: list[Indices]
+    right: list[NDArray[np.bool_]]  # whether each sample was right
+    image: list[Indices]  # the image behind it
     unit: list[Indices]
-    weight: list[NDArray[np.float64]]
-    domain: list[int]
-    through: bool
+    weight: list[NDArray[np.float64]]  # every domain counts the same within a seed, and every seed the same
+    domain: list[int]  # the domain of each run
+    through: bool  # whether a run goes through several domains, so that those of a seed are not independent
 
 
 def _rows(runs: Runs) -> _Rows | None:

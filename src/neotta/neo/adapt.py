@@ -43,7 +43,7 @@ from neotta.neo.surgery import (
     put_in,
     stand_ins,
 )
-from neotta.neo.variants import VARIANTS, NEOBNOptions, options_of, rule_of
+from neotta.neo.variants import VARIANTS, options_of, rule_of
 from neotta.options import Options
 
 
@@ -63,9 +63,9 @@ def adapt(
 ) -> Model:
     """Make a classifier adapt to its input: a re-centering head replaces its linear head.
 
-    By default this is NEO-Stream, which tells a shift of the domain from the labels of the stream: a camera that shows
-    one class for long is not harmed. `"neo"` is the rule of the paper. On streams of balanced classes it gains a little
-    more (see docs/results/README.md); on streams of few classes it loses accuracy.
+    By default this is NEO-Stream: it subtracts the shift, not the classes, so a camera that shows one class for long is
+    not harmed. `"neo"` is the rule of the paper: it gains more where classes are mixed, and destroys the answers where
+    a stream shows few of them (see docs/results/README.md).
 
     Returns the same model object; every call now adapts and predicts. If the model is already adapted in the same way,
     nothing changes.
@@ -97,10 +97,13 @@ def adapt(
         raise UnknownMethodError(
             str(method), VARIANTS, hint="other methods, as neotta.methods() lists them: neotta.create(name, model)"
         )
-    checked = options_of(method, options)
-    output = at_logits(at, head)
-    places = _streams(checked, streams, capacity, folder)
-    settings = Adaptation(method, checked, places, _reference(method, reference), output)
+    settings = Adaptation(
+        method,
+        options_of(method, options),
+        _stream_settings(method, streams, capacity, folder),
+        _reference(method, reference),
+        at_logits(at, head),
+    )
     if not stand_ins(model):
         _put_in(model, head, example, settings)
     elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
@@ -147,7 +150,7 @@ def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation)
     owner = output_fingerprint(model)
     known = None if settings.reference is None else output_reference(settings.reference, owner)
     classes, bias = read_output(model, example)
-    rule = rule_of(settings.options, None if known is None else known.classes)
+    rule = rule_of(settings.options, None if known is None else known.clean)
     check_outputs(model, [classes], per_output=known is not None and rule.space == "embeddings")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     states = _states(OUTPUT, classes, classes, settings, owner, device)
@@ -156,7 +159,7 @@ def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation)
 
 def _states(name: str, features: int, classes: int, settings: Adaptation, owner: str, device: torch.device) -> Streams:
     known = settings.reference
-    rule = rule_of(settings.options, None if known is None else known.heads[name].classes)
+    rule = rule_of(settings.options, None if known is None else known.heads[name].clean)
     size = classes if rule.space == "logits" else features
     if settings.streams is None:
         return Streams(rule, size, device=device)
@@ -168,14 +171,14 @@ def _states(name: str, features: int, classes: int, settings: Adaptation, owner:
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
 
 
-def _streams(
-    options: Options, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None
+def _stream_settings(
+    method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None
 ) -> StreamSettings | None:
     if not streams:
         if capacity is not None or folder is not None:
             raise OptionError("capacity and folder need streams=True")
         return None
-    if isinstance(options, NEOBNOptions):
+    if method == "neo-bn":
         raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
     return StreamSettings(capacity, None if folder is None else os.fspath(folder))
 

@@ -57,7 +57,7 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     many, known = bool(about.get("streams")), reference_in(first, about, source)
     merged = {name: tensor for name, tensor in first.items() if name.startswith(PREFIX)}
     for head in about["heads"]:
-        rule = rule_of(options, None if known is None else known.heads[head].classes)
+        rule = rule_of(options, None if known is None else known.heads[head].clean)
         layout = rule.layout(_size(first, head, rule, source))
         parts = [_states(state.tensors, name, head, layout, rule, many) for state, name in read]
         table = entries(layout, *merge_tables(parts, layout, rule, many), many=many)

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from neotta._warning import warn
 from neotta.errors import InputError, StateFileError
-from neotta.neo.class_means import ClassSums
+from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, Head, embeddings_of, linear_view
@@ -113,27 +113,36 @@ class _Sums:
     """
 
     def __init__(self, features: int, classes: int, bias: Tensor | None) -> None:
-        known = None if bias is None else bias.detach().cpu().double().numpy()
-        self._embeddings = np.zeros(features)
-        self._classes = ClassSums(classes, known)
-        self._rejected = 0
+        known = np.zeros(classes) if bias is None else bias.detach().cpu().double().numpy()
+        self._bias = known - known.mean()
+        self._embeddings, self._logits, self._predicted = np.zeros(features), np.zeros(classes), np.zeros(classes)
+        self._peak, self._count, self._rejected = 0.0, 0, 0
 
     def add(self, embeddings: Tensor, logits: Tensor) -> None:
         """Add rows, (N, d) and (N, C)."""
         finite = embeddings.isfinite().all(1)
         self._rejected += int((~finite).sum())
         self._embeddings += embeddings[finite].cpu().double().sum(0).numpy()
-        self._classes.add(logits[finite].cpu().double().numpy())
+        centred = logits[finite].cpu().double()
+        centred = centred - centred.mean(1, keepdim=True)
+        chances = centred.softmax(1)
+        self._count += len(centred)
+        self._logits += centred.sum(0).numpy()
+        self._predicted += chances.sum(0).numpy()
+        self._peak += float((chances * centred).sum())
 
     def result(self, name: str) -> HeadReference:
-        count = self._classes.count
+        count = self._count
         if count < 2:
             raise InputError(f"the head {name!r} got {count} clean samples: pass at least two, better a few hundred")
         if self._rejected:
             warn(f"{self._rejected} clean samples contain NaN or Inf and were left out of the reference")
         if count < FEW:
             warn(f"a reference of {count} clean samples is rough: use a few hundred")
-        return HeadReference(count, self._embeddings / count, self._classes.origin, self._classes.means())
+        origin = self._logits / count
+        prior = (self._predicted + 1 / len(origin)) / (count + 1)
+        clean = CleanLogits(prior, self._peak / count, origin - self._bias)
+        return HeadReference(count, self._embeddings / count, origin, clean)
 
 
 class _HeadSums(_Sums):
@@ -157,13 +166,13 @@ class _OutputSums(_Sums):
     """Sums over what a model returns."""
 
     def __init__(self, model: nn.Module, example: Inputs | None) -> None:
-        classes, self._bias = read_output(model, example)
-        super().__init__(classes, classes, self._bias)
+        classes, self._given_bias = read_output(model, example)
+        super().__init__(classes, classes, self._given_bias)
 
     def see(self, model: nn.Module, args: Any, output: Any) -> None:
         """Add a batch; a forward hook of the model."""
         rows = logits_of(output)
-        self.add(rows if self._bias is None else rows - self._bias, rows)
+        self.add(rows if self._given_bias is None else rows - self._given_bias, rows)
 
     def watch(self, model: nn.Module) -> RemovableHandle:
         """Add every batch that the model gets from now on."""

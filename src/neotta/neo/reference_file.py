@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from neotta.errors import OptionError, StateMismatchError
-from neotta.neo.class_means import Array, ClassMeans
+from neotta.neo.clean_logits import Array, CleanLogits
 from neotta.neo.statefile import fingerprint, read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ class HeadReference(NamedTuple):
         samples: Number of clean samples.
         embedding: Mean of the embeddings, (d,): rules on embeddings re-center towards it.
         origin: Mean of the centred logits, (C,): rules on logits re-center towards it.
-        classes: Each class's own mean logits, and how often it is predicted.
+        clean: How often each class is predicted, and how high its logit then is.
     """
 
     samples: int
     embedding: Array
     origin: Array
-    classes: ClassMeans
+    clean: CleanLogits
 
     def arrays(self) -> dict[str, Array]:
         """All numbers by name."""
@@ -40,17 +40,16 @@ class HeadReference(NamedTuple):
             "samples": np.array(self.samples),
             "embedding": self.embedding,
             "origin": self.origin,
-            "prior": self.classes.prior,
-            "deviations": self.classes.deviations,
-            "peak": np.array(self.classes.peak),
-            "free": self.classes.free,
+            "prior": self.clean.prior,
+            "peak": np.array(self.clean.peak),
+            "free": self.clean.free,
         }
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> HeadReference:
         """Create one from what `arrays` returned."""
-        classes = ClassMeans(arrays["prior"], arrays["deviations"], float(arrays["peak"]), arrays["free"])
-        return cls(int(arrays["samples"]), arrays["embedding"], arrays["origin"], classes)
+        clean = CleanLogits(arrays["prior"], float(arrays["peak"]), arrays["free"])
+        return cls(int(arrays["samples"]), arrays["embedding"], arrays["origin"], clean)
 
 
 class Reference:
@@ -193,10 +192,10 @@ def for_logits(
         raise StateMismatchError(
             f"the reference belongs to another head: it has {len(head.origin)} classes, the logits {classes}; {again}"
         )
-    if bias is not None and not _equal(head.origin - head.classes.free, bias):
+    if bias is not None and not _equal(head.origin - head.clean.free, bias):
         raise StateMismatchError(f"the reference belongs to another head: its bias differs; {again}")
     if weight is not None and (
-        weight.shape[1] != len(head.embedding) or not _equal(weight @ head.embedding, head.classes.free)
+        weight.shape[1] != len(head.embedding) or not _equal(weight @ head.embedding, head.clean.free)
     ):
         raise StateMismatchError(f"the reference belongs to another head: its weight differs; {again}")
     return head
@@ -211,11 +210,11 @@ def _equal(one: Array, other: Array) -> bool:
 def _check(head: HeadReference) -> None:
     classes = len(head.origin)
     by_class = dict.fromkeys(("prior", "origin", "free"), (classes,))
-    shapes: dict[str, tuple[int, ...]] = {**by_class, "deviations": (classes, classes), "peak": (), "samples": ()}
+    shapes: dict[str, tuple[int, ...]] = {**by_class, "peak": (), "samples": ()}
     for name, array in head.arrays().items():
         if name in shapes and array.shape != shapes[name]:
             raise ValueError(f"{name!r} has shape {array.shape}, expected {shapes[name]}")
         if not np.isfinite(array).all():
             raise ValueError(f"{name!r} holds NaN or Inf")
-    if head.samples < 2 or (head.classes.prior <= 0).any() or not head.classes.peak > 0:
+    if head.samples < 2 or (head.clean.prior <= 0).any() or not head.clean.peak > 0:
         raise ValueError("counts, shares and the peak must be positive")

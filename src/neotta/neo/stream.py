@@ -19,7 +19,7 @@ from torch.compiler import is_exporting
 from torch.nn import functional as F
 
 from neotta.errors import OptionError
-from neotta.neo.class_means import ClassMeans
+from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.state import TALLIES, Field, Layout, Rule, taken
 
 GATE, GATE_MANY, MANY = 0.6, 0.5, 500  # least skewness of the logits: about three visible classes; from 500 classes on
@@ -62,9 +62,9 @@ class StreamState(NamedTuple):
     labels: Tensor
     seen: Tensor
 
-    def mix(self, known: ClassMeans | None) -> Tensor:
+    def mix(self, clean: CleanLogits | None) -> Tensor:
         """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
-        smooth = SMOOTH / self.labels.shape[-1] if known is None else SMOOTH * known.on(self.labels)[0]
+        smooth = SMOOTH / self.labels.shape[-1] if clean is None else SMOOTH * clean.on(self.labels)[0]
         return ((self.labels + smooth) / (self.seen + SMOOTH)[..., None]).mean(1)
 
 
@@ -131,7 +131,7 @@ class StreamRule(Rule):
         stay: Probability that a sticky stream repeats its last label.
         window: The short time scale, in label draws; None to use only all time.
         prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
-        classes: Each class's own mean logits on clean data, instead of equal peaks (see `neotta.reference`).
+        clean: The logits of clean data, if they were measured (see `neotta.reference`).
 
     Raises:
         OptionError: An option is out of range.
@@ -143,7 +143,7 @@ class StreamRule(Rule):
     stay: float = 0.98
     window: float | None = 32.0
     prior: bool = True
-    classes: ClassMeans | None = None
+    clean: CleanLogits | None = None
 
     def __post_init__(self) -> None:
         if self.gate is not None and not (_is_number(self.gate) and self.gate >= 0.0):
@@ -223,7 +223,7 @@ class StreamRule(Rule):
             The new state, the log prior R of each sample, (K, T, C), and how likely its label is a fresh draw, (K, T).
         """
         if is_exporting():  # T is a symbol: no loop over blocks of samples
-            state, mix = _joined(state, likelihood, weights, counted, self.classes)
+            state, mix = _joined(state, likelihood, weights, counted, self.clean)
             chances = likelihood / (likelihood @ mix[..., None])
             chain, weight, last, sticky = _one_by_one(chances, counted, mix, state, self.stay)
             state = state._replace(sticky=sticky, last=last)
@@ -231,7 +231,7 @@ class StreamRule(Rule):
         priors, fresh = [], []
         blocks = (torch.split(rows, BLOCK, 1) for rows in (likelihood, weights, counted))
         for chance, some_weights, some_counted in zip(*blocks, strict=True):
-            state, mix = _joined(state, chance, some_weights, some_counted, self.classes)
+            state, mix = _joined(state, chance, some_weights, some_counted, self.clean)
             chain, gain, last = _chain(chance / (chance @ mix[..., None]), some_counted, mix, state.last, self.stay)
             weight, sticky = _competed(state.sticky, gain, some_counted)
             state = state._replace(sticky=sticky, last=last)
@@ -256,7 +256,7 @@ class StreamRule(Rule):
         top = mean.argmax(-1, keepdim=True)
         width = spread.gather(-1, top)[..., 0].clamp(min=TINY)
         mixed = third.gather(-1, top)[..., 0] >= -math.sqrt(6) * samples.rsqrt() * width**1.5
-        expected, between, uneven = _mix_of_classes(m.predicted / trust[..., None], m.peak / trust, self.classes)
+        expected, between, uneven = _mix_of_classes(m.predicted / trust[..., None], m.peak / trust, self.clean)
         # Classes deviate from the model of what they look like. As expected, that cancels; one-sided, it stays.
         noise = variance / (samples - 1).clamp(min=TINY) + (variance - between).clamp(min=0) * uneven
         enough = (samples > FEWEST) & (variance >= FLAT)
@@ -282,7 +282,7 @@ class StreamRule(Rule):
         state = self.state(states)
         if not self.prior or state.shift.shape[1] < FEWEST_CLASSES:
             return state.shift
-        chain = torch.where(state.seen[:, :1] > 0, state.last / state.mix(self.classes) - 1, 0.0)
+        chain = torch.where(state.seen[:, :1] > 0, state.last / state.mix(self.clean) - 1, 0.0)
         return state.shift - (self.stay * state.sticky[:, None] * chain).log1p().clamp(max=BOOST)
 
     def merged(self, one: Tensor, other: Tensor, layout: Layout) -> Tensor:
@@ -297,18 +297,31 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and value == value
 
 
-def _mix_of_classes(share: Tensor, peak: Tensor, known: ClassMeans | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What classes of these shares look like without a shift; see `ClassMeans.mix`.
+def _mix_of_classes(share: Tensor, peak: Tensor, clean: CleanLogits | None) -> tuple[Tensor, Tensor, Tensor]:
+    """What a mix of classes looks like without a shift, if each class has a peak of the same height.
 
-    If nothing was measured, each class has a peak of the same height, and all are equally frequent.
+    Clean data, if it was measured, says where its mean lies and how its classes are mixed. Under a shift all embeddings
+    shrink: its mean is scaled by the height of the peak relative to that of the clean data, at most 1.
+
+    Args:
+        share: The shares of the predicted classes, (..., C).
+        peak: Expected logit of the predicted class, (...).
+        clean: The logits of clean data; None if unknown, as if its mean were zero and its classes equally frequent.
+
+    Returns:
+        The mean of the mix, (..., C); the variance between its classes, (...); and how far the shares are from those of
+        the clean data, from 0 to about 1, (...).
     """
-    if known is not None:
-        return known.mix(share, peak)
     classes = share.shape[-1]
-    height, uneven = peak * (classes / (classes - 1)), share - 1 / classes
-    excess = (uneven * uneven).sum(-1)
-    between = height * height * ((1 - 1 / classes) - excess)
-    return height[..., None] * uneven, between, excess * (classes / (classes - 1))
+    uneven = share - (1 / classes if clean is None else clean.on(share)[0])
+    if clean is not None:
+        peak = peak.clamp(min=0.0, max=clean.peak)
+    height = peak * (classes / (classes - 1))
+    mean = height[..., None] * uneven
+    if clean is not None:
+        mean = mean - (1 - peak / clean.peak)[..., None] * clean.on(share)[1]
+    between = height * height * (1 - (share * share).sum(-1))
+    return mean, between, (uneven * uneven).sum(-1) * (classes / (classes - 1))
 
 
 def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]:
@@ -337,10 +350,10 @@ def _limited(ever: Moments, y: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _joined(
-    state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor, known: ClassMeans | None
+    state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor, clean: CleanLogits | None
 ) -> tuple[StreamState, Tensor]:
     """Let samples join the mix of labels that they are judged by; the new mix, (K, C)."""
-    mix = state.mix(known)
+    mix = state.mix(clean)
     number = counted.cumsum(1)
     total = number[:, -1:]
     keep = (F.pad(total, (1, 0)) / -RECENT).exp()
@@ -351,7 +364,7 @@ def _joined(
         labels=torch.addcmul(new, state.labels, keep[..., None]),
         seen=torch.addcmul(joining.sum(-1), state.seen, keep),
     )
-    mix = state.mix(known)
+    mix = state.mix(clean)
     return state._replace(last=torch.where(first, mix, state.last)), mix
 
 

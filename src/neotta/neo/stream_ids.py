@@ -45,14 +45,16 @@ def for_rows(ids: StreamId | tuple[StreamId, ...], rows: int) -> tuple[StreamId,
     return ids
 
 
-def checked_weights(weights: Any) -> np.ndarray[Any, Any]:
-    """Validate weights, one number per sample, and convert them to float64, (N,)."""
+def checked_weights(weights: Any, rows: int | None = None) -> np.ndarray[Any, Any]:
+    """Validate weights, one number per sample, as many as rows if their number is known; float64, (N,)."""
     try:
         numbers = np.array(weights.detach().cpu().double() if hasattr(weights, "detach") else weights, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"expected weights, one number per sample, got {weights!r}") from error
     if numbers.ndim != 1:
         raise InputError(f"expected weights, one number per sample, got shape {numbers.shape}")
+    if rows is not None and len(numbers) != rows:
+        raise InputError(f"got {len(numbers)} weights for a batch of {rows}: pass one per sample")
     bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(bad):
         raise InputError(f"weight {bad[0]} is {numbers[bad[0]]:g}: expected a finite number of at least 0")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from neotta.errors import OptionError
-from neotta.neo.class_means import ClassMeans
+from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.mean import MeanRule, Shrinkage, Weighting
 from neotta.neo.state import Rule
 from neotta.neo.stream import StreamRule
@@ -82,11 +82,11 @@ def options_of(method: str, values: Mapping[str, Any]) -> Options:
     return VARIANTS[method].make(method, values)
 
 
-def rule_of(options: Options, classes: ClassMeans | None = None) -> Rule:
+def rule_of(options: Options, clean: CleanLogits | None = None) -> Rule:
     """The rule described by the options of a variant."""
     values = options.given()
     if isinstance(options, NEOStreamOptions):
-        return StreamRule(**values, classes=classes)
+        return StreamRule(**values, clean=clean)
     names = ("weighting", "alpha", "debias", "shrinkage")
     return MeanRule(**{name: value for name, value in values.items() if name in names})
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from neotta.data.base import DataSource
 from neotta.data.opening import open_data
 from neotta.errors import DataError, NeottaError
-from neotta.evaluate.costs import Cost, cost_record, measure_costs
+from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.provenance import question, surroundings
@@ -223,9 +223,9 @@ def _cost_key(setting: Setting, method: str) -> str:
     return content_key({**about, **effort})
 
 
-def cost_of(setting: Setting, cost: Cost) -> Record:
+def cost_of(setting: Setting, cost: Record) -> Record:
     """What is kept of the cost of a method on this machine, with a key that is known before it is measured."""
-    return cost_record(cost).model_copy(update={"key": _cost_key(setting, cost.method)})
+    return cost.model_copy(update={"key": _cost_key(setting, cost.method)})
 
 
 def _key(plan: Plan) -> str:

@@ -73,7 +73,7 @@ def write_files(folder: Path, reports: Sequence[Report], formats: Sequence[str])
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     if "md" in formats:
-        written.append(_write(folder / "claims.md", markdown_table(claims(reports)).encode()))
+        written.append(_write(folder / "claims.md", f"{markdown_table(claims(reports))}\n".encode()))
     for report in reports:
         name = report.item.name
         figures = [part for part in report.parts if isinstance(part, Figure)]

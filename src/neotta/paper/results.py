@@ -47,7 +47,6 @@ class Results:
         return cls(replace(comparison, blocks=blocks), max(blocks, key=lambda block: len(block.methods)))
 
     def each(self) -> Iterator[Results]:
-        """All blocks."""
         return (replace(self, block=block) for block in self.comparison.blocks)
 
     def only(self, condition: str, value: Any) -> Results:
@@ -77,7 +76,6 @@ class Results:
 
     @property
     def gains(self) -> dict[str, Interval]:
-        """The intervals of these differences."""
         return {label: gap.interval for label, gap in self.gaps.items()}
 
     def in_domain(self, domain: str) -> tuple[dict[str, Interval], dict[str, Interval]]:
@@ -93,7 +91,6 @@ class Results:
         return {**means, "average" if len(means) > 1 else "all": self.means}
 
     def value(self, label: str | None, domain: str, seed: int) -> Value | None:
-        """What one run measured."""
         cell = self.block.cells.get((domain, label or ""))
         return None if cell is None else cell.values.get(seed)
 
@@ -208,7 +205,6 @@ class Results:
 
     @property
     def failures(self) -> list[str]:
-        """What failed, one line per method and error."""
         return list(dict.fromkeys(line for block in self.comparison.blocks for line in grids.failures(block)))
 
 

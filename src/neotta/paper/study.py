@@ -72,7 +72,6 @@ class Subject(BaseModel):
 
     @property
     def title(self) -> str:
-        """The name of the subject, without the path of the data."""
         data = Path(self.data.split("=")[0]).name
         return self.name or (self.model if self.model == self.data else f"{self.model} on {data}")
 
@@ -150,7 +149,6 @@ class Setting:
     why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)  # of any method
 
     def can(self, method: str) -> bool:
-        """Whether a method works on this model."""
         return not self.why_not(method)
 
     @property
@@ -160,7 +158,6 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """The name of the subject."""
         return self.subject.title
 
     @property
@@ -180,7 +177,6 @@ class Setting:
 
     @property
     def slow_seeds(self) -> list[int]:
-        """The seeds of slow methods."""
         return self.study.slow_seeds or self.study.seeds
 
     @property

@@ -20,7 +20,6 @@ Rows = list[dict[str, Any]]
 
 
 def plain(interval: Interval) -> dict[str, float | int | None]:
-    """An interval for a row of data."""
     low, high = (known(end) for end in interval.ends)
     return {"mean": known(interval.mean), "half_width": known(interval.half_width), "low": low, "high": high,
             "seeds": interval.runs}  # fmt: skip
@@ -125,7 +124,6 @@ def gains_along(points: Sequence[Point]) -> dict[float, Interval]:
 
 
 def mean_lines(curves: Curves) -> dict[str, Series]:
-    """Means as lines."""
     return {label: _series([(point.x, point.mean) for point in points]) for label, points in curves.items()}
 
 
@@ -158,7 +156,6 @@ def curve_table(
 
 
 def curve_rows(corner: str, curves: Curves) -> Rows:
-    """The points as plain numbers."""
     rows: Rows = []
     for label, points in curves.items():
         for point in points:

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from neotta.evaluate.comparison import Block, Comparison, compare
+from neotta.evaluate.comparison import Block, Comparison
 from neotta.evaluate.metrics import Interval
-from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Metric
 from neotta.report.charts import dot_chart
 from neotta.report.figures import Figure
-from neotta.report.grids import differences, failures, summary, values
+from neotta.report.formats import comparison_sheet
 from neotta.report.html import render
 
-
-def comparison_page(results: Comparison | Sequence[Record], *, title: str = "Methods side by side") -> str:
-    """One HTML page that needs nothing else."""
-    comparison = results if isinstance(results, Comparison) else compare(results)
-    blocks = [_block(block, comparison.metric, place) for place, block in enumerate(comparison.blocks)]
-    return render(
-        "comparison.html",
-        title=title,
-        metric=comparison.metric.title,
-        shared=comparison.shared,
-        blocks=blocks,
-        notes=comparison.notes(),
-    )
+DRAWN = 8
+"""Number of tables that have figures: hundreds would take minutes."""
 
 
-def _block(block: Block, metric: Metric, place: int) -> dict[str, Any]:
+def comparison_page(comparison: Comparison) -> str:
     from markupsafe import Markup
 
-    figures = [{"title": each.title, "svg": Markup(each.svg())} for each in _figures(block, metric, place)]
-    tables = [(metric.title, values(block, metric))]
-    if (gaps := differences(block, metric)) is not None:
-        tables.append((f"Difference to {block.baseline} on the same samples", gaps))
-    return {
-        "title": block.title,
-        "sentences": summary(block, metric),
-        "failures": failures(block),
-        "figures": figures,
-        "tables": tables,
-    }
+    sheet, figures = comparison_sheet(comparison), []
+    for place, block in enumerate(comparison.blocks):
+        drawn = _figures(block, comparison.metric, place) if place < DRAWN else ()
+        figures.append([{"title": each.title, "svg": Markup(each.svg())} for each in drawn])
+    count = len(comparison.blocks)
+    notes = [f"Figures are drawn of the first {DRAWN} of {count} tables."] if count > DRAWN else []
+    return render("comparison.html", sheet=sheet, figures=figures, notes=[*sheet.notes, *notes])
 
 
 def _figures(block: Block, metric: Metric, place: int) -> Iterator[Figure]:

@@ -60,16 +60,13 @@ class DemoDomain:
 
     @property
     def labels(self) -> Indices:
-        """The true classes, (N,)."""
         classes: Indices = self.results["none"].stats.labels.numpy()
         return classes
 
     def right(self, method: str) -> NDArray[np.bool_]:
-        """Whether each answer is right, (N,)."""
         return _right(self.results[method])
 
     def accuracy(self, method: str) -> float:
-        """Share of right answers."""
         return float(self.right(method).mean())
 
     def fixed(self, method: str) -> Indices:
@@ -101,21 +98,17 @@ class Demo:
 
     @property
     def clean(self) -> DemoDomain:
-        """The domain without corruption."""
         return self.domains[0]
 
     @property
     def corrupted(self) -> tuple[DemoDomain, ...]:
-        """The domains that the means are taken over."""
         return self.domains[1:]
 
     def mean(self, method: str) -> float:
-        """Mean accuracy over the corruptions."""
         return float(np.mean([domain.accuracy(method) for domain in self.corrupted]))
 
     @property
     def cameras(self) -> Cameras:
-        """The cameras of all corruptions."""
         return {
             method: tuple(each for domain in self.corrupted for each in domain.cameras[method]) for method in METHODS
         }
@@ -201,7 +194,6 @@ def title(name: str) -> str:
 
 
 def headline(demo: Demo) -> str:
-    """What the real shift costs, and what NEO wins back."""
     real = demo.real
     return (
         f"A model trained on MNIST is right on {100 * demo.source_accuracy:.1f} % of MNIST's digits. On "
@@ -235,7 +227,6 @@ def one_digit(demo: Demo) -> str:
 
 
 def demo_page(demo: Demo, seconds: float) -> str:
-    """The page of a demonstration that took so many seconds."""
     return render(
         "demo.html",
         demo=demo,
@@ -331,7 +322,6 @@ def demo_table(demo: Demo, console: Console) -> Table:
 
 
 def legend(console: Console) -> Text:
-    """Explain the bars."""
     full, won, lost = _blocks(console.options.ascii_only)
     return Text.assemble(
         "Accuracy in percent; * beyond chance. ",

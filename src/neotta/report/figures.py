@@ -25,8 +25,6 @@ _PAGE = {INK: "var(--ink, #1c2024)", FAINT: "var(--line, #c9ccd2)"}
 
 
 class Style(NamedTuple):
-    """How a method is drawn."""
-
     color: str
     marker: str
 
@@ -37,17 +35,17 @@ STYLES = {
     "sar": Style("#00806a", "v"),
     "lame": Style("#d46fa8", "<"),
     "tent": Style("#d1491b", ">"),
-    "cotta": Style("#7a5cc0", "s"),
+    "cotta": Style("#4f9d4f", "s"),
     "foa": Style("#8fae00", "P"),
     "surgeon": Style("#8a4b35", "X"),
     "neo": Style("#0b7fab", "D"),
+    "neo-stream": Style("#8a63c9", "*"),
     "neo-continual": Style("#3fb1e0", "d"),
     "neo-mse": Style("#5a6fd8", "h"),
     "neo-bn": Style("#1f4e79", "p"),
 }
 _OTHERS = (
-    Style("#b0413e", "*"),
-    Style("#4f9d4f", "H"),
+    Style("#b0413e", "H"),
     Style("#9467bd", "8"),
     Style("#c58b2b", "^"),
     Style("#3d6fb6", "s"),
@@ -94,7 +92,6 @@ class Figure:
         return text
 
     def png(self) -> bytes:
-        """As a picture on white."""
         buffer = io.BytesIO()
         self._save(buffer, "png", dpi=160, facecolor="white")
         return buffer.getvalue()

@@ -1,26 +1,52 @@
-"""Tables as Markdown, LaTeX, CSV or Parquet: any grid, and whole comparisons, as text or as files."""
+"""Tables as Markdown, LaTeX, CSV or Parquet: any grid, and sheets of several, as text or as files."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neotta._extras import need
-from neotta._files import atomic
 from neotta._words import one_line
 from neotta.errors import OptionError, suggestion
 from neotta.evaluate.comparison import Comparison
+from neotta.evaluate.results import comparison_rows
 from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
 
 SUFFIXES = {"table": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv", "parquet": ".parquet"}
-"""What a comparison can be written as, and the suffix of its file."""
+"""What a sheet can be written as, and the suffix of its file."""
 _ALIASES = {"md": "markdown", "tex": "latex", "txt": "table"}
 
-Writers = Mapping[str, Callable[[], str | bytes]]
-"""Makes the content of a file, by format."""
+
+class Section(NamedTuple):
+    """Tables of the same conditions, each with what it shows if that is not the heading, and what is said of them."""
+
+    title: str
+    tables: Sequence[tuple[str, Grid]]
+    lines: Sequence[str] = ()
+    failures: Sequence[str] = ()
+
+
+class Sheet(NamedTuple):
+    """Tables to print or to write: a comparison, accuracy over time, or harm; `rows` has the plain numbers."""
+
+    heading: str
+    where: str
+    sections: list[Section]
+    notes: list[str]
+    rows: list[dict[str, Any]]
+
+
+def comparison_sheet(comparison: Comparison) -> Sheet:
+    metric, sections = comparison.metric, []
+    for block in comparison.blocks:
+        tables = [("", values(block, metric))]
+        if (gaps := differences(block, metric)) is not None:
+            tables.append((f"Difference to {block.baseline} on the same samples", gaps))
+        sections.append(Section(block.title, tables, summary(block, metric), failures(block)))
+    return Sheet(metric.title, comparison.shared, sections, comparison.notes(), comparison_rows(comparison))
 
 
 def chosen_formats(text: str) -> list[str]:
@@ -49,49 +75,36 @@ def targets(formats: Sequence[str], output: Path | None) -> dict[str, Path]:
     return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
 
 
-def write_files(files: Mapping[str, Path], writers: Writers) -> None:
-    """Write each format to its file; all are made before the first is written."""
-    made = {path: writers[name]() for name, path in files.items()}
-    for path, content in made.items():
-        with atomic(path) as temporary:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def markdown(comparison: Comparison) -> str:
+def markdown(sheet: Sheet) -> str:
     """Tables in Markdown: best in bold, second best underlined."""
-    parts = [f"**{comparison.metric.title}** ({comparison.shared})"]
-    for block in comparison.blocks:
-        if block.title:
-            parts.append(f"### {block.title}")
-        parts.append(markdown_table(values(block, comparison.metric)))
-        if (grid := differences(block, comparison.metric)) is not None:
-            parts += [f"Difference to {block.baseline} on the same samples:", markdown_table(grid)]
-        parts += ["\n".join(f"- {line}" for line in summary(block, comparison.metric))]
-        parts += ["\n".join(f"- {line}" for line in failures(block))]
-    parts.append("\n".join(f"- {note}" for note in comparison.notes()))
+    parts = [f"**{sheet.heading}**" + (f" ({sheet.where})" if sheet.where else "")]
+    for section in sheet.sections:
+        parts.append(section.title and f"### {section.title}")
+        for shown, grid in section.tables:
+            parts += [shown and f"{shown}:", markdown_table(grid)]
+        parts += ["\n".join(f"- {line}" for line in lines) for lines in (section.lines, section.failures)]
+    parts.append("\n".join(f"- {note}" for note in sheet.notes))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def markdown_table(grid: Grid) -> str:
-    """One table in Markdown."""
     marks = {"best": "**{}**", "second": "<u>{}</u>"}
     lines = [[grid.corner, *grid.columns], ["---", *("--:" for _ in grid.columns)]]
     lines += [[name, *(marks.get(mark, "{}").format(text) for text, mark in entries)] for name, entries in grid.rows]
     return "\n".join("| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def latex(comparison: Comparison) -> str:
+def latex(sheet: Sheet) -> str:
     """`table` environments with captions, for the package booktabs: best in bold, second best underlined."""
     parts: list[str] = []
-    for block in comparison.blocks:
-        where = ", ".join(filter(None, (comparison.shared, block.title)))
-        parts.append(latex_table(values(block, comparison.metric), f"{comparison.metric.title} ({where})."))
-        if (grid := differences(block, comparison.metric)) is not None:
-            what = f"{comparison.metric.title}: difference to {block.baseline} on the same samples ({where})."
-            parts.append(latex_table(grid, what))
-        parts += [f"% {one_line(line)}" for line in failures(block)]
-    parts += [f"% {one_line(note)}" for note in comparison.notes()]
-    return "\n".join(filter(None, parts)) + "\n"
+    for section in sheet.sections:
+        where = ", ".join(filter(None, (sheet.where, section.title)))
+        for shown, grid in section.tables:
+            what = f": {shown[0].lower()}{shown[1:]}" if shown else ""
+            parts.append(latex_table(grid, f"{sheet.heading}{what}{f' ({where})' if where else ''}."))
+        parts += [f"% {one_line(line)}" for line in section.failures]
+    parts += [f"% {one_line(note)}" for note in sheet.notes]
+    return "\n".join(parts) + "\n"
 
 
 def latex_table(grid: Grid, caption: str) -> str:
@@ -132,8 +145,7 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def parquet_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """A Parquet file of rows."""
-    purpose = "a comparison in Parquet"
+    purpose = "a table in Parquet"
     arrow, parquet = need("pyarrow", purpose), need("pyarrow.parquet", purpose)
     page = io.BytesIO()
     parquet.write_table(arrow.Table.from_pylist([dict(row) for row in rows]), page, compression="zstd")

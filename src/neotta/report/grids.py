@@ -19,8 +19,6 @@ UNTESTED = "not tested"
 
 
 class Entry(NamedTuple):
-    """One cell of a grid."""
-
     text: str = "–"
     mark: Mark = ""
 
@@ -34,13 +32,11 @@ class Grid:
     rows: tuple[tuple[str, tuple[Entry, ...]], ...]
 
     def transposed(self) -> Grid:
-        """Rows as columns."""
         names = tuple(name for name, _ in self.rows)
         turned = zip(*(entries for _, entries in self.rows), strict=True)
         return Grid("method", names, tuple(zip(self.columns, turned, strict=True)))
 
     def part(self, start: int, stop: int) -> Grid:
-        """Some of the columns."""
         rows = tuple((name, entries[start:stop]) for name, entries in self.rows)
         return Grid(self.corner, self.columns[start:stop], rows)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neotta.errors import DataError
 from neotta.evaluate.blocks import Step, over_time
 from neotta.evaluate.comparison import METRICS, Comparison
 from neotta.report.charts import Panel, Series, line_chart
 from neotta.report.figures import Figure
-from neotta.report.formats import latex_table, markdown_table
+from neotta.report.formats import Section, Sheet
 from neotta.report.grids import Entry, Grid, number
 
 TITLE = "accuracy in % by batch"
@@ -21,7 +22,6 @@ Steps = Mapping[str, Sequence[Step]]
 
 
 def batches_table(by_method: Steps) -> Grid:
-    """Batches by methods."""
     places = list(dict.fromkeys((step.first, step.last) for steps in by_method.values() for step in steps))
     by_place = {label: {step[:2]: step.accuracy for step in steps} for label, steps in by_method.items()}
     rows = []
@@ -33,7 +33,6 @@ def batches_table(by_method: Steps) -> Grid:
 
 
 def batches_figure(by_method: Steps, name: str = "over-time", title: str = "Accuracy over time") -> Figure:
-    """One line per method over the batches."""
     series = {
         label: Series(
             [(step.first + step.last) / 2 for step in steps],
@@ -45,8 +44,13 @@ def batches_figure(by_method: Steps, name: str = "over-time", title: str = "Accu
     return Figure(name, title, line_chart(Panel(series, "batch", "accuracy in %")), rows(by_method), CAPTION)
 
 
+def drawn_over_time(comparison: Comparison) -> Figure:
+    """The figure of the block with the most methods."""
+    block = max(comparison.blocks, key=lambda block: len(over_time(block)))
+    return batches_figure(over_time(block), title=f"Accuracy over time {block.title}".strip())
+
+
 def rows(by_method: Steps) -> list[dict[str, Any]]:
-    """Accuracy over time as plain numbers."""
     return [
         {"method": label, "first_batch": step.first, "last_batch": step.last, "mean": step.accuracy.mean,
          "half_width": step.accuracy.half_width, "seeds": step.accuracy.runs}
@@ -55,20 +59,16 @@ def rows(by_method: Steps) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """The batches of all blocks as plain numbers."""
-    return [{"conditions": block.title, **row} for block in comparison.blocks for row in rows(over_time(block))]
-
-
-def text(comparison: Comparison, format: str) -> str:
-    """The tables of all blocks in Markdown or LaTeX."""
-    every = [(block.title, steps) for block in comparison.blocks if (steps := over_time(block))]
-    if format == "latex":
-        where = [", ".join(filter(None, (comparison.shared, title))) for title, _ in every]
-        tables = [batches_table(steps) for _, steps in every]
-        parts = [latex_table(table, f"{TITLE} ({words}).") for table, words in zip(tables, where, strict=True)]
-    else:
-        parts = [f"**{TITLE} ({comparison.shared})**"]
-        for title, steps in every:
-            parts += [f"**{title}**"] * bool(title) + [markdown_table(batches_table(steps))]
-    return "\n\n".join(parts) + "\n"
+def over_time_sheet(comparison: Comparison) -> Sheet:
+    sections, numbers = [], []
+    for block in comparison.blocks:
+        steps = over_time(block)
+        left = [label for label in block.methods if label not in steps]
+        said = (
+            [f"Left out, since their records do not say which samples were right: {', '.join(left)}."] if left else []
+        )
+        sections.append(Section(block.title, [("", batches_table(steps))] if steps else [], said))
+        numbers += [{"conditions": block.title, **row} for row in rows(steps)]
+    if not numbers:
+        raise DataError("no record says which samples were right: measure again with 'neotta run' to another file")
+    return Sheet(TITLE, comparison.shared, sections, [CAPTION.replace("Band", "±")], numbers)

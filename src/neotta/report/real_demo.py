@@ -63,7 +63,6 @@ class RealDemo:
 
     @property
     def plain(self) -> MethodResult:
-        """The model as it is."""
         return self.results[0]
 
     def count(self, verdict: str) -> int:
@@ -71,7 +70,6 @@ class RealDemo:
         return sum(result.verdict == verdict for result in self.results[1:])
 
     def measured(self) -> str:
-        """Describe what was done."""
         return (
             f"A small vision transformer, trained on MNIST, named {self.samples:,} handwritten digits of another "
             "collection: other writers, another scanner, 8 x 8 instead of 28 x 28 pixels. Nobody made up this shift. "
@@ -79,7 +77,6 @@ class RealDemo:
         )
 
     def summary(self) -> str:
-        """What was found, in two sentences."""
         best = self.results[1]
         return (
             f"On digits of MNIST the model is right in {self.source_accuracy:.1f} % of the cases, on these in "
@@ -138,6 +135,5 @@ def real_demo_table(demo: RealDemo, console: Console) -> Table:
 
 
 def real_demo_page(demo: RealDemo, seconds: float) -> str:
-    """The page of a demonstration of a real shift that took so many seconds."""
     strip = data_uri(np.concatenate(demo.images, axis=1))
     return render("real_demo.html", demo=demo, seed=SEED, strip=strip, seconds=seconds)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from support.small_studies import costed, made_up_cost, small_study
 
-from neotta.evaluate.costs import cost_record
 from neotta.evaluate.records import Records, content_key
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import chosen
@@ -32,7 +31,7 @@ def write(path, costs, machine, **conditions):
     for method, (milliseconds, mebibytes) in costs.items():
         plain = costs.get("none", (1.0, None))[0]
         made_up = made_up_cost(method, milliseconds, mebibytes, plain, **conditions)
-        cost = cost_record(made_up).model_copy(update={"machine": machine})
+        cost = made_up.model_copy(update={"machine": machine})
         Records(path).append(cost.model_copy(update={"key": content_key(cost.entries())}))
 
 
@@ -78,8 +77,8 @@ def test_a_busy_machine_tells_nothing(tmp_path):
 
 
 def test_times_are_those_beside_the_unadapted_model_in_the_same_process():
-    costs = {name: cost_record(made_up_cost(name, time, 300)) for name, time in (("none", 1.0), ("tent", 3.0))}
-    costs["neo"] = cost_record(made_up_cost("neo", 1.5, 300, plain=1.5))  # the machine had become slower, NEO had not
+    costs = {name: made_up_cost(name, time, 300) for name, time in (("none", 1.0), ("tent", 3.0))}
+    costs["neo"] = made_up_cost("neo", 1.5, 300, plain=1.5)  # the machine had become slower, NEO had not
     assert resources.milliseconds(costs) == pytest.approx({"none": 1.0, "tent": 3.0, "neo": 1.0})
 
 

@@ -5,7 +5,6 @@ import pytest
 from support.small_studies import costed, made_up_cost
 
 from neotta.evaluate.comparison import Difference
-from neotta.evaluate.costs import cost_record
 from neotta.evaluate.metrics import Interval, verdict
 from neotta.paper.item import chosen
 from neotta.paper.items import resources
@@ -63,7 +62,7 @@ def test_a_tie_is_a_tie(t3a, said, holds):
 
 
 def made_up(name, milliseconds, mebibytes):
-    return cost_record(made_up_cost(name, milliseconds, mebibytes))
+    return made_up_cost(name, milliseconds, mebibytes)
 
 
 def test_a_busy_machine_tells_nothing(tmp_path):

@@ -221,9 +221,7 @@ class OnnxClassifier:
 def _learnt(weights: Iterable[float] | Array | None, images: int) -> Array:
     if weights is None:
         return np.ones(images, bool)
-    numbers = checked_weights(weights)
-    if len(numbers) != images:
-        raise InputError(f"got {len(numbers)} weights for a batch of {images}: pass one per sample")
+    numbers = checked_weights(weights, images)
     if not np.isin(numbers, (0.0, 1.0)).all():
         raise InputError("an ONNX file takes weights of 0 or 1: re-center the logits of a plain file for others")
     return numbers > 0

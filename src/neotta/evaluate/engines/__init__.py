@@ -29,8 +29,6 @@ KILLED = "the process that carried it out was killed twice (out of memory?)"
 
 
 class Worker(Protocol):
-    """Carries out runs elsewhere."""
-
     def execute(self, run: Run, keep: set[str]) -> Outcome | None:
         """Carry a run out; None if it killed its process too often."""
 
@@ -39,13 +37,11 @@ class Worker(Protocol):
 
 
 def outcome(bench: Session, run: Run, keep: set[str]) -> Outcome:
-    """Carry out one run."""
     record, result = bench.execute(run)
     return record, result if record.key in keep else None
 
 
 def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
-    """Carry out one run after the other, in this process."""
     for run in runs:
         yield outcome(bench, run, keep)
 

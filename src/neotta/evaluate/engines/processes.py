@@ -26,7 +26,6 @@ Opener = Callable[[], Session]
 
 
 def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
-    """Carry out runs in several processes."""
     loaders = usable_cores() // (2 * jobs) if bench.workers is None else bench.workers
     with terminations_raised(), tempfile.TemporaryDirectory(prefix="neotta-") as folder:
         opener = bench.opener(cache=bench.embeddings.saved_in(folder), workers=loaders)

@@ -24,13 +24,11 @@ from neotta.evaluate.session import Session
 
 
 def package() -> ModuleType:
-    """Import Ray."""
     ray: ModuleType = need("ray", "the engine 'ray'")
     return ray
 
 
 def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
-    """Carry out runs on a cluster."""
     ray = package()
     mine = not ray.is_initialized()
     if mine:
@@ -103,13 +101,10 @@ def _share(ray: ModuleType, bench: Session, jobs: int) -> dict[str, Any]:
 
 
 class Actor:
-    """A session on some node of the cluster."""
-
     def __init__(self, opener: Callable[[], Session], contents: list[Any]) -> None:
         self._bench = opener()
         # In a list the reference itself arrives, as it has to if the actor is to be started again.
         self._bench.embeddings.take(package().get(contents[0]))
 
     def execute(self, run: Run, keep: set[str]) -> Outcome:
-        """Carry a run out."""
         return outcome(self._bench, run, keep)

@@ -1,0 +1,99 @@
+"""Draws what NEO and NEO-Stream win back on DeiT-Tiny under every corruption, from the records of the results.
+
+    python scripts/draw_corruptions.py docs/results/figures
+
+Two files are written, for light and for dark pages; both are transparent. What is drawn is also printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neotta.evaluate.blocks import Block
+from neotta.evaluate.comparison import compare
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.records import Records
+from neotta.report.figures import FAINT, INK, Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+RECORDS = Path(__file__).parent.parent / "docs" / "results" / "records-0.3.parquet"
+MODEL, SAMPLES = "timm:deit_tiny_patch16_224", 512
+SHOWN = {"none": ("plain", "#8a8f98"), "neo-stream": ("NEO-Stream, the default", "#8a63c9"), "neo": ("NEO", "#0b7fab")}
+PAGE = {f"var(--ink, {INK})": INK, f"var(--line, {FAINT})": FAINT}
+DARK = {INK: "#e6edf3", FAINT: "#484f58", "#8a63c9": "#b794f4", "#0b7fab": "#4cc3f0"}
+"""Colours of texts, lines and methods on a dark page."""
+
+
+def measured() -> Block:
+    """Accuracies of all methods in all domains, and differences on the same samples."""
+    runs = [
+        record
+        for record in Records(RECORDS).read()
+        if (record.model, record.protocol, record.stream, record.samples) == (MODEL, "online", "iid", SAMPLES)
+    ]
+    return compare(runs).blocks[0]
+
+
+def rows_of(block: Block) -> dict[str, dict[str, float]]:
+    """Accuracy by method for each corruption, the largest gain of NEO first; then the mean and clean images."""
+    by_domain = {domain: {name: block.cells[domain, name].interval.mean for name in SHOWN} for domain in block.domains}
+    gained = sorted(block.averaged, key=lambda domain: by_domain[domain]["none"] - by_domain[domain]["neo"])
+    rows = {domain.partition("/")[0].replace("_", " "): by_domain[domain] for domain in gained}
+    rows["mean of the 15"] = {name: block.average[name].mean for name in SHOWN}
+    return {**rows, "clean images": by_domain[CLEAN]}
+
+
+def draw(rows: dict[str, dict[str, float]], canvas: Canvas) -> None:
+    """A line for each row, from the plain accuracy to that of NEO, and the gains beside it."""
+    axes = canvas.subplots()
+    for place, (name, values) in enumerate(rows.items()):
+        ends = min(values.values()), max(values.values())
+        axes.plot(ends, [place, place], color=FAINT, linewidth=3, zorder=1)
+        gains = f"{values['neo'] - values['none']:+.1f} ({values['neo-stream'] - values['none']:+.1f})"
+        weight = "bold" if "mean" in name else "normal"
+        axes.text(ends[1] + 1.5, place, gains, va="center", fontsize=8, weight=weight)
+    for method, (title, color) in SHOWN.items():
+        accuracies = [values[method] for values in rows.values()]
+        axes.scatter(accuracies, range(len(rows)), s=34, color=color, label=title, zorder=2)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.axhline(len(rows) - 2.5, color=FAINT, linewidth=1)
+    axes.set_xlim(0, 80)
+    axes.set_xlabel("accuracy in %; beside it, what NEO (NEO-Stream) gains in points")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    canvas.legend(loc="outside upper left", ncols=len(SHOWN), fontsize=8.5)
+
+
+def replaced(text: str, words: dict[str, str]) -> str:
+    """The text with some words replaced by others."""
+    for word, other in words.items():
+        text = text.replace(word, other)
+    return text
+
+
+def main() -> None:
+    """Draw and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/results/figures"))
+    folder = parser.parse_args().folder
+    block = measured()
+    rows = rows_of(block)
+    figure = Figure("deit-tiny-corruptions", "", lambda canvas: draw(rows, canvas), [], size=(7.0, 4.6))
+    light = replaced(figure.svg(), PAGE)
+    for end, svg in (("", light), ("-dark", replaced(light, DARK))):
+        path = folder / f"{figure.name}{end}.svg"
+        path.write_text(svg, encoding="utf-8")
+        print(path)
+    for name, values in rows.items():
+        print(f"{name:18}", *(f"{SHOWN[method][0]} {value:.1f}" for method, value in values.items()), sep="  ")
+    for method, gap in block.average_differences.items():
+        print(f"{method}: {gap.interval.text(1, '+')} points over the 15 corruptions, {gap.verdict}")
+
+
+if __name__ == "__main__":
+    main()

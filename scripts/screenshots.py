@@ -34,31 +34,35 @@ def command(*arguments: str, folder: Path) -> None:
     subprocess.run([*NEOTTA, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def demo(page: Page, folder: Path) -> None:
+def demo(page: Page, folder: Path) -> bytes:
     """The page of the demonstration."""
     command("demo", folder=folder)
     page.goto((folder / "neotta-demo.html").as_uri())
+    return page.screenshot()
 
 
-def compare(page: Page, folder: Path) -> None:
+def compare(page: Page, folder: Path) -> bytes:
     """The page of a comparison."""
     chosen = ("--corruptions", "frost,brightness,fog,contrast", "--seeds", "3")
     command("run", "--methods", "none,neo,neo-stream,t3a", *chosen, "--html", "page.html", folder=folder)
     page.goto((folder / "page.html").as_uri())
+    return page.screenshot()
 
 
-def paper(page: Page, folder: Path) -> None:
+def paper(page: Page, folder: Path) -> bytes:
     """Two items of the paper."""
     command("paper", "gains", "samples", "-o", "report", folder=folder)
     page.goto((folder / "report" / "report.html").as_uri())
+    return page.screenshot()
 
 
-def dashboard(page: Page, folder: Path) -> None:
+def dashboard(page: Page, folder: Path) -> bytes:
     """The dashboard of the server, after a few hundred images of five cameras."""
     with served():
         send_images()
         page.goto(f"http://127.0.0.1:{PORT}/")
         page.wait_for_timeout(3000)
+        return page.screenshot()
 
 
 @contextmanager
@@ -95,7 +99,7 @@ def send_images() -> None:
             urllib.request.urlopen(urllib.request.Request(address, body.getvalue(), headers), timeout=30).read()
 
 
-SHOTS: dict[str, Callable[[Page, Path], None]] = {
+SHOTS: dict[str, Callable[[Page, Path], bytes]] = {
     "demo": demo,
     "compare": compare,
     "paper": paper,
@@ -115,8 +119,7 @@ def main() -> None:
             folder = Path(scratch, name)
             folder.mkdir()
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1.5)
-            SHOTS[name](page, folder)
-            picture = Image.open(io.BytesIO(page.screenshot()))
+            picture = Image.open(io.BytesIO(SHOTS[name](page, folder)))
             picture.convert("RGB").save(wanted.into / f"{name}.webp", quality=82)
             page.close()
 

@@ -112,4 +112,5 @@ def test_the_table_of_extras_is_that_of_the_project():
         for entry in extras[extra]
         if not entry.startswith("neotta[")  # another extra
     }
-    assert {**declared, "torchvision": "lab"} == EXTRAS
+    brought = {"torchvision": "lab", "starlette": "serve"}  # by timm and by fastapi
+    assert {**declared, **brought} == EXTRAS

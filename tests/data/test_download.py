@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 from support.data_makers import cifar10_c, class_folders, corrupted
-from support.loopback import serving
+from support.misbehaving import serving
 
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.downloads import DATASETS, download, fetch, install

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.data_makers import cifar10_c, class_folders, corrupted, write_image
-from support.loopback import serving
+from support.misbehaving import serving
 from test_decode import bomb
 from typer.testing import CliRunner
 

@@ -210,7 +210,6 @@ def test_prometheus_accepts_the_rules():
 
 
 def test_the_server_has_the_metrics_and_probes_that_are_asked_for(tmp_path):
-    pytest.importorskip("neotta.deploy.serve.auth", reason="needs the server on FastAPI")
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     words = [sys.executable, "-m", "neotta", "serve", "digits", "--port", str(port), "--store", str(tmp_path)]

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from support.answered import packed
+from support.answered import packed, records_of
 from support.benches import open_bench
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
+from neotta.evaluate.results import Results
 from neotta.evaluate.statistics import difference
 from neotta.report.grids import differences, values
 
@@ -453,3 +454,9 @@ def test_real_records():
     assert block.average["neo"].mean > block.average["none"].mean
     assert block.relative_error["neo"].mean < 100
     assert len(block.failures) == 6
+
+
+def test_intervals_in_a_notebook_stay_below_100():
+    found = Results(records_of({"none": [20], "neo": [19]}, ["fog/5"], images=20))
+    assert "100.0 [" in repr(found)
+    assert "100.0 ±" not in found._repr_html_()

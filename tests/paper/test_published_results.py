@@ -12,7 +12,9 @@ import torch
 from neotta.cli.config import read_config
 from neotta.data.opening import open_data
 from neotta.errors import ModelLoadError
+from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import SEEDS
+from neotta.evaluate.records import Records
 from neotta.models.load import load_model
 from neotta.paper.study import METHODS, Study
 
@@ -20,12 +22,33 @@ FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
 MODELS = f"py:{FOLDER / 'models.py'}"
 
 
+def read_study():
+    return Study.make(read_config(FOLDER / "study.toml", tuple(Study.model_fields)))
+
+
 def test_the_study_is_the_papers():
-    study = Study.make(read_config(FOLDER / "study.toml", tuple(Study.model_fields)))
+    study = read_study()
     assert (study.samples, study.batch_size, tuple(study.seeds)) == (512, 64, SEEDS)
     assert all(subject.severity == 5 for subject in study.subjects)
     assert any(set(METHODS) <= set(subject.methods) for subject in study.subjects)
     assert study.slow_samples >= 256
+
+
+def test_the_table_of_the_page_is_what_the_records_say():
+    names = {subject.model: subject.name for subject in read_study().subjects if subject.corruptions is None}
+    runs = [
+        run
+        for run in Records(FOLDER / "records-0.3.parquet").read()
+        if run.model in names and (run.protocol, run.stream, run.samples) == ("online", "iid", 512)
+    ]
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    shown = ("neo", "neo-stream", "neo-continual", "neo-mse", "t3a", "lame")
+    blocks = compare(runs).blocks
+    assert {block.conditions.model for block in blocks} == set(names)
+    for block in blocks:
+        gains = [block.average_differences[method].interval.text(1, "+") for method in shown]
+        row = [names[block.conditions.model], block.average["none"].text(1), *gains]
+        assert f"| {' | '.join(row)} |" in page
 
 
 @pytest.mark.parametrize(("name", "least"), [("resnet20", 0.88), ("resnet56", 0.90)])

@@ -7,7 +7,7 @@ import tarfile
 from PIL import Image
 
 from support.data_makers import picture
-from support.loopback import serving
+from support.misbehaving import serving
 
 STREAM = "baseline_20_transition+speed_1000_seed_43"
 BOTH = f"/CCC/{STREAM}/serial_{{00000..00001}}.tar"

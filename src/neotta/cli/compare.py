@@ -136,8 +136,8 @@ def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet
         for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
             total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
             points = [f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.low, total.worst)]  # no -0.0
-            lines[kind] = [str(total.cells), *points, str(worst), f"{total.hurt:.1f} %"]
-        table = grid("kind", ("streams", "mean", "5 %", "worst", "on", "hurt"), lines)
+            lines[kind] = [str(total.cells), *points, f"{total.hurt:.1f} %", str(worst)]
+        table = grid("kind", ("streams", "mean", "5 %", "worst", "hurt", "the worst"), lines)
         sections.append(Section(f"{method}: {harm.title}", [("", table)]))
         about = {"conditions": harm.title, "method": method}
         rows += [{**about, **cell._asdict(), "gain": gain} for cell, gain in harm.every().items()]

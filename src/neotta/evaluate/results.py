@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neotta.errors import DataError
 from neotta.evaluate.comparison import Comparison, compare
@@ -128,7 +128,7 @@ class Results:
         if not any("top1" in record.metrics for record in self.records):
             return None, []
         comparison = self.comparison()
-        return _shown(comparison_rows(comparison), comparison.metric.digits), comparison.notes()
+        return _shown(comparison), comparison.notes()
 
 
 def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Results:
@@ -151,28 +151,39 @@ def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     return Results([record for each in paths for record in Records(each).read()])
 
 
+class _Cell(NamedTuple):
+    where: str  # the conditions
+    domain: str
+    method: str
+    mean: Interval
+    failed: int = 0
+    gap: Difference | None = None
+
+
+def _cells(comparison: Comparison) -> Iterator[_Cell]:
+    for block in comparison.blocks:
+        where = ", ".join(filter(None, (comparison.shared, block.title)))
+        for domain in block.domains:
+            for label in block.methods:
+                if (cell := block.cells.get((domain, label))) is not None:
+                    gap = block.differences.get((domain, label))
+                    yield _Cell(where, domain, label, cell.interval, len(cell.failed), gap)
+        for label, mean in block.average.items():
+            yield _Cell(where, "average", label, mean, 0, block.average_differences.get(label))
+        for label, mean in block.relative_error.items():
+            yield _Cell(where, RELATIVE_ERROR.name, label, mean)
+
+
 def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """One row per domain and method, with all digits; None where there is no number."""
-    rows: list[dict[str, Any]] = []
-
-    def add(where: str, domain: str, label: str, mean: Interval, failed: int, gap: Difference | None) -> None:
+    rows = []
+    for where, domain, label, mean, failed, gap in _cells(comparison):
         about = {"conditions": where, "domain": domain, "method": label}
         measured = {"mean": mean.mean, "half_width": mean.half_width, "seeds": mean.runs, "failed": failed}
         names = ("difference", "difference_low", "difference_high", "pvalue")
         numbers = (gap.interval.mean, *gap.interval.ends, gap.pvalue) if gap else (math.nan,) * 4
         row = {**about, **measured, **dict(zip(names, numbers, strict=True)), "verdict": gap.verdict if gap else None}
         rows.append({name: None if value != value else value for name, value in row.items()})  # NaN is not itself
-
-    for block in comparison.blocks:
-        where = ", ".join(filter(None, (comparison.shared, block.title)))
-        for domain in block.domains:
-            for label in block.methods:
-                if (cell := block.cells.get((domain, label))) is not None:
-                    add(where, domain, label, cell.interval, len(cell.failed), block.differences.get((domain, label)))
-        for label, mean in block.average.items():
-            add(where, "average", label, mean, 0, block.average_differences.get(label))
-        for label, mean in block.relative_error.items():
-            add(where, RELATIVE_ERROR.name, label, mean, 0, None)
     return rows
 
 
@@ -188,21 +199,22 @@ def _length(row: Mapping[str, Any], end: str) -> float:
     return 0.0 if row[end] is None else abs(row[end] - row["difference"])
 
 
-def _shown(rows: Iterable[Mapping[str, Any]], digits: int) -> pandas.DataFrame:
-    """Rows of a comparison as they are read: numbers with their intervals, and verdicts."""
+def _shown(comparison: Comparison) -> pandas.DataFrame:
+    """A comparison as it is read: numbers with their intervals, and verdicts."""
     import pandas
 
-    def row(each: Mapping[str, Any]) -> dict[str, str]:
-        def number(name: str, sign: str = "") -> str:
-            return "–" if each[name] is None else f"{each[name]:{sign}.{digits}f}"
-
-        mean = number("mean") if each["half_width"] is None else f"{number('mean')} ± {number('half_width')}"
-        ends = f"[{number('difference_low', '+')}, {number('difference_high', '+')}]"
-        gap = "" if each["difference"] is None else f"{number('difference', '+')} {ends}"
-        names = {name: str(each[name]) for name in ("conditions", "domain", "method")}
-        return {**names, "mean": mean, "difference": gap, "verdict": each["verdict"] or ""}
-
-    frame = pandas.DataFrame([row(each) for each in rows])
+    digits = comparison.metric.digits
+    frame = pandas.DataFrame(
+        {
+            "conditions": each.where,
+            "domain": each.domain,
+            "method": each.method,
+            "mean": each.mean.text(digits) if each.mean.runs else "–",
+            "difference": each.gap.interval.text(digits, "+") if each.gap else "",
+            "verdict": each.gap.verdict if each.gap else "",
+        }
+        for each in _cells(comparison)
+    )
     return frame.drop(columns="conditions") if frame["conditions"].nunique() == 1 else frame
 
 

@@ -46,7 +46,7 @@ def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
         )
     if plan.corruptions:
         return plan.model_copy(update={"methods": varied, "tune": [], **_corruptions(plan)})
-    patterns = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
+    patterns = _tuned_on(plan)
     reported = set(available)
     for pattern in patterns:
         both = sorted(name for name in reported if _same(name, pattern))
@@ -59,7 +59,7 @@ def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
     """The plan without the domains that are tuned on, if it does not say which domains are reported."""
     if not plan.tune or plan.corruptions or plan.domains:
         return plan
-    patterns = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
+    patterns = _tuned_on(plan)
     rest = [name for name in available if not any(_same(name, pattern) for pattern in patterns)]
     if not rest:
         raise OptionError(f"all domains of the data are tuned on ({', '.join(plan.tune)}): none is left to report")
@@ -67,12 +67,16 @@ def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
 
 
 def _corruptions(plan: Plan) -> dict[str, Any]:
-    names = [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
+    names = _tuned_on(plan)
     reported = {kind for each in plan.corruptions for kind in corruption(each)[0]}
     if both := [kind for name in names for kind in corruption(name)[0] if kind in reported]:
         raise _overlap(both)
     levels = {level for each in plan.corruptions if (level := corruption(each)[1]) is not None}
     return {"corruptions": names, "severities": sorted(levels) or plan.severities}
+
+
+def _tuned_on(plan: Plan) -> list[str]:
+    return [name for each in plan.tune for name in (EXTRA_CORRUPTIONS if each == EXTRA else [each])]
 
 
 def _overlap(both: Sequence[str]) -> OptionError:

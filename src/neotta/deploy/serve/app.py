@@ -360,16 +360,14 @@ def _files(body: bytes, kind: str, most: int) -> list[bytes]:
         if b"filename" not in heads[-1]:
             raise RequestError(400, "the form has a text: stream, adapt and top belong into the address, files here")
 
-    parser = MultipartParser(
-        options.get(b"boundary", b""),
-        {
-            "on_part_begin": begin,
-            "on_header_value": lambda data, start, stop: heads[-1].extend(data[start:stop]),
-            "on_headers_finished": end,
-            "on_part_data": lambda data, start, stop: parts[-1].extend(data[start:stop]),
-        },
-    )
+    callbacks: Any = {
+        "on_part_begin": begin,
+        "on_header_value": lambda data, start, stop: heads[-1].extend(data[start:stop]),
+        "on_headers_finished": end,
+        "on_part_data": lambda data, start, stop: parts[-1].extend(data[start:stop]),
+    }
     try:
+        parser = MultipartParser(options.get(b"boundary", b""), callbacks)
         parser.write(body)
         parser.finalize()
     except FormParserError as error:

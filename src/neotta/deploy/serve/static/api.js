@@ -4,7 +4,7 @@ let key = sessionStorage.getItem("key") ?? "";
 let ahead = 0; // seconds by which this machine's clock is ahead of the server's
 
 export const STATUS = {
-  quarantined: { icon: "✕", says: "Quarantined: its images are not answered until it is reset." },
+  quarantined: { icon: "✕", says: "Its images are not answered." },
   frozen: { icon: "‖", says: "Frozen: it answers with what it has learnt, and learns nothing." },
   starting: { icon: "◔", says: "Starting: too few samples to tell." },
   idle: { icon: "○", says: "Idle: nothing is subtracted." },
@@ -14,7 +14,7 @@ export const STATUS = {
 // Signs that ask somebody to look, and those that only explain.
 export const LOOK = {
   rejected: "samples with NaN, Inf or too large", alike: "frames all alike", dominated: "one class has more than half",
-  repeats: "frames repeat", differs: "more than half of the answers differ from the plain model", changed: "the shift has changed",
+  repeats: "frames repeat", differs: "more than half of the answers differ from the plain model", changed: "what the stream shows has changed",
 };
 
 export const hasKey = () => key !== "";

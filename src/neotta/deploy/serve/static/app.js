@@ -1,5 +1,5 @@
 // The dashboard of neotta serve: all cameras at a glance, worst first, and a page for each.
-import { LOOK, RequestError, STATUS, address, get, getBlob, hasKey, listen, now, post, remove, setKey } from "/static/api.js";
+import { RequestError, STATUS, address, get, getBlob, hasKey, listen, now, post, remove, setKey } from "/static/api.js";
 import { bars, date, entry, interval, make, marks, number, percent, plots, sparkline } from "/static/plots.js";
 
 const $ = (id) => document.getElementById(id);
@@ -121,6 +121,7 @@ function open(id) {
   $("said").textContent = "";
   for (const part of ["plots", "subtracted", "marks", "facts", "words"]) $(part).replaceChildren();
   $("picture").hidden = true;
+  delete $("picture").dataset.wanted;
   $("missing").querySelector(".curl").textContent = curl(id);
   drawSummary();
   refresh();
@@ -137,9 +138,10 @@ function drawSummary() {
   $("camera").dataset.kind = kind(summary);
   $("words").replaceChildren(...words(summary).map((text) => make("li", {}, text)));
   const by = { product: "from how sure and how stable the answers are", confidence: "from how sure the answers are" }[accuracy?.by] ?? "";
+  const draws = health?.draws == null ? "" : `; they count as ${whole(Math.round(health.draws))} label draws`;
   const facts = [
     ["Estimated accuracy", interval(accuracy), by],
-    ["Samples learnt from", whole(health?.samples), `${health?.draws == null ? "" : `count as ${whole(Math.round(health.draws))} label draws, `}${whole(health?.rejected)} rejected`],
+    ["Samples learnt from", whole(health?.samples), `${whole(health?.rejected)} rejected${draws}`],
     ["Changed answers", percent(health?.changed), "differ from the plain model"],
     ["Shift", number(health?.shift), "× spread of the logits"],
     ["Most frequent class", percent(health?.top_share), `last label repeats: ${percent(health?.sticky)}`],
@@ -180,7 +182,8 @@ function drawHistory(resized) {
   const columns = width > 760 ? 2 : 1, inner = (width - (columns - 1) * 16) / columns - 34;
   $("plots").replaceChildren(...(history.length ? plots(history, found, inner) : [make("p", { class: "soft" }, "No history yet: a point is kept every ten seconds of activity.")]));
   const kinds = new Map(found.map((mark) => [mark.kind, mark.icon]));
-  $("marks").replaceChildren(...[...kinds].map(([name, icon]) => make("span", { class: "mark", "data-kind": name }, `┆ ${icon} ${name === "look" ? "a sign to look at appeared" : `turned ${name}`}`)));
+  const meaning = (name) => (name === "look" ? "a sign to look at appeared" : `turned ${name}`);
+  $("marks").replaceChildren(...[...kinds].map(([name, icon]) => make("span", { class: "mark", "data-kind": name }, `┆ ${icon} ${meaning(name)}`)));
   $("happened").hidden = !found.length;
   $("happened").querySelector("ol").replaceChildren(...found.toReversed().map((mark) => make("li", {}, `${date(mark.time)}: ${mark.icon} ${mark.text}`)));
 }
@@ -265,6 +268,7 @@ document.onclick = (event) => {
   history.pushState(null, "", link.href);
   route();
   scrollTo(0, 0);
+  document.querySelector("main:not([hidden]) h1")?.focus();
 };
 
 // ---- the line to the server
@@ -288,7 +292,7 @@ function take({ server: about, streams }) {
   if (moved) arrange();
   const { model, rule, shadow, images, waiting, streams: count, version } = server;
   $("model").textContent = `${model} · ${rule}${shadow ? " · shadow: answers are those of the plain model" : ""} · ${version}`;
-  $("totals").textContent = `${whole(count)} cameras · ${whole(images)} images answered since the start · ${whole(waiting)} waiting`;
+  $("totals").textContent = `${whole(count)} camera${count === 1 ? "" : "s"} · ${whole(images)} images answered since the start · ${whole(waiting)} waiting`;
   line("live", "● live");
   filter();
 }
@@ -338,7 +342,7 @@ for (const [name] of GROUPS) {
 }
 $("legend").append(entry("curve", "estimated accuracy"), entry("band", "its interval"), entry("second", "share of changed answers"));
 $("search").oninput = filter;
-$("login").onsubmit = (event) => { event.preventDefault(); setKey($("key").value); run(); };
+$("login").onsubmit = (event) => { event.preventDefault(); $("login").hidden = true; setKey($("key").value); run(); };
 setInterval(() => {
   if (document.hidden) return;
   for (const camera of cameras.values()) if (camera.visible) camera.tile.querySelector(".ago").textContent = ago(camera.summary.seen), fill(camera);

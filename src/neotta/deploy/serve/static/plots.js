@@ -8,14 +8,16 @@ const STEPS = [1, 5, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * M
 export const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)}\u00a0%`);
 export const number = (value, digits = 2) => (value == null ? "–" : value.toFixed(digits));
 export const interval = (accuracy) =>
-  accuracy ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known yet";
+  accuracy ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known";
 export const date = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const PLOTS = [
-  { title: "Estimated accuracy", unit: "% of the last answers", top: 1, line: "estimate", of: (point) => point.accuracy?.value, band: (point) => point.accuracy, show: (point) => interval(point.accuracy) },
-  { title: "Changed answers", unit: "% of all answers", line: "differ from the plain model", of: (point) => point.changed, show: (point) => percent(point.changed) },
-  { title: "Shift", unit: "× spread of the logits", scale: 1, least: 1, line: "length of what is subtracted", of: (point) => point.shift, show: (point) => number(point.shift) },
-  { title: "Most frequent class", unit: "% of the samples", top: 1, line: "share", of: (point) => point.top_share, show: (point) => percent(point.top_share), guide: [0.5, "half: above it, nothing can be learnt"] },
+  { title: "Estimated accuracy", unit: "% of the last answers", top: 1, line: "estimate", of: ({ accuracy }) => accuracy?.value,
+    band: ({ accuracy }) => accuracy, show: ({ accuracy }) => interval(accuracy) },
+  { title: "Changed answers", unit: "% of all answers", line: "differ from the plain model", of: ({ changed }) => changed, show: ({ changed }) => percent(changed) },
+  { title: "Shift", unit: "× spread of the logits", scale: 1, least: 1, line: "length of what is subtracted", of: ({ shift }) => shift, show: ({ shift }) => number(shift) },
+  { title: "Most frequent class", unit: "% of the samples", top: 1, line: "share", of: (point) => point.top_share, show: (point) => percent(point.top_share),
+    guide: [0.5, "half: above it, nothing can be learnt"] },
 ];
 
 export function make(tag, given = {}, ...children) {
@@ -62,15 +64,16 @@ export function marks(history) {
   const found = [];
   history.forEach((point, index) => {
     const before = history[index - 1];
-    if (before && before.status !== point.status) found.push({ time: point.time, icon: STATUS[point.status]?.icon ?? "?", text: `now ${point.status}`, kind: point.status });
+    const { time, status } = point;
+    if (before && before.status !== status) found.push({ time, icon: STATUS[status]?.icon ?? "?", text: `now ${status}`, kind: status });
     const fresh = (point.signs ?? []).filter((sign) => sign in LOOK && !before?.signs?.includes(sign));
-    if (fresh.length) found.push({ time: point.time, icon: "▲", text: fresh.map((sign) => LOOK[sign]).join(", "), kind: "look" });
+    if (fresh.length) found.push({ time, icon: "▲", text: fresh.map((sign) => LOOK[sign]).join(", "), kind: "look" });
   });
   return found;
 }
 
 function ticks(first, last, width) {
-  const step = STEPS.find((each) => (last - first) / each <= width / 62) ?? STEPS.at(-1);
+  const step = STEPS.find((each) => (last - first) / each <= width / (each < MINUTE ? 85 : 62)) ?? STEPS.at(-1);
   const zone = -new Date(first * 1000).getTimezoneOffset() * MINUTE, found = [];
   for (let time = Math.ceil((first + zone) / step) * step - zone; time <= last; time += step) found.push(time);
   const how = step >= DAY ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit", ...(step < MINUTE ? { second: "2-digit" } : {}) };
@@ -79,7 +82,7 @@ function ticks(first, last, width) {
 
 const roundUp = (value) => {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((each) => each * power >= value * 0.999) * power;
+  return [1, 2, 3, 5, 10].find((each) => each * power >= value * 0.999) * power;
 };
 
 function plot(spec, history, found, width) {
@@ -103,7 +106,8 @@ function plot(spec, history, found, width) {
   let free = -Infinity;
   for (const mark of found) {
     const place = at(mark.time);
-    const group = make("g", { class: "mark", "data-kind": mark.kind }, make("title", {}, `${date(mark.time)}: ${mark.text}`), make("line", { x1: place, x2: place, y1: TOP, y2: HEIGHT - BOTTOM }));
+    const stroke = make("line", { x1: place, x2: place, y1: TOP, y2: HEIGHT - BOTTOM });
+    const group = make("g", { class: "mark", "data-kind": mark.kind }, make("title", {}, `${date(mark.time)}: ${mark.text}`), stroke);
     if (place > free) group.append(make("text", { x: place, y: TOP - 4, "text-anchor": "middle" }, mark.icon)), (free = place + 12);
     svg.append(group);
   }
@@ -117,7 +121,7 @@ function plot(spec, history, found, width) {
   let chosen = history.length - 1;
   const choose = (index, visible = true) => {
     chosen = Math.max(0, Math.min(history.length - 1, index));
-    const point = history[chosen], text = `${visible ? date(point.time) : "now"}: ${show(point)}`;
+    const point = history[chosen], text = `${visible ? date(point.time) : "last"}: ${show(point)}`;
     readout.textContent = text;
     svg.setAttribute("aria-valuenow", chosen);
     svg.setAttribute("aria-valuetext", text);
@@ -152,7 +156,8 @@ export function bars(offset) {
   });
   const axis = make("div", { class: "axis" }, ...[-widest, 0, widest].map((value) => make("span", {}, String(+value.toPrecision(3)))));
   const foot = make("tr", {}, make("td"), make("td", {}, axis, "offset, subtracted from the logit"), make("td"));
-  const legend = make("p", { class: "legend" }, make("span", {}, make("i", { class: "lowered swatch" }), "lowered: answered less often"), make("span", {}, make("i", { class: "raised swatch" }), "raised: answered more often"));
+  const key = (name, text) => make("span", {}, make("i", { class: `${name} swatch` }), text);
+  const legend = make("p", { class: "legend" }, key("lowered", "lowered: answered less often"), key("raised", "raised: answered more often"));
   const head = make("tr", {}, make("th", { scope: "col" }, "Label"), make("th", { scope: "col" }, ""), make("th", { scope: "col" }, "Offset"));
   return [legend, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows), make("tfoot", {}, foot))];
 }

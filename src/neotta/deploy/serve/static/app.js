@@ -349,5 +349,9 @@ setInterval(() => {
   if (document.hidden) return;
   for (const camera of cameras.values()) if (camera.visible) camera.tile.querySelector(".ago").textContent = ago(camera.summary.seen), fill(camera);
 }, 2000);
-setInterval(() => { if (shown !== null && server && !document.hidden && cameras.get(shown)?.summary.seen !== detail?.seen) refresh(); }, 5000);
+setInterval(() => {
+  if (shown === null || !server || document.hidden) return;
+  const seen = cameras.get(shown)?.summary.seen;
+  if (seen !== detail?.seen || now() - seen < 30) refresh(); // its last point may follow its last image by ten seconds
+}, 5000);
 run();

@@ -235,6 +235,7 @@ def test_nothing_is_learnt_from_a_client_that_left_while_it_waited():
         assert all(first())
         client.infer(pictures(1), stream="next")
         assert client.service.engine.counts() == {"first": 1, "next": 1}
+        assert b'neotta_requests_total{status="5' not in client.get("/metrics")[1]  # it is no fault of the server
 
 
 class Picky(TorchEngine):

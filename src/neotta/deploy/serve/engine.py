@@ -156,7 +156,6 @@ class Engine(ABC):
         """Forget what was learnt of a stream, also on disk, and also if its state cannot be read."""
         for table in self.streams.values():
             table.reset(stream)
-        self.dirty.pop(stream, None)
 
     def snapshot(self, stream: str) -> Snapshot | None:
         """A copy of a stream's state; None if nothing was learnt of it."""

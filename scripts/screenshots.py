@@ -83,10 +83,11 @@ def served() -> Iterator[None]:
 
 
 def send_images() -> None:
-    """Sixty-four images of each camera: mixed digits in its weather, one digit on the ramp."""
+    """Sixty-four images of each camera in a minute: mixed digits in its weather, one digit on the ramp."""
     data = digits()
     zeros = [row for row, label in enumerate(data.labels) if label == 0]
     for count in range(64):
+        time.sleep(0.7)  # long enough for a history
         for camera, weather in CAMERAS.items():
             row = zeros[count % len(zeros)] if camera == "ramp" else (count * 7) % len(data)
             picture = data.read(row)

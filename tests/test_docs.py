@@ -71,7 +71,7 @@ def test_ci_runs_exactly_the_test_command_of_the_readme():
 
 def test_the_pages_stay_short():
     assert len((ROOT / "README.md").read_text().split()) <= 600
-    assert sum(len(page.read_text().split()) for page in WRITTEN) <= 21_500
+    assert sum(len(page.read_text().split()) for page in WRITTEN) <= 18_200
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
@@ -206,7 +206,8 @@ BY_PAGE = {
 @pytest.mark.parametrize("page", [page for page, found in BY_PAGE.items() if found], ids=lambda page: page.stem)
 def test_commands_on_bundled_data_run(page, tmp_path):
     for words in BY_PAGE[page]:
-        if not NOT_HERE.search(" ".join(words)):
+        missing = "results.jsonl" in words and not (tmp_path / "results.jsonl").exists()  # its run was only parsed
+        if not missing and not NOT_HERE.search(" ".join(words)):
             command = [sys.executable, "-m", "neotta", *words[1:]]
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
             assert done.returncode == 0, f"{' '.join(words)}: {done.stderr[-2000:]}"

@@ -102,8 +102,8 @@ def _table(report: CheckReport, domain: str) -> Table:
 
     from neotta.evaluate.check import ORDERS
 
-    columns = (Column(Text(name), justify="right", no_wrap=True) for name in ORDERS.values())
-    heading = Column(Text(domain), no_wrap=True)
+    columns = (Column(Text(name), justify="right") for name in ORDERS.values())
+    heading = Column(Text(domain), min_width=len("neo-continual,"))
     table = Table(heading, *columns, box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for rule in report.rules:
         cells = []

@@ -88,7 +88,8 @@ def _show(console: Console, report: CheckReport) -> None:
     console.print(Text(f"{report.model} on {report.images} clean images of {report.data}\n"))
     shown = f"{report.images_shown} of them" if report.labelled else f"{report.images_shown} clean images"
     sizes = ", ".join(map(str, BATCH_SIZES))
-    console.print(Text(f"Change of {what} on {shown}, in points: mean and worst of {DRAWS} draws, batches of {sizes}"))
+    told = f"in points: mean and, below it, the worst of {DRAWS} draws in batches of {sizes}"
+    console.print(Text(f"Change of {what} on {shown}, {told}"))
     for domain in (report.data, *report.shifted):
         console.print(_table(report, domain))
         console.print()
@@ -102,14 +103,14 @@ def _table(report: CheckReport, domain: str) -> Table:
 
     from neotta.evaluate.check import ORDERS
 
-    columns = (Column(Text(name), justify="right", no_wrap=True) for name in ORDERS.values())
+    columns = (Column(Text(name), justify="right") for name in ORDERS.values())
     heading = Column(Text(domain), no_wrap=True)
     table = Table(heading, *columns, box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for rule in report.rules:
         cells = []
         for mean, worst in (rule.of_order(domain, kind) for kind in ORDERS):
             style = "red" if mean < -1.0 else "green" if mean > 1.0 else ""
-            cells.append(Text(f"{mean:+.1f} {worst:+.1f}", style=style))
+            cells.append(Text(f"{mean:+.1f}\n{worst:+.1f}", style=style))
         table.add_row(rule.title, *cells)
     return table
 

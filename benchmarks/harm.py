@@ -1,19 +1,14 @@
 """Streams on which re-centering can do harm: the plain model, NEO and what `neotta.adapt(model)` does.
 
     python benchmarks/harm.py
-    python benchmarks/harm.py --simulated    # only two of ten classes under a shift
 
-In the first table everything is clean, so there is nothing to gain: any difference is harm. The encoder is that of the
+Everything is clean, so there is nothing to gain: any difference is harm. The encoder is that of the
 bundled digits; the heads with two classes and with tags are linear probes trained on its embeddings of the training
 images. `neotta paper real-streams` has the streams of shifted images, on any model.
-
-The second table is a simulation: of ten classes a stream shows two, in random order, under a shift of all logits that
-is as large as the peaks of the classes allow. NEO-Stream finds no shift there, but its label prior still acts.
 """
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Callable
 
@@ -23,7 +18,6 @@ from torch import Tensor, nn
 
 import neotta
 from neotta.data.handwritten import digits
-from neotta.deploy import LogitRecenter
 from neotta.errors import NeottaError
 
 POSITIVE = 3
@@ -77,43 +71,9 @@ def measure(name: str, build: Callable[[], nn.Module], rows: Tensor, right: Call
     print(f"{name:48} {cells[0]:>8} {cells[1]:>8} {cells[2]:>20}")
 
 
-def two_of_ten(shift: float, seed: int, peak: float = 6.0, noise: float = 0.5, samples: int = 600) -> list[float]:
-    """Accuracy of the plain logits, NEO, NEO-Stream and NEO-Stream without its prior on one simulated stream, in %."""
-    rng = np.random.default_rng(seed)
-    moved = rng.normal(0, shift, 10)
-    labels = rng.choice(rng.choice(10, 2, replace=False), samples)
-    logits = peak * np.eye(10)[labels] + moved + rng.normal(0, noise, (samples, 10))
-    found = [100 * float((logits.argmax(1) == labels).mean())]
-    for options in ({"method": "neo"}, {}, {"prior": False}):
-        rule = LogitRecenter(np.zeros(10), **options)
-        answers = [rule.recenter(logits[start : start + 16]).argmax(1) for start in range(0, samples, 16)]
-        found.append(100 * float((np.concatenate(answers) == labels).mean()))
-    return found
-
-
-def simulated(streams: int = 60) -> None:
-    """Print the table of two of ten classes."""
-    print(f"two of ten classes, simulated, {streams} streams each; shift: its standard deviation, peaks are 6")
-    names = (("shift", 6), ("plain", 8), ("NEO", 8), ("NEO-Stream", 12), ("worst", 8), ("hurt", 6))
-    print(" ".join(f"{name:>{width}}" for name, width in (*names, ("prior=False", 12), ("worst", 8))))
-    for shift in (1.0, 2.0, 3.0):
-        rows = np.array([two_of_ten(shift, seed) for seed in range(streams)])
-        plain, neo, ours, without = rows.T
-        cost = ours - plain
-        print(
-            f"{shift:6.0f} {plain.mean():8.1f} {neo.mean():8.1f} {ours.mean():12.1f} {cost.min():+8.1f} "
-            f"{(cost < -1).mean():6.0%} {without.mean():12.1f} {(without - plain).min():+8.1f}"
-        )
-
-
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulated", action="store_true", help="only two of ten classes under a shift")
-    asked = parser.parse_args()
+    """Print the table."""
     warnings.simplefilter("ignore")
-    if asked.simulated:
-        return simulated()
     parts = embeddings()
     (train, truth), (test, labels) = parts["train"], parts["test"]
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(test)))
@@ -151,8 +111,6 @@ def main() -> None:
         test,
         lambda answers, part: ((answers > 0) == shown[part]).all(1),
     )
-    print()
-    simulated()
 
 
 if __name__ == "__main__":

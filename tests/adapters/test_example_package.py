@@ -75,8 +75,3 @@ def test_it_is_measured(run, tmp_path, method):
 def test_it_keeps_the_contract(run):
     tests = EXAMPLE / "tests"
     assert "passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(tests))
-
-
-def test_the_page_shows_it():
-    page = (ROOT / "docs" / "your-own-method.md").read_text()
-    assert f"```python\n{(EXAMPLE / 'neotta_example_method.py').read_text()}```" in page

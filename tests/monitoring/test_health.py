@@ -137,3 +137,22 @@ def test_a_shift_that_came_lately_is_told():
     assert "changed lately" not in str(neotta.health(model))
     feed(model, rows(MIXED[:128], 5, shift=-steps))
     assert "the shift has changed lately" in str(neotta.health(model))
+
+
+def test_every_remark_has_a_sign_for_programs():
+    model = neotta.adapt(network())
+    assert neotta.health(model).signs == ("few-samples",)
+    model(rows([0] * 64))
+    found = neotta.health(model)
+    assert len(found.signs) == len(found.remarks) > 0
+    assert {"hidden", "dominated", "alike"} & set(found.signs)
+    assert neotta.health(neotta.adapt(network(), "neo")).signs == ("cannot-tell",)
+
+
+def test_a_stream_that_shows_other_things_has_changed():
+    model = neotta.adapt(network())
+    generator = np.random.default_rng(0)
+    model(rows(generator.integers(0, 5, 200)))
+    assert "changed" not in neotta.health(model).signs
+    model(rows(generator.integers(5, CLASSES, 200), seed=1))
+    assert "changed" in neotta.health(model).signs

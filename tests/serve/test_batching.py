@@ -118,6 +118,17 @@ def test_clients_and_streams_take_turns():
     assert asyncio.run(run()) == ["ax0", "bz0", "ay0", "bz1", "ax1", "bz2", "ay1", "ax2"]
 
 
+def test_an_entry_whose_client_has_just_left_is_not_taken():
+    async def run():
+        queue = FairQueue(100, "images")
+        gone, here = (queue.add(name, ("a", name), 1) for name in ("gone", "here"))
+        gone.result.cancel()
+        assert queue.first() is here
+        assert (queue.take().item, queue.first(), queue.amount) == ("here", None, 0)
+
+    asyncio.run(run())
+
+
 def test_many_streams_of_one_client_do_not_keep_another_client_out():
     async def run():
         queue = FairQueue(4, "images")

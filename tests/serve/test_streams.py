@@ -204,8 +204,9 @@ def test_every_stream_shows_its_health(frames):
         (table,) = client.service.engine.streams.values()
         own = health_of(table.rule, table.state("frost"))
         assert (list(own.remarks), own.shift) == (frost["health"]["remarks"], frost["health"]["shift"])
-        for about in found.values():
-            accuracy = about["accuracy"]
+        assert stuck["accuracy"] is None  # the same picture again and again says nothing of accuracy
+        assert "changed" not in stuck["health"]["signs"]
+        for accuracy in (calm["accuracy"], frost["accuracy"]):
             assert 0 <= accuracy["low"] < accuracy["value"] < accuracy["high"] <= 1
         shown = metrics(client)
         signs = {(sample.labels["stream"], sample.labels["sign"]) for sample in shown["neotta_stream_sign"]}
@@ -213,7 +214,9 @@ def test_every_stream_shows_its_health(frames):
         assert ("calm", "changed") not in signs
         counted = {sample.labels["sign"]: sample.value for sample in shown["neotta_streams_with_sign"]}
         assert counted["changed"] == sum(sign == "changed" for _, sign in signs)
-        for name in ("accuracy", "accuracy_low", "accuracy_high", "shift", "samples"):
+        for name in ("accuracy", "accuracy_low", "accuracy_high"):
+            assert {sample.labels["stream"] for sample in shown[f"neotta_stream_{name}"]} == {"calm", "frost"}
+        for name in ("shift", "samples", "seen_seconds"):
             assert {sample.labels["stream"] for sample in shown[f"neotta_stream_{name}"]} == {"calm", "stuck", "frost"}
         detail = client.get("/streams/frost")[1]
         assert len(detail["offset"]) == 10
@@ -290,8 +293,10 @@ def test_a_stream_with_a_damaged_state_is_quarantined_and_a_reset_heals_it(tmp_p
         assert (status, answer["status"], answer["trouble"], answer["health"]) == (200, "quarantined", 3, None)
         assert "reset heals it" in answer["error"]
         body = {"inputs": [{"name": "images", "shape": [1, 3, 32, 32], "datatype": "FP32", "data": [0.0] * 3072}]}
+        batches = client.service.batcher.batches
         status, answer = client.post("/v2/models/small/infer", {**body, "parameters": {"stream": "bad"}})
         assert (status, "quarantined" in answer["error"]) == (409, True)
+        assert client.service.batcher.batches == batches  # it spoils no batch of others
         assert client.get("/states/bad")[0] == 404
         assert {s.labels["status"]: s.value for s in metrics(client)["neotta_streams"]}["quarantined"] == 1
         client.infer(pictures(1), stream="good")

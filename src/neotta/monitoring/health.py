@@ -108,7 +108,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
     share = changed / samples if samples else 0.0
     if samples >= FEW and share > CHANGED:
         remarks["differs"] = f"{share:.0%} of the answers differ from those of the plain model"
-    if rule.window is not None and samples >= FEW:
+    if rule.window is not None and samples >= FEW and enough:
         if verdict == "adapting" and _changed_lately(own):
             remarks["changed"] = "the shift has changed lately"
         elif _moved_lately(ever, Moments.of(fields.lately[0]), float(own.variance[0].max())):

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neotta._extras import need
 from neotta.errors import (
-    HeadNotFoundError,
     InputError,
     OptionError,
     StateError,
@@ -33,12 +31,10 @@ from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import HeadView
 from neotta.neo.module_swap import ModuleSwap
-from neotta.neo.spill import Spill
 from neotta.neo.state import LARGEST
 from neotta.neo.statefile import Array, fingerprint, read_arrays, read_state
 from neotta.neo.streams import Streams
 from neotta.neo.surgery import heads, original
-from neotta.neo.variants import VARIANTS, rule_of
 
 Snapshot = dict[str, Tensor]
 """The state of one stream as entries of a state file: tensors by `HEAD.FIELD`."""
@@ -93,8 +89,8 @@ class Engine(ABC):
         plain, embeddings = self._forward(images)
         learnt = np.broadcast_to(adapt, len(plain)) & self.adapts & _usable(plain, embeddings)
         adapted = plain.copy()
-        if len(self.streams) > 1:  # an unreadable state must be found before the first of several heads learns
-            self._recentered(plain, embeddings, np.arange(len(plain)), ids, False)
+        if len(self.streams) > 1 or (learnt.any() and not learnt.all()):
+            self._recentered(plain, embeddings, np.arange(len(plain)), ids, False)  # all states can be read
         for flag in (True, False):  # what is learnt first also serves the other rows
             rows = np.flatnonzero(learnt == flag)
             if len(rows) and self.adapts:
@@ -160,7 +156,6 @@ class Engine(ABC):
         """Forget what was learnt of a stream, also on disk, and also if its state cannot be read."""
         for table in self.streams.values():
             table.reset(stream)
-        self.dirty.pop(stream, None)
 
     def snapshot(self, stream: str) -> Snapshot | None:
         """A copy of a stream's state; None if nothing was learnt of it."""
@@ -342,110 +337,6 @@ class TorchEngine(Engine):
         return {"kind": "model", "method": self.rule, "options": options, "streams": False, "heads": prints}
 
 
-class OnnxEngine(Engine):
-    """A classifier in an ONNX file of `neotta export`.
-
-    A graph carries one state, a server one per stream: so the graph runs with an empty state, and the rule acts on its
-    logits, W (h - c) + b = (W h + b) - W c. A folded file that was adapted before it was exported answers as it is: a
-    second re-centering would subtract the shift twice.
-
-    Args:
-        path: The file.
-        rule: A rule, or "none"; by default "neo-stream".
-        folder: Folder of the streams' states; None to keep them in memory.
-        labels: Names of the classes, instead of those in the file.
-        capacity: Most streams in memory, if there is a folder.
-        **options: Options of the rule.
-
-    Raises:
-        OptionError: The file does not say how images are made ready, or the rule needs embeddings.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        rule: str | None = None,
-        *,
-        folder: str | os.PathLike[str] | None = None,
-        labels: Sequence[str] | None = None,
-        capacity: int = 4096,
-        **options: Any,
-    ) -> None:
-        from neotta.deploy.onnx.runtime import OnnxClassifier
-
-        self._classifier = OnnxClassifier(path)
-        if self._classifier.preprocess is None:
-            raise OptionError(f"{os.fspath(path)!r} does not say how images are made ready: export a loaded model")
-        if self._classifier.has_reference:
-            raise OptionError(
-                f"{os.fspath(path)!r} contains a reference, which the server does not use: export the model without it"
-            )
-        folded = self._classifier.form == "folded" and self._classifier.count > 0
-        if folded and rule not in (None, "none"):
-            raise OptionError(f"{os.fspath(path)!r} was adapted and folded: it is served as it is (omit --method)")
-        if self._classifier.form == "adaptive":
-            self._classifier.reset()
-        self.preprocess = self._classifier.preprocess
-        self.rule, self.options, self.dirty = "none" if folded else rule or "neo-stream", dict(options), {}
-        self.classes = self._forward(np.zeros((1, 3, *self.preprocess.size), np.float32))[0].shape[1]
-        names = self._classifier.labels if labels is None else labels
-        self.labels = tuple(names or map(str, range(self.classes)))
-        if len(self.labels) != self.classes:
-            raise OptionError(f"{len(self.labels)} labels for a model of {self.classes} classes")
-        self.streams = {}
-        if self.rule != "none":
-            known = self._classifier.bias  # in an adaptive file with neo-stream; in others that of the last layer
-            self._bias = torch.from_numpy(_bias(path) if known is None else known.astype(np.float32))
-            self.streams["head"] = self._open(folder, capacity)
-
-    def _open(self, folder: str | os.PathLike[str] | None, capacity: int) -> Streams:
-        if self.rule not in ("neo", "neo-continual", "neo-stream") or self.options.get("shrinkage"):
-            raise OptionError(
-                f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: use "
-                "neo-stream, neo or neo-continual"
-            )
-        checked = VARIANTS[self.rule].make(self.rule, self.options)
-        rule, spill = rule_of(checked), None
-        if folder is not None:
-            owner = f"{fingerprint({'bias': self._bias})} logits {self.rule} {checked}"
-            spill = Spill(Path(folder) / "head", rule.layout(self.classes).width, owner)
-        return Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
-
-    def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
-        return self._classifier.predict(images, adapt=False), ()
-
-    def _recentered(
-        self, plain: Array, embeddings: tuple[Tensor, ...], rows: Array, ids: Sequence[str], adapt: bool
-    ) -> Array:
-        (table,) = self.streams.values()
-        logits = torch.from_numpy(plain[rows])
-        with torch.no_grad(), streams(ids):
-            free = logits if table.rule.space == "logits" else logits - self._bias
-            subtract = table.step(free, self._bias, adapt=adapt)
-        return np.asarray((logits - subtract).float().numpy())
-
-    def offset(self, stream: str) -> Array:
-        """What is subtracted from the logits of a stream, (C,)."""
-        (table,) = self.streams.values()
-        return np.asarray(table.rule.offset(table.state(stream))[0].numpy())
-
-    def about(self) -> dict[str, Any]:
-        """What an exported state says of itself; it fits the file it came from."""
-        return {"kind": "stream", "method": self.rule, "options": self.options, "streams": False}
-
-
-def _bias(path: str | os.PathLike[str]) -> Array:
-    """The bias of the head, zero if it has none."""
-    from neotta.deploy.onnx.head import head_of
-
-    onnx = need("onnx", "reading the head of an ONNX file")
-    try:
-        weight, bias = head_of(onnx.load(os.fspath(path)), "logits")
-    except HeadNotFoundError as error:
-        raise HeadNotFoundError(f"{os.fspath(path)!r} has no linear head: {error}") from None
-    return np.zeros(len(weight), np.float32) if bias is None else np.asarray(bias, np.float32)
-
-
 def open_engine(
     model: str,
     *,
@@ -490,6 +381,8 @@ def open_engine(
     elif loading:
         raise OptionError(f"{', '.join(loading)} cannot be changed for an ONNX file: it brings its own")
     else:
+        from neotta.deploy.serve.onnx_engine import OnnxEngine
+
         engine = OnnxEngine(model, rule, labels=labels, **place)
     if start is not None:
         engine.begin_with(start.tensors, start.about, os.fspath(state or ""))

@@ -222,7 +222,9 @@ class Service:
         active = [item for item in [*self.streams.items()] if item[1].images != item[1].refreshed and not item[1].error]
         for name, stream in sorted(active, key=lambda item: item[1].version)[:REFRESHED]:
             stream.refreshed = stream.images
-            stream.health, stream.accuracy = self._read(name, self.engine.health), stream.recent.estimate()
+            stream.health = self._read(name, self.engine.health)
+            alike = stream.health is not None and "alike" in stream.health.signs  # one picture says nothing of accuracy
+            stream.accuracy = None if alike else stream.recent.estimate()
             self._changed(stream)
 
     def record(self) -> None:

@@ -141,7 +141,7 @@ function drawSummary() {
   const draws = health?.draws == null ? "" : `; they count as ${whole(Math.round(health.draws))} label draws`;
   const facts = [
     ["Estimated accuracy", interval(accuracy), by],
-    ["Samples learnt from", whole(health?.samples), `${whole(health?.rejected)} rejected${draws}`],
+    ["Samples learnt from", health ? whole(health.samples) : "–", `${whole(health?.rejected)} rejected${draws}`],
     ["Changed answers", percent(health?.changed), "differ from the plain model"],
     ["Shift", number(health?.shift), "× spread of the logits"],
     ["Most frequent class", percent(health?.top_share), `last label repeats: ${percent(health?.sticky)}`],
@@ -169,10 +169,12 @@ async function refresh() {
   drawSummary();
   drawHistory();
   const { offset, snapshots } = detail;
-  $("subtracted").replaceChildren(...(offset?.some((each) => each.offset) ? bars(offset) : ["Nothing: answers are those of the plain model."]));
+  const nothing = detail.error ? "Not known: its state cannot be read." : "Nothing: answers are those of the plain model.";
+  $("subtracted").replaceChildren(...(offset?.some((each) => each.offset) ? bars(offset) : [nothing]));
   const before = $("snapshots").value;
   $("snapshots").replaceChildren(...snapshots.toReversed().map((time) => make("option", { value: time }, date(time))));
   if (snapshots.map(String).includes(before)) $("snapshots").value = before;
+  if (!snapshots.length) $("snapshots").append(make("option", {}, "none yet: one is taken every hour"));
   $("snapshots").disabled = $("snapshots").nextElementSibling.disabled = !snapshots.length;
 }
 
@@ -197,9 +199,9 @@ const ACTIONS = {
   unfreeze: { label: "Unfreeze", hidden: ({ status }) => status !== "frozen", run: act("unfreeze"), done: () => "Unfrozen: it learns again.",
     says: "It learns from new images again, starting from what it knows now." },
   rollback: { label: "Roll back", run: act("rollback", () => ({ to: Number($("snapshots").value) })), done: ({ restored }) => `Rolled back to ${date(restored)}.`,
-    says: "It returns to what it knew at the chosen time. What it knows now is kept as a snapshot, as it is every hour." },
+    says: "It returns to what it knew at the chosen time. What it knows now is kept as a snapshot first." },
   reset: { label: "Reset", run: act("reset"), done: () => "Reset: it starts again from nothing.",
-    says: "It forgets what it has learnt and answers like the plain model until it has learnt again. What it knows now is kept as a snapshot, if it can be read." },
+    says: "It forgets what it has learnt and answers like the plain model until it has learnt again. What it knows now is kept as a snapshot first, if it can be read." },
   save: { label: "Download state", plain: true, run: download, done: () => "Downloaded.",
     says: "What it has learnt, as a safetensors file that neotta.load reads." },
   forget: { label: "Forget", run: (id) => remove(address("streams", id)), done: () => "Forgotten.",
@@ -347,5 +349,9 @@ setInterval(() => {
   if (document.hidden) return;
   for (const camera of cameras.values()) if (camera.visible) camera.tile.querySelector(".ago").textContent = ago(camera.summary.seen), fill(camera);
 }, 2000);
-setInterval(() => { if (shown !== null && server && !document.hidden && cameras.get(shown)?.summary.seen !== detail?.seen) refresh(); }, 5000);
+setInterval(() => {
+  if (shown === null || !server || document.hidden) return;
+  const seen = cameras.get(shown)?.summary.seen;
+  if (seen !== detail?.seen || now() - seen < 30) refresh(); // its last point may follow its last image by ten seconds
+}, 5000);
 run();

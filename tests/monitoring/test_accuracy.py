@@ -1,0 +1,70 @@
+"""Accuracy without labels: estimates with intervals that say how far to trust them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from neotta.monitoring.accuracy import ERROR, FEWEST, WINDOW, Recent, interval, stability
+
+
+def logits(answers, height=8.0, classes=4):
+    return height * np.eye(classes)[np.asarray(answers)]
+
+
+def test_too_few_samples_give_no_estimate():
+    recent = Recent(4)
+    recent.add(logits([0] * (FEWEST - 1)))
+    assert recent.estimate() is None
+    recent.add(logits([1]))
+    assert recent.estimate().by == "confidence"
+
+
+def test_an_estimate_lies_in_its_interval_and_is_the_product_of_two_measures():
+    recent, answers = Recent(4), [0, 1, 2, 3] * 32
+    recent.add(logits(answers), np.full(128, 0.5))
+    sure = np.exp(8) / (np.exp(8) + 3)
+    found = recent.estimate()
+    assert (found.by, found.value) == ("product", pytest.approx(0.5 * sure, abs=1e-4))
+    assert 0 <= found.low < found.value < found.high <= 1
+    assert found.value - found.low > found.high - found.value  # it is too high more often
+    assert (found.low, found.high) == interval(found.value, 128, ERROR["product"])
+
+
+def test_answers_that_collapsed_to_one_class_are_trusted_less():
+    even, one = Recent(4), Recent(4)
+    even.add(logits([0, 1, 2, 3] * 32), np.full(128, 0.9))
+    one.add(logits([0] * 128), np.full(128, 0.9))
+    assert even.estimate().value > 0.85
+    assert one.estimate().value < 0.1
+
+
+def test_only_the_last_samples_count():
+    recent = Recent(4)
+    recent.add(logits([0, 1, 2, 3] * 64), np.zeros(256))
+    recent.add(logits([0, 1, 2, 3] * 64)[: WINDOW // 2], np.ones(WINDOW // 2))
+    assert recent.estimate().value == pytest.approx(0.5, abs=0.01)
+    recent.add(logits([0, 1, 2, 3] * 300), np.ones(1200))  # more than the window at once
+    assert recent.estimate().value > 0.99
+    assert recent.seen == 256 + 128 + 1200
+
+
+def test_a_sure_head_is_stable_and_a_torn_one_is_not():
+    head = torch.nn.Linear(64, 4, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(4).repeat_interleave(16, 1))
+    sure = torch.eye(4).repeat_interleave(16, 1)
+    torn = torch.ones(4, 64) + 0.01 * sure
+    found = [stability(head, rows, head(rows).detach(), head(rows).detach()) for rows in (sure, torn)]
+    assert (found[0] == 1).all()
+    assert found[1].mean() < 0.8
+    again = stability(head, torn, head(torn).detach(), head(torn).detach())
+    assert (again == found[1]).all()  # the masks are always the same
+
+
+def test_intervals_shrink_with_samples_down_to_the_error_of_the_estimate():
+    few, many = (interval(0.5, samples, (0.1, 0.1)) for samples in (32, 10**6))
+    assert few[0] < many[0] < 0.5 < many[1] < few[1]
+    assert many == (pytest.approx(0.4, abs=1e-3), pytest.approx(0.6, abs=1e-3))
+    assert interval(1.0, 32, (0.1, 0.1))[1] == 1.0

@@ -158,7 +158,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1400, "dark")])
 def test_it_works_in_a_browser(address, browser, width, scheme):
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.set_default_timeout(120_000)

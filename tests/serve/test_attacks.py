@@ -88,7 +88,7 @@ def memory():
 
 @pytest.fixture(scope="module")
 def client():
-    with serving(limits=Limits(timeout=1.0, connections=20, body=2**20)) as client:
+    with serving(limits=Limits(timeout=1.0, body=2**20)) as client:
         yield client
 
 
@@ -316,27 +316,29 @@ def test_an_honest_camera_is_answered_while_others_flood():
 
 
 def test_idle_connections_lock_nobody_out():
-    with serving(key=KEY, limits=Limits(connections=20)) as client:
-        idle = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(30)]
-        half = [send(client.port, b"GET /v2 HTTP/1.1\r\nHost: ") for _ in range(30)]
-        asked = [send(client.port, b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(30)]
+    with serving(key=KEY, limits=Limits(requests=20)) as client:
+        idle = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(70)]
+        half = [send(client.port, b"GET /v2 HTTP/1.1\r\nHost: ") for _ in range(70)]
+        keyless = [send(client.port, POST + b"Content-Length: 1000\r\n\r\nabc") for _ in range(70)]
         for _ in range(5):
             assert client.get("/streams")[0] == 200
-        assert len(client.server.server_state.connections) <= 22
-        for each in (*idle, *half, *asked):
+            assert client.infer(pictures(1))
+        for each in (*idle, *half, *keyless):
             each.close()
 
 
-def test_connections_that_are_all_busy_are_told_to_come_back():
+def test_more_requests_than_fit_are_told_to_come_back():
     engine = GatedEngine()
-    with serving(engine, limits=Limits(connections=3)) as client:
+    with serving(engine, limits=Limits(requests=3)) as client:
         engine.gate.clear()
         end = in_background(3, lambda index: client.infer(pictures(1), stream=f"camera {index}"))
         wait_until(lambda: len(client.server.server_state.tasks) == 3)
-        status = client.ask("GET", "/v2")[0]
+        status = client.post(INFER, {"inputs": [tensor(pictures(1))]})[0]
+        live = client.ask("GET", "/v2/health/live")[0]
         engine.gate.set()
-        assert status == 503
+        assert (status, live) == (503, 200)
         assert all(end())
+        assert client.infer(pictures(1))
 
 
 def test_large_bodies_are_bounded_together_and_small_ones_find_room():

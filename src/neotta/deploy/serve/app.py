@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from types import FrameType
 from typing import Any, Literal, TypeVar
@@ -22,7 +21,6 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from neotta._version import __version__
 from neotta.deploy.serve import dashboard
@@ -332,26 +330,6 @@ def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
 # ---- running
 
 
-class Connection(H11Protocol):
-    """A connection; if too many are open, the idle one that waits longest is closed, so that nobody is locked out."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room for a new connection."""
-        super().connection_made(transport)
-        self.since = time.monotonic()
-        if len(self.connections) >= (self.limit_concurrency or 0):
-            idle = [
-                each for each in self.connections if isinstance(each, Connection) and each is not self and each.idle
-            ]
-            if idle:
-                min(idle, key=lambda each: (each.cycle is not None, each.since)).transport.close()
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is being answered."""
-        return not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete)
-
-
 class Server(uvicorn.Server):
     """A uvicorn server that tells its service when it has to end, so that endless answers end too."""
 
@@ -379,10 +357,9 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> 
         application(service, loopback=is_loopback(host)),
         host=host,
         port=port,
-        http=Connection,
+        http="h11",
         ws="none",
         h11_max_incomplete_event_size=64 * 1024,  # of heads, and of trailers after a chunked body
-        limit_concurrency=limits.connections + 1,  # uvicorn rejects the connection that reaches its limit
         log_config=None,
         access_log=False,
         server_header=False,

@@ -30,12 +30,16 @@ class Requests:
 
     def __init__(self, service: Service) -> None:
         self.service, self.limits = service, service.settings.limits
+        self._open = 0  # requests that are read or answered
         self._held = 0  # bytes of all bodies beyond FREE each
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="neotta-parse")
 
     async def answered(self, request: Request, most: int, work: Callable[[bytes], Awaitable[Result]]) -> Result:
         """Read a body of at most so many bytes, and do something with it while its client waits."""
         parts: list[bytes] = []
+        if self._open >= self.limits.requests:
+            raise RequestError(503, f"{self._open} requests are open already: try later", {"Retry-After": "1"})
+        self._open += 1
         try:
             await asyncio.wait_for(self._read(request, most, parts), self.limits.timeout)
             return await self._while_connected(request, work(b"".join(parts)))
@@ -46,6 +50,7 @@ class Requests:
         except ClientDisconnect:
             raise RequestError(400, "the client has gone") from None
         finally:
+            self._open -= 1
             self._held -= max(0, sum(map(len, parts)) - FREE)
 
     async def _read(self, request: Request, most: int, parts: list[bytes]) -> None:

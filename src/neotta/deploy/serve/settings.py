@@ -24,7 +24,7 @@ class Limits(Options):
     json_bytes: Whole = Field(8 * 2**20, description="Most bytes of JSON in a request; larger tensors are sent binary.")
     pixels: Whole = Field(25_000_000, description="Most pixels of an image.")
     streams: Whole = Field(10_000, description="Most streams that are known.")
-    connections: Whole = Field(1000, description="Most open connections; beyond that the oldest idle one is closed.")
+    requests: Whole = Field(1000, description="Most requests that are read or answered at once (503 beyond that).")
     timeout: float = Field(30.0, ge=0.001, description="Seconds to receive a request, and to answer it.")
 
 

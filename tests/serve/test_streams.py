@@ -239,6 +239,15 @@ def test_points_are_written_and_come_back(tmp_path):
 # ---- metrics
 
 
+def test_after_a_restart_health_is_known_before_the_next_image(tmp_path):
+    with serving(folder=tmp_path) as client:
+        client.infer(pictures(8), stream="gate")
+    with serving(folder=tmp_path) as client:
+        wait_until(lambda: client.service.streams["gate"].health is not None)
+        (summary,) = client.get("/streams")[1]["streams"]
+        assert (summary["health"]["samples"], summary["images"], summary["accuracy"]) == (8, 0, None)
+
+
 def test_ids_that_never_learn_use_up_no_labels_and_no_counter_goes_down():
     with serving(metric_streams=2) as client:
         for index in range(5):

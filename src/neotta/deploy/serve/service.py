@@ -53,7 +53,7 @@ class Stream:
         self.seen: float | None = None
         self.picture: bytes | None = None
         self.recent = Recent(classes)
-        self.refreshed = self.pointed = 0  # images at the last refresh, and at the last point of the history
+        self.refreshed, self.pointed = -1, 0  # images at the last refresh, and at the last point of the history
         self.snapshot_due = 0.0  # by time.monotonic()
 
 

@@ -1,15 +1,12 @@
 """The base of items: what happens around the code of one."""
 
-import re
-from pathlib import Path
-
 import pytest
 from support.small_studies import small_study
 
 from neotta.errors import DataError
 from neotta.evaluate.metrics import Interval
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Item, Skip, item, items
+from neotta.paper.item import Skip, item, items
 
 DECLARED = {"title": "Made up"}
 
@@ -91,17 +88,6 @@ def test_a_method_of_ones_own_appears_under_its_title(tmp_path):
     finding = corruptions.find(found)
     assert finding.parts[0].grid.columns == ("none", "neo", "My method")
     assert "py:" not in finding.answer + "".join(finding.notes)
-
-
-def test_the_example_of_the_guide_is_an_item(evidence):
-    page = Path(__file__).parent.parent.parent / "docs" / "paper.md"
-    *_, block = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-    names = {}
-    exec(compile(block, str(page), "exec"), names)
-    (made,) = [each for each in names.values() if isinstance(each, Item)]
-    assert made.name not in items()
-    evidence.gather([made])
-    assert "NEO changes top-5 accuracy by" in made.find(evidence).answer
 
 
 @pytest.fixture(scope="module")

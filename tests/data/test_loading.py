@@ -6,7 +6,11 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,11 +182,20 @@ def test_unequal_images_are_named():
         list(Loader(dataset, orders.iid(dataset), uncropped, workers=0))
 
 
-def test_a_worker_that_dies_is_reported():
+def read_what_kills():
     dataset = Drawn(deadly=7)
-    loader = Loader(dataset, orders.iid(dataset, batch_size=10), Crop(), workers=2)
-    with pytest.raises(DataError, match=r"a process that loads images died: .*workers=0"):
-        list(loader)
+    try:
+        list(Loader(dataset, orders.iid(dataset, batch_size=10), Crop(), workers=2))
+    except DataError as error:
+        print(error, flush=True)
+        os._exit(0)  # torch raises an error wherever this process is when it hears of the death
+
+
+def test_a_worker_that_dies_is_reported():
+    code = "import sys; sys.path[:0] = sys.argv[1:]; import test_loading; test_loading.read_what_kills()"
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", code, here, here.parent], capture_output=True, text=True)
+    assert re.match(r"a process that loads images died: .*workers=0", done.stdout.replace("\n", " ")), done.stderr
 
 
 def test_an_iteration_can_be_left_and_begun_again():

@@ -246,8 +246,8 @@ class Loader:
 def _deaths_explained() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:
-        if not str(error).startswith("DataLoader worker"):
+    except (RuntimeError, ConnectionError, EOFError) as error:  # torch says it, or the pipe to the worker ends
+        if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
             raise
         raise DataError(
             f"a process that loads images died: {str(error).strip()} "

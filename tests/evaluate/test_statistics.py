@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from neotta.errors import InputError
-from neotta.evaluate.statistics import FEW, LEVEL, accuracy, difference, holm, run_spread
+from neotta.evaluate.statistics import FEW, LEVEL, RunSpread, accuracy, difference, holm, run_spread
 
 
 def answers(seed=0, runs=3, samples=200, pool=300, gain=0.1):
@@ -381,3 +381,12 @@ def test_the_exact_test_tells_sums_apart_that_are_close():
     # Signs give ±3, ±1.006, ±1 and ±0.994, the last of which was seen.
     found = difference(first, second, weights=np.array([[1.0, 1.003, 0.997]]))
     assert found.pvalue == 0.875
+
+
+def test_runs_that_vary_elsewhere_do_not_blow_up_the_interval_of_equal_answers():
+    right = [np.ones(512, bool)] * 3
+    spread = RunSpread(excess=1e-4, seen=2e-4, freedom=20.0)  # runs vary by a point
+    found = difference(right, right, spread=spread)
+    assert found.difference == 0.0
+    assert found.low == pytest.approx(-found.high)
+    assert 0.01 < found.high < 0.02  # two standard errors of three runs, and a little for what was not seen

@@ -203,12 +203,14 @@ class _Noise(NamedTuple):
 
     Attributes:
         design: Variance of the mean relative to that of as many independent samples.
+        units: The same without the part that comes from the runs.
         between: The part of the variance of the mean that comes from the runs themselves.
         freedom: Degrees of freedom.
         several: Whether there are several runs of a domain.
     """
 
     design: float
+    units: float
     between: float
     freedom: float
     several: bool
@@ -223,11 +225,12 @@ class _Noise(NamedTuple):
         between, seen = kept * spread.excess, kept * spread.seen
         # One more sample that differs, in all entries of its unit: otherwise few of them would look too certain.
         repeats = float((entries.by_unit(np.ones_like(residual)) ** 2).sum()) / entries.total
-        design = (within + repeats + between * entries.total**2) / (alone + 1)
+        units = (within + repeats) / (alone + 1)
+        design = units + between * entries.total**2 / (alone + 1)
         # Satterthwaite: only the variance between runs is uncertain, and no more so than that of the runs alone.
         variance = within / entries.total**2 + between
         freedom = spread.freedom * max(1.0, variance / seen) ** 2 if seen else _MANY
-        return cls(design, between, min(freedom, _MANY), spread.freedom < _MANY)
+        return cls(design, units, between, min(freedom, _MANY), spread.freedom < _MANY)
 
 
 def _spread(entries: _Entries, domains: Sequence[int] | None) -> RunSpread:
@@ -282,16 +285,17 @@ def _tango(won: float, lost: float, total: float, noise: _Noise, pvalue: float, 
     """The differences that a score test does not reject."""
     from scipy.special import stdtrit
 
-    won, lost, total = (count / noise.design for count in (won, lost, total))
+    won, lost, total = (count / noise.units for count in (won, lost, total))
+    between = noise.between * total**2
     limit = _quantile(noise.freedom, level)
     if level / 500 < pvalue < 0.5:  # near the level it has to say the same as the p-value, maybe of the exact test
-        limit *= abs(won - lost) / math.sqrt(won + lost) / -float(stdtrit(noise.freedom, pvalue / 2))
+        limit *= abs(won - lost) / math.sqrt(won + lost + between) / -float(stdtrit(noise.freedom, pvalue / 2))
 
     def beyond(value: float) -> float:
         slope = (2 * total - won + lost) * value - won - lost
         inner = slope * slope + 8 * total * lost * value * (1 - value)
         share = max(0.0, (math.sqrt(max(0.0, inner)) - slope) / (4 * total))
-        variance = total * (2 * share + value * (1 - value))
+        variance = between + total * (2 * share + value * (1 - value))
         return (won - lost - total * value) ** 2 - limit * limit * max(0.0, variance)
 
     middle = (won - lost) / total

@@ -55,7 +55,7 @@ def test_ray_workers_learn_together_about_what_one_would():
 
 
 def test_triton_reads_the_configuration():
-    (text,) = re.findall(r'config.pbtxt"\).write_text\("""(.*?)"""', (DOCS / "deploying.md").read_text(), re.S)
+    (text,) = re.findall(r'config.pbtxt"\).write_text\("""(.*?)"""', (DOCS / "logits.md").read_text(), re.S)
     files = importlib.metadata.files("tritonclient") or []
     (schema,) = (file.locate() for file in files if str(file).endswith("grpc/model_config_pb2.py"))
     spec = importlib.util.spec_from_file_location("model_config_pb2", schema)  # the package itself needs grpc

@@ -262,7 +262,7 @@ def test_a_request_on_which_the_model_fails_fails_alone_and_nothing_counts_twice
 
 @pytest.mark.parametrize("adapt", [True, False])
 def test_a_damaged_state_fails_only_its_own_request_of_a_batch(tmp_path, adapt):
-    from test_streams import damage
+    from test_served_streams import damage
 
     with serving(folder=tmp_path) as client:
         for index in range(6):

@@ -57,6 +57,16 @@ def test_a_mixed_stream_with_a_shift_is_adapting():
     assert str(found) == "adapting: 320 samples"
 
 
+def test_what_adapts_by_its_window_is_not_said_to_be_idle():
+    model = neotta.adapt(network(), prior=False)
+    feed(model, rows(np.where(np.arange(640) % 10 == 0, np.tile(MIXED, 2), 3)))
+    assert neotta.health(model).signs == ("hidden",)
+    feed(model, rows(MIXED[:96], seed=1, shift=torch.linspace(-3, 3, CLASSES)))
+    found = neotta.health(model)
+    assert found.verdict == "adapting"
+    assert not {"dominated", "hidden"} & set(found.signs)
+
+
 def test_a_new_stream_is_starting():
     model = neotta.adapt(network())
     assert neotta.health(model).verdict == "starting"

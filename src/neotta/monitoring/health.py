@@ -92,6 +92,8 @@ def health_of(rule: Rule, state: Tensor) -> Health:
     verdict = "starting" if samples < FEW else "adapting" if shift > 0 else "idle"
     if samples < FEW:
         remarks["few-samples"] = f"only {samples} samples so far" if samples else "no samples so far"
+    elif verdict == "adapting":
+        pass  # by the window at least, whatever all time shows
     elif fields.shift.shape[1] < FEWEST_CLASSES:
         remarks["few-classes"] = "the model has fewer than three classes: no shift can be told from a label"
     elif not enough:
@@ -100,7 +102,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         remarks["hidden"] = "one or two classes are visible, or outliers hide them: no shift can be told from a label"
     elif not mixed:
         remarks["dominated"] = "one class has more than half of the samples: no shift can be told from its label"
-    elif verdict == "idle":
+    else:
         remarks["no-shift"] = "no shift is visible beyond noise"
     draws = float(ever.weight)
     if samples >= FEW and draws < REPEATED * samples:

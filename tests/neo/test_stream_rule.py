@@ -400,3 +400,14 @@ def test_the_defaults_are_the_documented_ones():
     starts = {name: field.start for name, field in rule.layout(5).fields.items()}
     assert starts.pop("sticky") == 0.1
     assert set(starts.values()) == {0.0}
+
+
+@pytest.mark.parametrize(("share", "mixed"), [(0.5, True), (0.55, True), (0.58, False), (0.9, False)])
+def test_a_majority_counts_beyond_its_standard_error(share, mixed):
+    rows = torch.zeros(100, 4, dtype=torch.float64)
+    rows[: round(100 * share), 0] = 1.0  # skewness (1 - 2 p) / sqrt(p (1 - p)): -0.20 at 0.55, -0.32 at 0.58
+    sums = [(rows**power).sum(0) for power in (1, 2, 3)]
+    count = torch.tensor([100.0], dtype=torch.float64)
+    scale = torch.cat([count, *sums, count, count, count, torch.full((4,), 25.0, dtype=torch.float64)])
+    found = StreamRule().estimates(scale.expand(1, 2, -1))
+    assert found.mixed.tolist() == [[mixed, mixed]]  # the standard error is sqrt(6 / 100) = 0.24

@@ -269,6 +269,13 @@ def test_the_least_recently_used_streams_are_forgotten():
     assert len(streams.table) <= 4
 
 
+def test_streams_of_the_call_itself_are_never_forgotten():
+    model = many(capacity=16)
+    answer(model, batch(16), list(range(16)))
+    answer(model, batch(16), [*range(1, 16), "new"])  # one has to go, and two would go at once if two could
+    assert neotta.head(model).streams.counts() == {**dict.fromkeys(range(1, 16), 2), "new": 1}
+
+
 @settings(max_examples=25)
 @given(plan=st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=12), capacity=st.integers(5, 20))
 def test_forgetting_is_a_plain_lru(plan, capacity):

@@ -73,7 +73,7 @@ class Spill:
                     "use another folder"
                 ) from None
             raise
-        with self._transaction():
+        with transaction(self._database):
             run("CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
             run("CREATE TABLE IF NOT EXISTS streams (id TEXT PRIMARY KEY, count REAL NOT NULL, state BLOB NOT NULL)")
             mine = {"format": FORMAT, "owner": owner, "width": str(self.width)}
@@ -127,14 +127,14 @@ class Spill:
         for item, state in zip(ids, states.cpu().double(), strict=True):
             key, content = json.dumps(item), state.numpy().tobytes()
             rows.append((key, float(state[0]), content + _checksum(key, content)))
-        with self._translated(), self._transaction():
+        with self._translated(), transaction(self._database):
             if replace:
                 self._database.execute("DELETE FROM streams")
             self._database.executemany("INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", rows)
 
     def delete(self, ids: Sequence[StreamId] | None = None) -> None:
         """Delete streams, or all."""
-        with self._translated(), self._transaction():
+        with self._translated(), transaction(self._database):
             if ids is None:
                 self._database.execute("DELETE FROM streams")
             else:
@@ -145,17 +145,6 @@ class Spill:
         with self._translated():
             rows = self._database.execute("SELECT id, count FROM streams").fetchall()
         return {self._id(key): int(count) for key, count in rows}
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -176,6 +165,19 @@ class Spill:
                 f"the streams in {str(self.folder)!r} are damaged ({error}): restore the folder from a backup, or "
                 "delete it to start again"
             ) from error
+
+
+@contextlib.contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Everything inside it, or nothing."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
 
 
 def _checksum(key: str, content: bytes) -> bytes:

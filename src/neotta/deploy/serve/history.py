@@ -20,6 +20,7 @@ from safetensors.torch import load, save
 
 from neotta.deploy.serve.engine import Snapshot
 from neotta.errors import StateFileError, StorageError
+from neotta.neo.spill import transaction
 
 FILE = "history.sqlite"
 FORMAT = 3
@@ -89,7 +90,7 @@ class History:
 
     def forget(self, stream: str) -> None:
         """Delete everything about a stream."""
-        with self._translated(), self._transaction():
+        with self._translated(), transaction(self._database):
             for table in ("frozen", "points", "snapshots"):
                 self._database.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
             self.frozen.discard(stream)
@@ -100,7 +101,7 @@ class History:
     def add_points(self, points: Mapping[str, Mapping[str, Any]], now: float | None = None) -> None:
         """Add one point to the history of each stream."""
         stamp = time.time() if now is None else now
-        with self._translated(), self._transaction():
+        with self._translated(), transaction(self._database):
             rows = [(stream, stamp, json.dumps(point)) for stream, point in points.items()]
             self._database.executemany("INSERT INTO points VALUES (?, ?, ?)", rows)
             for stream in points:
@@ -118,7 +119,7 @@ class History:
 
     def add_snapshot(self, stream: str, state: Snapshot, now: float | None = None) -> None:
         """Keep a copy of a stream's state."""
-        with self._translated(), self._transaction():
+        with self._translated(), transaction(self._database):
             stamp = time.time() if now is None else now
             self._database.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (stream, stamp, save(state)))
             query = "SELECT COUNT(*) FROM snapshots WHERE stream = ?"
@@ -154,17 +155,6 @@ class History:
         return len(rows) - len(extra)
 
     # ---- the database
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -174,7 +174,12 @@ class Evidence:
         return rows.clone(), torch.from_numpy(dataset.labels[order.index[readable]]).long()
 
     def _cost(self, setting: Setting, method: str) -> Record | None:
-        return self._by_key.get(_cost_key(setting, method))
+        """What a method costs on this machine; from records alone, on the machine that they are of."""
+        found = self._by_key.get(_cost_key(setting, method, surroundings()["machine"]))
+        if found is None and self._only_recorded:
+            costs = [record for record in self._by_key.values() if record.seconds_per_image is not None]
+            found = next((cost for cost in costs if cost.key == _cost_key(setting, method, cost.machine)), None)
+        return found
 
     def _reload(self) -> None:
         self._by_key = {record.key: record for record in [*self._merged, *self._records.read()]}
@@ -215,9 +220,8 @@ class Evidence:
         )
 
 
-def _cost_key(setting: Setting, method: str) -> str:
+def _cost_key(setting: Setting, method: str, machine: dict[str, Any]) -> str:
     study = setting.study
-    machine = surroundings()["machine"]
     about = {"cost": method, "model": setting.subject.model, "weights": setting.weights, "machine": machine}
     effort = {"batch_size": study.batch_size, "batches": study.cost_batches, "rounds": study.cost_rounds}
     return content_key({**about, **effort})
@@ -225,7 +229,7 @@ def _cost_key(setting: Setting, method: str) -> str:
 
 def cost_of(setting: Setting, cost: Record) -> Record:
     """What is kept of the cost of a method on this machine, with a key that is known before it is measured."""
-    return cost.model_copy(update={"key": _cost_key(setting, cost.method)})
+    return cost.model_copy(update={"key": _cost_key(setting, cost.method, cost.machine)})
 
 
 def _key(plan: Plan) -> str:

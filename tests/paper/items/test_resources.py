@@ -4,7 +4,7 @@ import pytest
 from support.small_studies import costed, made_up_cost, small_study
 
 from neotta.evaluate.records import Records, content_key
-from neotta.paper.evidence import Evidence
+from neotta.paper.evidence import Evidence, cost_of
 from neotta.paper.item import chosen
 from neotta.paper.items import resources
 from neotta.paper.study import METHODS
@@ -124,6 +124,16 @@ def test_costs_are_measured_once_and_kept(tmp_path, small_model):
     again.gather([ITEM])
     assert len(Records(tmp_path / "records.jsonl").read()) == 1
     assert figures(ITEM.find(again))[0].data == figure.data
+
+
+def test_recorded_costs_are_shown_on_another_machine(tmp_path):
+    evidence = costed(tmp_path, {})
+    there = made_up_cost("neo", 2.0, 300).model_copy(update={"machine": PI})
+    Records(tmp_path / "records.jsonl").append(cost_of(evidence.settings[0], there))
+    recorded = Evidence(small_study(), tmp_path / "records.jsonl", only_recorded=True)
+    (figure,) = figures(found(recorded))
+    assert [(row["device"], row["method"]) for row in figure.data] == [(PI["processor"], "neo")]
+    assert "not recorded for none, t3a, lame" in next(iter(recorded.problems.values()))
 
 
 def test_a_model_that_cannot_be_measured_is_a_problem_not_an_end(tmp_path):

@@ -25,9 +25,11 @@ SEEDS = 3
 """Seeds of the other kinds, at most."""
 
 
-def embedding_methods() -> list[str]:
-    """Every method that runs from embeddings, the plain model first; slow methods would take days."""
-    return [name for name in methods() if not needs_images(name)]
+def _methods(setting: Setting) -> list[str]:
+    """What to run: the methods that the study names, or all; of these, what needs images would take days."""
+    named = "methods" in setting.study.model_fields_set or setting.subject.methods
+    chosen = setting.methods if named else [name for name in methods() if setting.can(name)]
+    return [method for method in chosen if not needs_images(method)]
 
 
 def _kinds(setting: Setting) -> list[str]:
@@ -35,12 +37,12 @@ def _kinds(setting: Setting) -> list[str]:
 
 
 def _runs(setting: Setting) -> list[Plan]:
-    methods = [method for method in embedding_methods() if setting.can(method)]
     seeds = setting.study.seeds
     how = {"order": "real", "batch_sizes": [BATCH]}
     draws = {kind: seeds if kind in DRAWN else seeds[:SEEDS] for kind in _kinds(setting)}
     return [
-        setting.plan(*methods, clean=True, order_options={"kind": kind}, seeds=draws[kind], **how) for kind in draws
+        setting.plan(*_methods(setting), clean=True, order_options={"kind": kind}, seeds=draws[kind], **how)
+        for kind in draws
     ]
 
 

@@ -15,6 +15,7 @@ from neotta.errors import ModelLoadError
 from neotta.evaluate.comparison import compare
 from neotta.evaluate.plan import SEEDS
 from neotta.evaluate.records import Records
+from neotta.evaluate.stream_harm import Summary, harm_of
 from neotta.models.load import load_model
 from neotta.paper.study import METHODS, Study
 
@@ -49,6 +50,49 @@ def test_the_table_of_the_page_is_what_the_records_say():
         gains = [block.average_differences[method].interval.text(1, "+") for method in shown]
         row = [names[block.conditions.model], block.average["none"].text(1), *gains]
         assert f"| {' | '.join(row)} |" in page
+
+
+STREAMS = {
+    "mixed": "iid",
+    "one class": "1-class",
+    "two classes": "2-classes",
+    "half one class": "half-one-class",
+    "nine tenths one class": "mostly-one-class",
+}
+
+
+def by_model(records, method):
+    """What a method does on corrupted images: gains by model, kind and stream."""
+    found = harm_of(records, method)
+    return {harm.title.partition(",")[0]: harm for harm in found if harm.title.endswith("severity 5")}
+
+
+def test_the_table_of_streams_is_what_the_records_say():
+    records = Records(FOLDER / "streams.parquet").read()
+    neo, stream = by_model(records, "neo"), by_model(records, "neo-stream")
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    models = [subject.model for subject in read_study().subjects if subject.name != "DeiT-Tiny, 4 corruptions"]
+    for title, kind in STREAMS.items():
+        cells = []
+        for model in models:
+            mean, low, worst, hurt, _ = Summary.of(stream[model].kinds[kind].values())
+            cells.append(f"{points(Summary.of(neo[model].kinds[kind].values()).mean)}; {points(mean)}, ")
+            cells[-1] += f"{points(low)}, {points(worst)}, {hurt:.0f} %"
+        assert f"| {' | '.join([title, *cells])} |" in page
+
+
+def test_the_table_of_candidates_is_what_the_records_say():
+    records = Records(FOLDER / "candidates.parquet").read()
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for name in ("neo-stream", "rise-and-fall", "moment-shares", "cautious"):
+        found = by_model(records, name)
+        sums = [Summary.of(found[model].every().values()) for model in CANDIDATES_ON]
+        cells = [f"{points(each.mean)}, {each.hurt:.0f} %" for each in sums]
+        assert f"| {' | '.join([name, *cells])} |" in page
+
+
+def points(gain):
+    return f"{round(gain, 1) + 0.0:+.1f}"
 
 
 @pytest.mark.parametrize(("name", "least"), [("resnet20", 0.88), ("resnet56", 0.90)])

@@ -345,7 +345,7 @@ def _write_parquet(records: Sequence[Mapping[str, Any]], path: Path) -> None:
             texts = [None if value is None else json.dumps(_plain(value), sort_keys=True) for value in values]
             columns[f"{name}{_JSON}"] = pandas.array(texts, dtype="string")
     frame = pandas.DataFrame(columns)
-    frame.to_parquet(path, index=False, compression="zstd", compression_level=15)
+    frame.to_parquet(path, index=False, compression="zstd", compression_level=22)
 
 
 def _read_parquet(path: Path) -> list[Record]:

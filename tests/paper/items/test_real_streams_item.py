@@ -54,7 +54,12 @@ def planned(**given):
     domains = given.pop("domains", ("fog/5", "snow/5"))
     study = Study(seeds=list(range(10)), **given)
     setting = Setting(
-        study, Subject(), tuple(study.methods), domains=domains, images=600, why_not=lambda name: "no" * (name == "lame")
+        study,
+        Subject(),
+        tuple(study.methods),
+        domains=domains,
+        images=600,
+        why_not=lambda name: "no" * (name == "lame"),
     )
     (item,) = chosen(["real-streams"])
     return {plan.order_options["kind"]: plan for plan in item.runs(setting)}

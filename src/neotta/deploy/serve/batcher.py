@@ -66,6 +66,10 @@ class Batcher:
         self.closing = False
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="neotta-model")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to answer."""
         self._task = asyncio.create_task(self._serve())
 
     async def submit(self, job: Job, client: str = "") -> Answer:
@@ -75,11 +79,8 @@ class Batcher:
         entry = self.queue.add(job, (client, job.stream), len(job.images))
         if self.queue.amount == entry.amount or self.queue.amount >= self.limits.rows:
             self._arrived.set()  # something to do, or a full batch
-        try:
-            answer: Answer = await entry.result
-            return answer
-        finally:
-            self.queue.discard(entry)  # if the client has gone
+        answer: Answer = await self.queue.outcome(entry)
+        return answer
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something in the thread that owns the model, between two batches."""
@@ -89,7 +90,8 @@ class Batcher:
         """Answer what was accepted, and end; `call` works until `shutdown`."""
         self.closing = True
         self._arrived.set()
-        await self._task
+        if self._task is not None:
+            await self._task
 
     def shutdown(self) -> None:
         """End the thread."""
@@ -121,9 +123,4 @@ class Batcher:
             answers = [error] * len(batch)
         self.rows, self.batches = self.rows + sum(entry.amount for entry in batch), self.batches + 1
         for entry, answer in zip(batch, answers, strict=True):
-            if entry.result.done():
-                continue  # its client has gone
-            if isinstance(answer, Exception):
-                entry.result.set_exception(answer)
-            else:
-                entry.result.set_result(answer)
+            entry.settle(answer)

@@ -24,6 +24,15 @@ class Waiting(Generic[Item]):
     result: asyncio.Future[Any]
     since: float = field(default_factory=time.monotonic)
 
+    def settle(self, outcome: Any) -> None:
+        """Hand over a result or an error, unless the client has gone."""
+        if self.result.done():
+            return
+        if isinstance(outcome, Exception):
+            self.result.set_exception(outcome)
+        else:
+            self.result.set_result(outcome)
+
 
 class FairQueue(Generic[Item]):
     """What waits, by client and stream.
@@ -54,8 +63,7 @@ class FairQueue(Generic[Item]):
             if last is None:
                 raise self._full()
             self.discard(last)
-            if not last.result.done():
-                last.result.set_exception(self._full())
+            last.settle(self._full())
         entry = Waiting(item, owner, amount, asyncio.get_running_loop().create_future())
         self._clients.setdefault(owner[0], OrderedDict()).setdefault(owner[1], deque()).append(entry)
         self.amount += amount
@@ -75,6 +83,13 @@ class FairQueue(Generic[Item]):
         client = max(held, key=lambda each: (sum(held[each].values()), each == owner[0]))
         stream = max(held[client], key=lambda each: (held[client][each], (client, each) == owner))
         return None if (client, stream) == owner else self._clients[client][stream][-1]
+
+    async def outcome(self, entry: Waiting[Item]) -> Any:
+        """What comes of an entry; it leaves the queue if nobody waits for it any more."""
+        try:
+            return await entry.result
+        finally:
+            self.discard(entry)
 
     def first(self) -> Waiting[Item] | None:
         """The entry whose turn it is, without those whose client has gone."""

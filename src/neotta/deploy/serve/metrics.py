@@ -55,12 +55,10 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """The figures of the moment."""
-        service = self._service
-        batcher = service.batcher
-        yield CounterMetricFamily("neotta_images", "Images answered.", 0 if batcher is None else batcher.rows)
-        yield CounterMetricFamily("neotta_batches", "Batches run.", 0 if batcher is None else batcher.batches)
-        waiting = 0 if batcher is None else batcher.queue.amount
-        yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", waiting)
+        service, batcher = self._service, self._service.batcher
+        yield CounterMetricFamily("neotta_images", "Images answered.", batcher.rows)
+        yield CounterMetricFamily("neotta_batches", "Batches run.", batcher.batches)
+        yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", batcher.queue.amount)
         pixels = service.images.decoder.queue.amount
         yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels that wait to be decoded.", pixels)
         summaries = [service.summary(stream) for stream in [*service.streams]]

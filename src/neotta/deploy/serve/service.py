@@ -76,7 +76,7 @@ class Service:
         self.images = Images(engine.preprocess, settings.limits)
         self.streams = {stream: Stream(engine.classes) for stream in (*engine.counts(), *self.history.frozen)}
         self.metrics = Metrics(self)
-        self.batcher: Batcher | None = None
+        self.batcher = Batcher(self.run, settings.limits)
         self.version, self.started, self.ending = 0, time.monotonic(), False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -84,7 +84,7 @@ class Service:
 
     async def start(self) -> None:
         """Begin to answer."""
-        self.batcher = Batcher(self.run, self.settings.limits)
+        self.batcher.start()
         every = [(1.0, self.refresh), (self.settings.history, self.record)]
         if self.settings.durable:  # half of it, so that nothing is older even if this waits for a batch
             every.append((self.settings.durable / 2, self.engine.flush))
@@ -104,13 +104,12 @@ class Service:
         self.ending = True
         for task in self._tasks:
             task.cancel()
-        if self.batcher is not None:
-            await self.batcher.close()
-            try:
-                await self.call(self.engine.flush)
-                await self.call(self.record)
-            finally:
-                self.batcher.shutdown()
+        await self.batcher.close()
+        try:
+            await self.call(self.engine.flush)
+            await self.call(self.record)
+        finally:
+            self.batcher.shutdown()
         self.images.decoder.shutdown()
         self.engine.close()
         self.history.close()
@@ -119,20 +118,16 @@ class Service:
     @property
     def ready(self) -> bool:
         """Whether requests are answered."""
-        return self.batcher is not None and not self.batcher.closing
+        return not self.batcher.closing
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something in the thread that owns the model."""
-        if self.batcher is None:
-            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
         return await self.batcher.call(work, *arguments)
 
     # ---- answering
 
     async def answer(self, job: Job, client: str = "") -> Answer:
         """Answer a job, together with those of other streams."""
-        if self.batcher is None:
-            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
         known, most = self.streams.get(job.stream), self.settings.limits.streams
         if known is not None and known.error:
             raise RequestError(409, known.error)

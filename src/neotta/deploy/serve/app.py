@@ -108,9 +108,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         async def work(body: bytes) -> Answer:
             kind = request.headers.get("content-type", "")
             files = await asyncio.to_thread(_files, body, kind, limits.rows)  # a hostile form takes seconds to parse
-            pixels = await service.images.from_files(files, owner)
-            job = Job(service.images.normalised(pixels), owner[1], adapt, pixels[-1])
-            return await service.answer(job, owner[0])
+            ready = await service.images.from_files(files, owner)
+            return await service.answer(Job(ready.images, owner[1], adapt, ready.picture), owner[0])
 
         answer = await requests.answered(request, limits.body, work)
         shown, beside = (answer.plain, answer.adapted) if settings.shadow else (answer.adapted, answer.plain)
@@ -175,9 +174,7 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
             message = await requests.parsed(len(body), parse, body, length, [*outputs])
             owner = _client(request), message.stream
             ready = await service.images.from_tensor(message.images, owner)
-            picture = ready[-1] if isinstance(ready, list) else None
-            images = service.images.normalised(ready) if isinstance(ready, list) else ready
-            answer = await service.answer(Job(images, message.stream, message.adapt, picture), owner[0])
+            answer = await service.answer(Job(ready.images, message.stream, message.adapt, ready.picture), owner[0])
             head: dict[str, Any] = {"model_name": settings.name, "model_version": "1"}
             head |= {"id": message.id} if message.id else {}
             head["parameters"] = {"stream": message.stream, "adapted": answer.learnt}

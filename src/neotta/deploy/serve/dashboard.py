@@ -26,7 +26,6 @@ POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-
 
 
 def about(service: Service) -> dict[str, Any]:
-    """The server at a glance."""
     return {
         "model": service.settings.name,
         "version": __version__,
@@ -50,7 +49,6 @@ def everything(service: Service) -> dict[str, Any]:
 
 
 def add(app: FastAPI, service: Service) -> None:
-    """Add the pages and events."""
     listeners = 0
 
     @app.get("/events")

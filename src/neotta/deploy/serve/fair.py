@@ -35,14 +35,10 @@ class Waiting(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """What waits, by client and stream.
+    """What waits, by client and stream; at most so much, in units of `amount`, unless it is one large entry.
 
     If it is full, whoever holds most of it gives way: the last entry of the client, and of its stream, that holds most
     is rejected (429). So nobody can keep others out, neither with many requests nor with many streams.
-
-    Args:
-        most: How much may wait, in units of `amount`; a single entry may be larger.
-        unit: What is counted, for messages.
     """
 
     def __init__(self, most: int, unit: str) -> None:
@@ -53,11 +49,7 @@ class FairQueue(Generic[Item]):
         return sum(len(queue) for streams in self._clients.values() for queue in streams.values())
 
     def add(self, item: Item, owner: Owner, amount: int) -> Waiting[Item]:
-        """Add an entry.
-
-        Raises:
-            RequestError: The queue is full, and nobody holds more of it.
-        """
+        """Add an entry, unless the queue is full and nobody else holds more of it."""
         while self.amount and self.amount + amount > self.most:
             last = self._heaviest(owner, amount)
             if last is None:

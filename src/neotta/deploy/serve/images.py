@@ -30,12 +30,7 @@ class Ready(NamedTuple):
 
 
 class Decoder:
-    """Work on images in a few threads, by turns; bounded by pixels.
-
-    Args:
-        most: How many pixels may wait.
-        threads: Number of threads.
-    """
+    """Work on images in a few threads, by turns; bounded by the pixels that wait."""
 
     def __init__(self, most: int, threads: int = 2) -> None:
         self.queue: FairQueue[Callable[[], Any]] = FairQueue(most, "pixels")
@@ -62,17 +57,11 @@ class Decoder:
             self._free += 1
 
     def shutdown(self) -> None:
-        """End the threads."""
         self._pool.shutdown(cancel_futures=True)
 
 
 class Images:
-    """Makes images ready for a model.
-
-    Args:
-        preprocess: The preprocessing of the model.
-        limits: Most images of a request, and pixels of an image.
-    """
+    """Makes images ready for a model."""
 
     def __init__(self, preprocess: Preprocess, limits: Limits) -> None:
         fit = preprocess.resize is None  # cameras do not deliver the size that a model was trained on
@@ -80,7 +69,6 @@ class Images:
         self.limits, self.decoder = limits, Decoder(4 * limits.pixels)
 
     async def from_files(self, files: Sequence[bytes], owner: Owner) -> Ready:
-        """Decode image files, one after the other."""
         self._check_rows(len(files))
         headers = await asyncio.to_thread(lambda: [probe(file, max_pixels=self.limits.pixels) for file in files])
         sizes = [self._pixels(header.height, header.width) for header in headers]

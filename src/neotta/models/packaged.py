@@ -131,29 +131,19 @@ def available_models(pattern: str | None = None) -> list[ModelEntry]:
     Args:
         pattern: Shell-style, such as "vit_tiny*"; with or without "timm:" before it.
     """
-    bundled = [_bundled(name) for name in BUNDLED if pattern is None or fnmatch.fnmatchcase(name, pattern)]
-    return bundled if pattern is None else bundled + _timm_models(pattern.removeprefix("timm:"))
-
-
-def _bundled(name: str) -> ModelEntry:
-    package = read_package(BUNDLED[name])
-    return ModelEntry(
-        name=name,
-        size=package.preprocess.size,
-        classes=len(package.labels or ()),
-        parameters=package.parameters,
-        accuracy=package.accuracy,
-        weights="bundled",
-    )
-
-
-def _timm_models(pattern: str) -> list[ModelEntry]:
-    timm = timm_package()
     entries = []
-    for name in timm.list_models():
-        if fnmatch.fnmatchcase(name, pattern):
-            config = timm.get_pretrained_cfg(name)
-            _, height, width = config.input_size
-            weights = "published" if config.has_weights else "none"
-            entries.append(ModelEntry(f"timm:{name}", (height, width), config.num_classes, None, None, weights))
+    for name, path in BUNDLED.items():
+        if pattern is None or fnmatch.fnmatchcase(name, pattern):
+            about = read_package(path)
+            classes = len(about.labels or ())
+            size, parameters, accuracy = about.preprocess.size, about.parameters, about.accuracy
+            entries.append(ModelEntry(name, size, classes, parameters, accuracy, "bundled"))
+    if pattern is None:
+        return entries
+    timm, wanted = timm_package(), pattern.removeprefix("timm:")
+    for name in [each for each in timm.list_models() if fnmatch.fnmatchcase(each, wanted)]:
+        config = timm.get_pretrained_cfg(name)
+        _, height, width = config.input_size
+        weights = "published" if config.has_weights else "none"
+        entries.append(ModelEntry(f"timm:{name}", (height, width), config.num_classes, None, None, weights))
     return entries

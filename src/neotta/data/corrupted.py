@@ -86,9 +86,7 @@ class CorruptedDataset(DatasetView):
 class PreparedDataset(DatasetView):
     """The images of another dataset, larger ones cut and shrunk as the authors of ImageNet-C did.
 
-    Args:
-        dataset: Where the images come from; everything else is passed through.
-        preset: "imagenet", "tiny" or "cifar". Images of its size, or smaller, stay as they are.
+    Images of the size of the preset, or smaller, stay as they are.
     """
 
     def __init__(self, dataset: ImageDataset, preset: str) -> None:

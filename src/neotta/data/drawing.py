@@ -136,13 +136,6 @@ def few_classes(
     The classes are the first of a random order; samples are dealt to them in turn, so that the first
     `samples % classes` get one more. A class that has run out is passed over.
 
-    Args:
-        labels: Class of each sample, (N,).
-        samples: How many to draw.
-        classes: From how many classes.
-        seed: Seed of the order.
-        domain: Name of the domain.
-
     Returns:
         Positions drawn, (samples,); all other positions, (N - samples,); both in the domain's order.
         The classes, (classes,), in the order in which they were dealt to.

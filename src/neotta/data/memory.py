@@ -63,12 +63,7 @@ def data_source(data: Any, *, images: bool, groups: Any = None) -> DataSource:
 class MemoryDataset(ImageDataset):
     """Samples of one domain, each as the caller has it; the position is the id.
 
-    Args:
-        domain: The name of the domain.
-        inputs: One per sample.
-        labels: The class of each, (N,), or None.
-        images: Whether inputs are read as images, (H, W, 3) uint8, or as they are, float32.
-        groups: What each sample belongs to, (N,), or None.
+    Inputs are read as images, (H, W, 3) uint8, or as they are, float32.
     """
 
     in_memory = True

@@ -39,21 +39,7 @@ TAIL = 100.0  # how much more frequent the first class of a long tail is than th
 
 
 def order(kind: str, labels: Labels, seed: int, domain: str, samples: int = -1) -> Indices:
-    """Order the samples of a domain.
-
-    Args:
-        kind: One of `KINDS`.
-        labels: Class of each sample, (N,).
-        seed: Seed of all drawing.
-        domain: Name of the domain.
-        samples: Number of entries; -1 for as many as the domain has samples.
-
-    Returns:
-        Positions, (samples,) or fewer where the kind has fewer samples to show.
-
-    Raises:
-        UnknownNameError: There is no such kind.
-    """
+    """Order the samples of a domain by their labels, (N,); some kinds show fewer than are wanted."""
     if kind not in KINDS:
         raise UnknownNameError("kind of stream", kind, KINDS)
     wanted = take(len(labels), samples)
@@ -151,17 +137,11 @@ STARTS = {f"first-{number}": number for number in (1, 4, 16, 64)}
 
 
 class Change(NamedTuple):
-    """A stream that goes from domain to domain, over and over.
+    """A stream that goes from domain to domain, over and over."""
 
-    Attributes:
-        every: Number of samples after which the domain changes.
-        delta: Correlation of the labels within each domain (see `Skew`); None: independent.
-        rounds: How often the samples of each domain come.
-    """
-
-    every: int
-    delta: float | None = None
-    rounds: int = 1
+    every: int  # number of samples after which the domain changes
+    delta: float | None = None  # correlation of the labels within each domain (see `Skew`); None: independent
+    rounds: int = 1  # how often the samples of each domain come
 
 
 CHANGES = {
@@ -242,12 +222,7 @@ def _with_bad_frames(plain: Order, domain: DomainSamples, frames: ImageDataset |
 
 
 class BadFrames(ImageDataset):
-    """Unlabelled frames of a camera that is covered, blinded or broken: a third each black, white and noise.
-
-    Args:
-        height: Height of the images.
-        width: Width of the images.
-    """
+    """Unlabelled frames of a camera that is covered, blinded or broken: a third each black, white and noise."""
 
     def __init__(self, height: int, width: int) -> None:
         self.domain = f"{BAD_FRAMES_DOMAIN} {height}x{width}"

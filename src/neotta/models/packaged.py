@@ -22,25 +22,15 @@ KEY = "neotta"
 
 
 class Package(NamedTuple):
-    """What a packaged file says of itself.
+    """What a packaged file says of itself."""
 
-    Attributes:
-        architecture: "timm:" and the name of a model in timm's registry or of one of its classes.
-        kwargs: What the architecture is made with.
-        preprocess: The preprocessing that belongs to the weights.
-        labels: Names of the classes.
-        norm_eps: The eps of every LayerNorm, if it is not the architecture's own.
-        accuracy: On clean test images, in 0..1.
-        parameters: Number of values in the file.
-    """
-
-    architecture: str
+    architecture: str  # "timm:" and the name of a model in timm's registry or of one of its classes
     kwargs: dict[str, Any]
     preprocess: Preprocess
     labels: tuple[str, ...] | None
-    norm_eps: float | None
-    accuracy: float | None
-    parameters: int
+    norm_eps: float | None  # of every LayerNorm, if it is not the architecture's own
+    accuracy: float | None  # on clean test images, in 0..1
+    parameters: int  # number of values in the file
 
 
 def read_package(path: Path) -> Package:

@@ -92,13 +92,7 @@ def stability(classify: Callable[[Tensor], Tensor], embeddings: Tensor, plain: T
 
 
 def interval(value: float, samples: int, error: tuple[float, float]) -> tuple[float, float]:
-    """The interval of an estimate: sampling noise (90 %) and the estimator's own error together.
-
-    Args:
-        value: The estimate.
-        samples: Number of samples it is based on.
-        error: By how much the estimator is usually too high, and too low.
-    """
+    """The interval of an estimate: sampling noise (90 %) and the estimator's own error, above and below, together."""
     chance = 1.645 * math.sqrt(max(value * (1 - value), 0.01) / samples)
     below, above = (math.hypot(chance, each) for each in error)
     return max(0.0, value - below), min(1.0, value + above)

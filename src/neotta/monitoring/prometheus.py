@@ -53,12 +53,7 @@ BY_DOMAIN: dict[str, tuple[str, Callable[[Proximity], float]]] = {
 
 
 class Metrics:
-    """Collects the metrics of monitors when they are scraped.
-
-    Args:
-        monitors: The monitors by label; the label "" is omitted.
-        prefix: Prefix of the metrics' names.
-    """
+    """Collects the metrics of monitors, by label, when they are scraped; the label "" is omitted."""
 
     def __init__(self, monitors: Mapping[str, Monitor], prefix: str = "neotta") -> None:
         self._monitors, self._prefix = monitors, prefix

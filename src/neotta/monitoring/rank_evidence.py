@@ -33,15 +33,10 @@ EXPONENTS = np.array([0.15, 0.35, 0.6])
 
 
 class Alarm(NamedTuple):
-    """Position at which the evidence crossed the threshold.
+    """Position at which the evidence crossed the threshold."""
 
-    Attributes:
-        position: Index of the number (or sample) that crossed it, within this call.
-        since: Number of samples, this one included, since the most likely time of the change.
-    """
-
-    position: int
-    since: int
+    position: int  # of the number (or sample) that crossed it, within this call
+    since: int  # number of samples, this one included, since the most likely time of the change
 
 
 def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:

@@ -98,17 +98,10 @@ def _targets(size: int, reach: int) -> Index:
 def _sweep(height: int, width: int, rows: Index, columns: Index, dy: NDArray[Any], dx: NDArray[Any]) -> Index:
     """From which pixel of the picture before a sweep each pixel after it comes, (H * W,).
 
-    The visits are sequential and each *copies* its neighbour: a neighbour visited earlier in the same sweep
-    (below, or to the right in the same row) hands on the value it received itself. All chains are followed
-    at once, each round doubling the stride, so that a few rounds replace the loop over pixels.
-
-    Args:
-        height: Height of the picture.
-        width: Width of the picture.
-        rows: The targets' rows in the order of the visit, (R,).
-        columns: The targets' columns in the order of the visit, (C,).
-        dy: Vertical offset of each target's neighbour, (R, C).
-        dx: Horizontal offset of each target's neighbour, (R, C).
+    The visits are sequential and each *copies* its neighbour, at `dy` and `dx` from it: a neighbour visited earlier in
+    the same sweep (below, or to the right in the same row) hands on the value it received itself. All chains are
+    followed at once, each round doubling the stride, so that a few rounds replace the loop over pixels. Rows, (R,), and
+    columns, (C,), are those of the targets in the order of the visit.
     """
     target = rows[:, None] * width + columns
     neighbour = target + dy * width + dx

@@ -43,15 +43,7 @@ class ArrayDataset(ImageDataset):
 
 
 class RowsDataset(ArrayDataset):
-    """Rows of a `.npy` file, which is mapped into memory and never read whole.
-
-    Args:
-        path: The file.
-        rows: Which rows.
-        labels: (N,), of these rows.
-        domain: Name of the dataset.
-        classes: Names of the classes.
-    """
+    """Some rows of a `.npy` file, which is mapped into memory and never read whole."""
 
     def __init__(
         self, path: Path, rows: slice, labels: NDArray[np.int64], *, domain: str, classes: tuple[str, ...] | None

@@ -45,12 +45,7 @@ class GraphStreams(Streams):
 
 
 class AdaptiveGraph(nn.Module):
-    """Maps images and states to logits and states; the module is stateless.
-
-    Args:
-        model: A model with NEO heads, which work as parts of the graph inside the context `within`.
-        heads: Its NEO heads by name.
-    """
+    """A stateless module; inside the context `within`, the NEO heads of the model work as parts of it."""
 
     def __init__(self, model: nn.Module, heads: dict[str, NEOHead]) -> None:
         super().__init__()
@@ -64,16 +59,7 @@ class AdaptiveGraph(nn.Module):
         self.within = ModuleSwap(model, dict(zip(heads.values(), self.heads, strict=True)))
 
     def forward(self, images: Tensor, adapt: Tensor, states: list[Tensor]) -> tuple[Tensor, ...]:
-        """Run the model with given states.
-
-        Args:
-            images: (B, 3, H, W).
-            adapt: Whether to learn from the batch, () bool.
-            states: The state of each head, (1, width).
-
-        Returns:
-            Logits (B, C), and the new state of each head.
-        """
+        """Logits (B, C), and the new state of each head, for images (B, 3, H, W) and states, (1, width)."""
         for port, state in zip(self._ports, states, strict=True):
             port.adapt, port.before = adapt, state
         logits = logits_of(self.model(images))
@@ -97,16 +83,7 @@ def check_opset(opset: int) -> None:
 def program(
     module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], ins: list[str], outs: list[str], opset: int
 ) -> ModelProto:
-    """Convert a module to ONNX.
-
-    Args:
-        module: A model, or an `AdaptiveGraph`.
-        inputs: Example inputs.
-        shapes: Dynamic shapes, as in `torch.export`.
-        ins: Names of the inputs.
-        outs: Names of the outputs.
-        opset: Version of the operators.
-    """
+    """Convert a module to ONNX, given example inputs and their dynamic shapes as `torch.export` takes them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of torch and onnxscript

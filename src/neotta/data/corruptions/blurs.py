@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.common import CACHED_SIDE, Draws, gaussian, mirrored, to_bytes
+from neotta.data.corruptions.common import CACHED_SIDE, Draws, gaussian, to_bytes
 
 Array = NDArray[Any]
 
@@ -28,7 +28,7 @@ def defocus_blur(image: Image, radius: float, alias: float) -> Image:
     reach = kernel.shape[0] // 2
     height, width = image.shape[:2]
     planes = (image / 255).transpose(2, 0, 1)
-    padded = planes.take(mirrored(height, reach), axis=1).take(mirrored(width, reach), axis=2)
+    padded = np.pad(planes, [(0, 0), (reach, reach), (reach, reach)], mode="reflect")
     transform = _spectrum if max(height, width) <= CACHED_SIDE else _spectrum.__wrapped__
     shape, spectrum = transform(radius, alias, height + 2 * reach, width + 2 * reach)
     product = fft.rfft2(padded, shape) * spectrum
@@ -58,7 +58,7 @@ def _smooth(rows: NDArray[np.float32], taps: NDArray[np.float32]) -> NDArray[np.
     In float32, as in the public scripts: the last bit of the kernel decides how an even area is truncated.
     """
     size, reach = len(rows), len(taps) // 2
-    padded = rows[mirrored(size, reach)]
+    padded = np.pad(rows, [(reach, reach), (0, 0)], mode="reflect")
     return np.asarray(sum(tap * padded[i : i + size] for i, tap in enumerate(taps)))
 
 

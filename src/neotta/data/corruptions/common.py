@@ -102,11 +102,6 @@ def _reflecting_gaussian(size: int, sigma: float, truncate: float) -> NDArray[np
     return matrix.astype(np.float32)
 
 
-def mirrored(size: int, pad: int) -> NDArray[np.intp]:
-    """Indices -pad .. size-1+pad folded into the image, the edge pixel not repeated (c b | a b c | b a)."""
-    return fold_mirror(np.arange(-pad, size + pad), size).astype(np.intp)
-
-
 def fold_mirror(position: Array, size: int) -> Array:
     """Fold coordinates into [0, size-1], whole-sample symmetric: the edge pixel is not repeated."""
     if size == 1:

@@ -103,17 +103,7 @@ class Skew:
             whole("slots, if not None,", self.slots, 1)
 
     def order(self, labels: NDArray[np.int64], seed: int, domain: str, samples: int = -1) -> Indices:
-        """Order the samples of a domain: the long tail first, then the number, then the slots.
-
-        Args:
-            labels: Class of each sample, (N,).
-            seed: Seed of the order.
-            domain: Name of the domain.
-            samples: How many to take; -1: all that the long tail leaves.
-
-        Returns:
-            Positions, (samples,).
-        """
+        """Order the samples of a domain by their labels, (N,): the long tail first, then the number, then the slots."""
         order = shuffled(len(labels), seed, domain)
         if self.ratio > 1:
             order = _long_tail(order, labels, self.ratio, generator(seed, domain, "tail"))

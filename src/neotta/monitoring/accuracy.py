@@ -77,11 +77,7 @@ class Recent:
 def stability(classify: Callable[[Tensor], Tensor], embeddings: Tensor, plain: Tensor, adapted: Tensor) -> Array:
     """How often each adapted answer stays the same when a part of the embedding is dropped, (n,).
 
-    Args:
-        classify: The linear head of the plain model, (..., d) to (..., C).
-        embeddings: Its input, (n, d).
-        plain: Logits of the plain model, (n, C).
-        adapted: Logits of the adapted model, (n, C).
+    The linear head of the plain model maps embeddings, (n, d), to its logits, (n, C).
     """
     kept = torch.rand(MASKS, embeddings.shape[1], generator=torch.Generator().manual_seed(0)) >= DROPPED
     masks = kept.to(embeddings) / (1 - DROPPED)

@@ -191,13 +191,9 @@ class DomainLibrary:
 
 
 def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
-    """Distance of an offset from that of each domain, nearest first.
+    """Distance of an offset, (d,) or (C,), from that of each domain, nearest first.
 
-    Args:
-        offset: The offset, (d,) or (C,).
-        domains: The domains to compare it with.
-        count: Number of samples it was learnt from; 0 if unknown.
-        variance: Their total variance; also used for domains without one.
+    It was learnt from `count` samples (0 if unknown) of this total variance, also used for domains without one.
     """
     mine = torch.as_tensor(offset).detach().cpu().double()
     proximities = []

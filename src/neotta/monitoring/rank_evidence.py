@@ -42,10 +42,8 @@ class Alarm(NamedTuple):
 def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:
     """Rank each number among itself and those before it, from above and from below; ties count against it.
 
-    Args:
-        numbers: New numbers in order, (n,).
-        seen: All earlier numbers, sorted, (m,).
-        slack: Numbers closer than this are ties, (n,), so that rounding does not decide.
+    The new numbers, (n,), are in order, those seen before, (m,), are sorted. Numbers closer than the slack, (n,), are
+    ties, so that rounding does not decide.
     """
     low, high = numbers - slack, numbers + slack
     earlier = np.tri(len(numbers), k=-1, dtype=bool)

@@ -188,12 +188,7 @@ def zoom_blur(image: Image, step: float, count: int) -> Image:
 
 
 def clipped_zoom(layers: Array, factor: float) -> Array:
-    """Enlarge the middle of each layer to the size of the whole.
-
-    Args:
-        layers: (..., H, W), float.
-        factor: At least 1; 1 gives the layers back.
-    """
+    """Enlarge the middle of each layer, (..., H, W) float, to the size of the whole; by a factor of at least 1."""
     if factor == 1:
         return layers
     height, width = layers.shape[-2:]

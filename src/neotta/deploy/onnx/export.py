@@ -212,30 +212,23 @@ def _prepared(job: ExportJob) -> Tensor:
 
 
 def _card(job: ExportJob, form: Form, neo_heads: dict[str, NEOHead]) -> Card:
-    card = Card(
+    about: dict[str, Any] = {}
+    if neo_heads:
+        adapted = adaptation(job.model)
+        about["method"], about["options"] = adapted.method, adapted.options.model_dump(mode="json")
+        about["samples"] = max(neo.count for neo in neo_heads.values())
+        if form == "adaptive":
+            known = adapted.reference
+            about["heads"] = {name: fingerprint(dict(neo.named_parameters())) for name, neo in neo_heads.items()}
+            about["fields"] = {name: _fields(neo) for name, neo in neo_heads.items()}
+            about["state"] = {name: neo.streams.state()[0].tolist() for name, neo in neo_heads.items()}
+            about["reference"] = None if known is None else encoded(known.arrays(), known.digest)
+    return Card(
         form=form,
         name=job.name,
         preprocess=None if job.preprocess is None else job.preprocess.to_dict(),
         labels=None if job.labels is None else [str(label) for label in job.labels],
-    )
-    if not neo_heads:
-        return card
-    adapted = adaptation(job.model)
-    card = dataclasses.replace(
-        card,
-        method=adapted.method,
-        options=adapted.options.model_dump(mode="json"),
-        samples=max(neo.count for neo in neo_heads.values()),
-    )
-    if form == "folded":
-        return card
-    known = adapted.reference
-    return dataclasses.replace(
-        card,
-        heads={name: fingerprint(dict(neo.named_parameters())) for name, neo in neo_heads.items()},
-        fields={name: _fields(neo) for name, neo in neo_heads.items()},
-        state={name: neo.streams.state()[0].tolist() for name, neo in neo_heads.items()},
-        reference=None if known is None else encoded(known.arrays(), known.digest),
+        **about,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -115,12 +116,10 @@ def program(
 
 def _forget_origins(graph: GraphProto) -> None:
     """Remove the lines of source code that torch notes at every node: they are most of a small file."""
-    for node in graph.node:
-        del node.metadata_props[:]
-        node.doc_string = ""
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _forget_origins(inner)
+    for inner in _graphs(graph):
+        for node in inner.node:
+            del node.metadata_props[:]
+            node.doc_string = ""
 
 
 def _forget_shapes_of_weights(graph: GraphProto) -> None:
@@ -132,14 +131,21 @@ def _forget_shapes_of_weights(graph: GraphProto) -> None:
 
 
 def _rename(graph: GraphProto, names: dict[str, str]) -> None:
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = names.get(value.name, value.name)
+    for inner in _graphs(graph):
+        for value in (*inner.input, *inner.output, *inner.value_info, *inner.initializer):
+            value.name = names.get(value.name, value.name)
+        for node in inner.node:
+            for ends in (node.input, node.output):
+                ends[:] = [names.get(name, name) for name in ends]
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph, and those inside its nodes."""
+    yield graph
     for node in graph.node:
-        for ends in (node.input, node.output):
-            ends[:] = [names.get(name, name) for name in ends]
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                _rename(inner, names)
+                yield from _graphs(inner)
 
 
 class _Logits(nn.Module):

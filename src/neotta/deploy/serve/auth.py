@@ -68,12 +68,8 @@ class Guard:
         kind, _, sent = headers.get("authorization", "").partition(" ")
         sent = sent.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
         if not hmac.compare_digest(_digest(sent), self._key):
-            raise RequestError(
-                401, "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY", BEARER
-            )
-
-
-BEARER = {"WWW-Authenticate": "Bearer"}
+            reason = "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY"
+            raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
 
 
 def _digest(key: str) -> bytes:

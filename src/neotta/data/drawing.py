@@ -112,10 +112,14 @@ class Skew:
 
     def burst(self, labels: NDArray[np.int64], seed: int, name: str) -> Indices:
         """Arrange samples in slots, (N,) positions among them; as they are if `delta` is None."""
-        places = np.arange(len(labels), dtype=np.int64)
         if self.delta is None:
-            return places
-        return _in_slots(places, labels, self.delta, self.slots, generator(seed, name, "slots"))
+            return np.arange(len(labels), dtype=np.int64)
+        random, members = generator(seed, name, "slots"), _members(labels)
+        slot = np.zeros(len(labels), dtype=np.int64)
+        for mine in members.values():
+            ends = np.cumsum(_dirichlet(self.delta, self.slots or len(members), random))[:-1]
+            slot[mine] = np.searchsorted(ends, (np.arange(len(mine)) + 0.5) / len(mine))
+        return np.lexsort((random.random_sample(len(labels)), slot))
 
 
 def few_classes(
@@ -151,21 +155,6 @@ def _long_tail(order: Indices, labels: NDArray[np.int64], ratio: float, random: 
     for mine, part in zip(members.values(), share, strict=True):
         keep[mine[: max(1, round(len(mine) * float(part)))]] = True
     return order[keep]
-
-
-def _in_slots(
-    order: Indices,
-    labels: NDArray[np.int64],
-    delta: float,
-    slots: int | None,
-    random: np.random.RandomState,
-) -> Indices:
-    members = _members(labels[order])
-    slot = np.zeros(len(order), dtype=np.int64)
-    for mine in members.values():
-        ends = np.cumsum(_dirichlet(delta, slots or len(members), random))[:-1]
-        slot[mine] = np.searchsorted(ends, (np.arange(len(mine)) + 0.5) / len(mine))
-    return order[np.lexsort((random.random_sample(len(order)), slot))]
 
 
 def _members(labels: NDArray[np.int64]) -> dict[int, Indices]:

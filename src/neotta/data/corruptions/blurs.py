@@ -128,13 +128,10 @@ def motion_blur(image: Image, draws: Draws, radius: float, sigma: float) -> Imag
 
 
 def motion_blur_along(image: NDArray[np.uint8], radius: float, sigma: float, angle: float) -> NDArray[np.uint8]:
-    """Blur along one direction with a one-sided kernel, which also displaces the content.
+    """Blur (H, W) or (H, W, C) along one direction with a one-sided kernel, which also displaces the content.
 
-    Args:
-        image: (H, W) or (H, W, C) uint8.
-        radius: The kernel has 2 * ceil(radius) + 1 taps.
-        sigma: Standard deviation of the half Gaussian, in pixels.
-        angle: In degrees; the y axis points down.
+    The kernel has 2 * ceil(radius) + 1 taps of half a Gaussian of deviation sigma; the angle is in degrees, the y axis
+    points down.
     """
     taps = _taps(radius, sigma, angle)
     dys, dxs = [dy for dy, _ in taps], [dx for _, dx in taps]

@@ -166,10 +166,7 @@ def _ridges(dx: Array, dy: Array, strength: Array) -> NDArray[np.bool_]:
 
 
 def chamfer_distance(marked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Length of the shortest way to a marked pixel over steps of the 5 x 5 chamfer mask, (H, W).
-
-    Infinite everywhere if nothing is marked.
-    """
+    """Length of the shortest way to a marked pixel by steps of the 5 x 5 chamfer mask, (H, W), or infinite."""
     distance = np.where(marked, 0.0, np.inf)
     _sweep_down(distance)
     _sweep_down(distance[::-1, ::-1])

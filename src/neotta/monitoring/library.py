@@ -109,10 +109,7 @@ class DomainLibrary:
 
     def remove(self, name: str) -> None:
         """Delete a domain."""
-        path = self._path(name)
-        if not path.is_file():
-            raise UnknownNameError("domain", name, self._stems())
-        path.unlink()
+        self._existing(name).unlink()
 
     def __getitem__(self, name: str) -> Domain:
         """Read a domain.
@@ -121,10 +118,7 @@ class DomainLibrary:
             UnknownNameError: The domain does not exist.
             StateError: Its file is damaged or not a domain.
         """
-        path = self._path(name)
-        if not path.is_file():
-            raise UnknownNameError("domain", name, self._stems())
-        domain = self._load(path)
+        domain = self._load(self._existing(name))
         if isinstance(domain, StateError):
             raise domain
         return domain
@@ -173,6 +167,12 @@ class DomainLibrary:
         if not usable or name != Path(name).name:
             raise OptionError(f"{name!r} cannot be the name of a domain: it must be a valid file name")
         return self.folder / f"{name}{SUFFIX}"
+
+    def _existing(self, name: str) -> Path:
+        path = self._path(name)
+        if not path.is_file():
+            raise UnknownNameError("domain", name, self._stems())
+        return path
 
     def _load(self, path: Path) -> Domain | StateError:
         try:

@@ -45,9 +45,6 @@ class FairQueue(Generic[Item]):
         self.most, self.unit, self.amount = most, unit, 0
         self._clients: OrderedDict[str, OrderedDict[str, deque[Waiting[Item]]]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return sum(len(queue) for streams in self._clients.values() for queue in streams.values())
-
     def add(self, item: Item, owner: Owner, amount: int) -> Waiting[Item]:
         """Add an entry, unless the queue is full and nobody else holds more of it."""
         while self.amount and self.amount + amount > self.most:

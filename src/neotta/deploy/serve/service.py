@@ -59,6 +59,7 @@ class Service:
         self.streams = {stream: Stream(engine.classes) for stream in (*engine.counts(), *self.history.frozen)}
         self.metrics = Metrics(self)
         self.batcher = Batcher(self.run, settings.limits)
+        self.call = self.batcher.call
         self.version, self.started = 0, time.monotonic()
         self.ending = False  # set when the server is told to end
         self._tasks: list[asyncio.Task[None]] = []
@@ -100,9 +101,6 @@ class Service:
     @property
     def ready(self) -> bool:
         return not self.batcher.closing
-
-    async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await self.batcher.call(work, *arguments)
 
     # ---- answering
 

@@ -19,6 +19,7 @@ from neotta.models._weights import Parts, Repository, Request, check_fit, labels
 from neotta.models.preprocess import INTERPOLATIONS, Preprocess
 
 _TOLERANCE = 5 / 255  # mean difference; the backends of transformers differ by less, a wrong step by more
+_REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # what does not fit: we say it ourselves
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -105,14 +106,8 @@ def _from_folder(folder: Path, config: Any, trained: int, options: Mapping[str, 
     from transformers import AutoModelForImageClassification
 
     model: nn.Module
-    model, info = AutoModelForImageClassification.from_pretrained(
-        folder,
-        config=config,
-        use_safetensors=True,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        **options,
-    )
+    load = AutoModelForImageClassification.from_pretrained
+    model, info = load(folder, config=config, use_safetensors=True, **_REPORTED, **options)
     if config.num_labels != trained:
         warnings.warn(f"the weights have {trained} classes: the head of {config.num_labels} is random", stacklevel=4)
     else:
@@ -129,14 +124,7 @@ def _from_checkpoint(checkpoint: Path, config: Any, options: Mapping[str, Any], 
     with torch.device("meta"):
         kind = type(AutoModelForImageClassification.from_config(config, **trust))
     model: nn.Module
-    model, info = kind.from_pretrained(
-        None,
-        config=config,
-        state_dict=tensors,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        **options,
-    )
+    model, info = kind.from_pretrained(None, config=config, state_dict=tensors, **_REPORTED, **options)
     complaint = f"{checkpoint.name} does not fit {kind.__name__}"
     check_fit(complaint, sorted(info["missing_keys"]), sorted(info["unexpected_keys"]), info["mismatched_keys"])
     return model

@@ -54,7 +54,6 @@ class Engine(ABC):
     """A model and the states of its streams. Not thread-safe: one thread owns it."""
 
     rule: str  # "neo-stream", ..., or "none"
-    options: dict[str, Any]
     classes: int
     labels: tuple[str, ...]
     preprocess: Preprocess
@@ -212,7 +211,7 @@ class TorchEngine(Engine):
         **options: Any,
     ) -> None:
         self.model, self.preprocess = loaded.model.eval(), loaded.preprocess
-        self.rule, self.options, self.dirty = rule, dict(options), {}
+        self.rule, self.dirty = rule, {}
         self._caught: dict[nn.Module, Tensor] = {}
         self.heads: dict[str, NEOHead] = {}
         originals: list[nn.Module | None] = [*find_heads(self.model).values()] if rule == "none" else []

@@ -53,7 +53,8 @@ class OnnxEngine(Engine):
         if self._classifier.form == "adaptive":
             self._classifier.reset()
         self.preprocess = self._classifier.preprocess
-        self.rule, self.options, self.dirty = "none" if folded else rule or "neo-stream", dict(options), {}
+        self.rule, self.dirty = "none" if folded else rule or "neo-stream", {}
+        self.options = dict(options)
         self.classes = self._forward(np.zeros((1, 3, *self.preprocess.size), np.float32))[0].shape[1]
         names = self._classifier.labels if labels is None else labels
         self.labels = tuple(names or map(str, range(self.classes)))

@@ -11,8 +11,8 @@ prometheus_client.start_http_server(9100, addr="127.0.0.1")  # "0.0.0.0" for all
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from neotta._extras import need
@@ -66,23 +66,25 @@ class Metrics:
         monitors = [([label] * len(labels), monitor) for label, monitor in self._monitors.items()]
         statuses = [(values, monitor.status()) for values, monitor in monitors if monitor.samples]
         for name, (text, total) in COUNTERS.items():
-            counter = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
-            for values, monitor in monitors:
-                counter.add_metric(values, total(monitor))
-            yield counter
+            totals = [(values, total(monitor)) for values, monitor in monitors]
+            yield family(CounterMetricFamily, f"{self._prefix}_{name}", text, labels, totals)
         for name, (text, figure) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
-            for values, now in statuses:
-                value = figure(now)
-                if value is not None:
-                    gauge.add_metric(values, value)
-            yield gauge
+            figures = [(values, figure(now)) for values, now in statuses]
+            yield family(GaugeMetricFamily, f"{self._prefix}_{name}", text, labels, figures)
         for name, (text, measure) in BY_DOMAIN.items():
-            gauge = GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=[*labels, "domain"])
-            for values, now in statuses:
-                for near in now.domains:
-                    gauge.add_metric([*values, near.domain], measure(near))
-            yield gauge
+            by_domain = [([*values, near.domain], measure(near)) for values, now in statuses for near in now.domains]
+            yield family(GaugeMetricFamily, f"{self._prefix}_{name}", text, [*labels, "domain"], by_domain)
+
+
+def family(
+    kind: Any, name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float | None]]
+) -> Metric:
+    """A metric of Prometheus with a value for each combination of labels; those that are None are left out."""
+    made: Metric = kind(name, text, labels=labels)
+    for values, number in rows:
+        if number is not None:
+            made.add_metric(values, number)  # type: ignore[attr-defined]
+    return made
 
 
 def export(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from neotta.monitoring.prometheus import family
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -28,6 +31,7 @@ FIGURES = {
     "seen": ("seen_seconds", "Time of the last image."),
 }
 """The metric of each figure in the summary of a stream."""
+_gauge = partial(family, GaugeMetricFamily)
 STATUS = ("quarantined", "frozen", "starting", "idle", "adapting")
 
 
@@ -63,30 +67,24 @@ class Metrics:
         status = Tally(dict.fromkeys(STATUS, 0))
         status.update(about["status"] for about in summaries)
         signs = Tally(sign for about in summaries for sign in _signs(about))
-        yield _gauge("streams", "Streams by status.", ["status"], [([each], n) for each, n in status.items()])
-        yield _gauge("streams_with_sign", "Streams by sign.", ["sign"], [([each], n) for each, n in signs.items()])
+        by_status, by_sign = ([([each], number) for each, number in tally.items()] for tally in (status, signs))
+        yield _gauge("neotta_streams", "Streams by status.", ["status"], by_status)
+        yield _gauge("neotta_streams_with_sign", "Streams by sign.", ["sign"], by_sign)
         yield from self._named_streams([about for about in summaries if about["id"] in self._named])
 
     def _named_streams(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
         statuses = [([about["id"], about["status"]], 1) for about in summaries]
-        yield _gauge("stream_status", "1 for its status.", ["stream", "status"], statuses)
+        yield _gauge("neotta_stream_status", "1 for its status.", ["stream", "status"], statuses)
         signs = [([about["id"], sign], 1) for about in summaries for sign in _signs(about)]
-        yield _gauge("stream_sign", "1 for each sign of its health.", ["stream", "sign"], signs)
+        yield _gauge("neotta_stream_sign", "1 for each sign of its health.", ["stream", "sign"], signs)
         values = {
             about["id"]: {**(about["health"] or {}), **(about["accuracy"] or {}), "seen": about["seen"]}
             for about in summaries
         }
         for name, (metric, text) in FIGURES.items():
-            rows = [([stream], each[name]) for stream, each in values.items() if each.get(name) is not None]
-            yield _gauge(f"stream_{metric}", text, ["stream"], rows)
+            rows = [([stream], each.get(name)) for stream, each in values.items()]
+            yield _gauge(f"neotta_stream_{metric}", text, ["stream"], rows)
 
 
 def _signs(about: dict[str, Any]) -> tuple[str, ...]:
     return about["health"]["signs"] if about["health"] else ()
-
-
-def _gauge(name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]) -> Metric:
-    family = GaugeMetricFamily(f"neotta_{name}", text, labels=labels)
-    for values, number in rows:
-        family.add_metric(values, number)
-    return family

@@ -108,10 +108,8 @@ def _pairs(domain: str, data: Any) -> tuple[Any, Any]:
         data = data.tensors
     if isinstance(data, Dataset):
         return _of_dataset(domain, data)
-    if isinstance(data, (tuple, list)) and len(data) == 2 and _is_batch(data[0]):
-        return data[0], data[1]
-    if isinstance(data, (tuple, list)) and len(data) == 1 and _is_batch(data[0]):
-        return data[0], None
+    if isinstance(data, (tuple, list)) and len(data) in (1, 2) and _is_batch(data[0]):
+        return data[0], data[1] if len(data) == 2 else None
     if _is_batch(data):
         return data, None
     raise DataError(

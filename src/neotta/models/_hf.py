@@ -56,7 +56,8 @@ def load_hf(name: str, request: Request) -> Parts:
     except TypeError as error:
         raise OptionError(f"hf:{name} cannot be made with these options: {error}") from error
     except (OSError, ValueError, RuntimeError) as error:
-        raise ModelLoadError(f"cannot load hf:{name}: {_first_line(error)}") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelLoadError(f"cannot load hf:{name}: {reason}") from error
     beside = labels_beside(checkpoint) if checkpoint is not None else None
     return Parts(model, preprocess, beside or _labels(config))
 
@@ -135,10 +136,6 @@ def _labels(config: Any) -> tuple[str, ...] | None:
     labels = tuple(names[index] for index in sorted(names))
     invented = all(label == f"LABEL_{index}" for index, label in enumerate(labels))
     return None if invented else labels
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 # ---- image processors

@@ -30,6 +30,7 @@ def test_jobs_of_many_cameras_share_a_batch_and_keep_their_order():
 
     async def run():
         batcher = Batcher(service.run, Limits(rows=8, wait=0.02))
+        batcher.start()
         jobs = [Job(images[index : index + 1], camera) for index, camera in enumerate(cameras)]
         answers = await asyncio.gather(*map(batcher.submit, jobs))
         await batcher.close()

@@ -194,13 +194,7 @@ def align(dataset: ImageDataset, labels: Sequence[str]) -> ImageDataset:
 
 
 def class_outputs(classes: Sequence[str], labels: Sequence[str], *, of: str = "the dataset") -> tuple[int, ...]:
-    """The model's output for each class: what `classes=` of an adapter takes.
-
-    Args:
-        classes: Names of classes.
-        labels: The names of the model's outputs in order.
-        of: Whose classes they are, for the message.
-    """
+    """The model's output for each class: what `classes=` of an adapter takes; `of` is for the message."""
     outputs = {_plain(name): index for index, name in reversed(list(enumerate(labels)))}
     strange = [name for name in classes if _plain(name) not in outputs]
     if strange:

@@ -14,7 +14,6 @@ from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import numpy as np
 from PIL import Image as Pillow
 
 from neotta._processes import begin_worker, usable_cores
@@ -25,6 +24,7 @@ from neotta.data.corruptions.frost import Textures
 from neotta.data.decode import decode
 from neotta.data.layouts.files import list_images
 from neotta.errors import DataError, OptionError
+from neotta.models.preprocess import Preprocess
 
 SIDE = {"imagenet": 224, "tiny": 64, "cifar": 32}
 """The side of the square pictures each preset was published for."""
@@ -86,9 +86,7 @@ class CorruptedDataset(DatasetView):
 class PreparedDataset(DatasetView):
     """The images of another dataset, larger ones cut and shrunk as the authors of ImageNet-C did.
 
-    Args:
-        dataset: Where the images come from; everything else is passed through.
-        preset: "imagenet", "tiny" or "cifar". Images of its size, or smaller, stay as they are.
+    Images of the size of the preset, or smaller, stay as they are.
     """
 
     def __init__(self, dataset: ImageDataset, preset: str) -> None:
@@ -110,14 +108,9 @@ def prepare(image: Image, preset: str) -> Image:
     "imagenet": the shorter side becomes 256 pixels, and the middle 224 x 224 are cut out. The others squeeze the whole
     picture into their square.
     """
-    side = SIDE[preset]
-    picture, bilinear = Pillow.fromarray(image), Pillow.Resampling.BILINEAR
-    if preset != "imagenet":
-        return np.asarray(picture.resize((side, side), bilinear))
-    shorter = min(picture.size)
-    width, height = (256 * length // shorter for length in picture.size)
-    left, top = round((width - side) / 2), round((height - side) / 2)
-    return np.asarray(picture.resize((width, height), bilinear).crop((left, top, left + side, top + side)))
+    square = (SIDE[preset], SIDE[preset])
+    cropped = preset == "imagenet"
+    return Preprocess(square, resize=256 if cropped else square, crop=cropped).pixels(image)
 
 
 class CorruptedFolder(NamedTuple):

@@ -20,19 +20,12 @@ SMALL = 100 * 2**20  # bytes to which any archive may grow
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to download.
+    """One file to download."""
 
-    Attributes:
-        file: Name of the file, on a mirror and on disk.
-        url: Address of the file.
-        checksum: `"md5:..."` or `"sha256:..."`, from its publisher or from TensorFlow Datasets.
-        folders: The folders in it, for a part of a dataset; a whole dataset lies in one folder of any name.
-    """
-
-    file: str
+    file: str  # its name, on a mirror and on disk
     url: str
-    checksum: str
-    folders: tuple[str, ...] = ()
+    checksum: str  # "md5:..." or "sha256:...", from its publisher or from TensorFlow Datasets
+    folders: tuple[str, ...] = ()  # in a part of a dataset; a whole dataset lies in one folder of any name
 
 
 def _zenodo(record: int, file: str, md5: str, folders: tuple[str, ...] = ()) -> Archive:
@@ -146,13 +139,10 @@ def fetch(url: str, path: Path, checksum: str | None = None, *, progress: bool =
 
 
 def install(archive: Path, target: Path, folders: tuple[str, ...] = ()) -> None:
-    """Unpack an archive beside `target` and move it there once it is complete.
+    """Unpack an archive, a tar or a zip, beside `target` and move it there once it is complete.
 
-    Args:
-        archive: A tar (plain or compressed) or a zip.
-        target: The dataset's folder.
-        folders: The folders to take from a part of a dataset, unless they are there already. Otherwise the content of
-            the archive becomes `target`, without the one folder that may hold everything.
+    Of a part of a dataset these folders are taken, unless they are there already. Otherwise the content of the archive
+    becomes `target`, without the one folder that may hold everything.
     """
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         content = Path(temporary) / "content"

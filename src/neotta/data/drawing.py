@@ -103,17 +103,7 @@ class Skew:
             whole("slots, if not None,", self.slots, 1)
 
     def order(self, labels: NDArray[np.int64], seed: int, domain: str, samples: int = -1) -> Indices:
-        """Order the samples of a domain: the long tail first, then the number, then the slots.
-
-        Args:
-            labels: Class of each sample, (N,).
-            seed: Seed of the order.
-            domain: Name of the domain.
-            samples: How many to take; -1: all that the long tail leaves.
-
-        Returns:
-            Positions, (samples,).
-        """
+        """Order the samples of a domain by their labels, (N,): the long tail first, then the number, then the slots."""
         order = shuffled(len(labels), seed, domain)
         if self.ratio > 1:
             order = _long_tail(order, labels, self.ratio, generator(seed, domain, "tail"))
@@ -122,10 +112,14 @@ class Skew:
 
     def burst(self, labels: NDArray[np.int64], seed: int, name: str) -> Indices:
         """Arrange samples in slots, (N,) positions among them; as they are if `delta` is None."""
-        places = np.arange(len(labels), dtype=np.int64)
         if self.delta is None:
-            return places
-        return _in_slots(places, labels, self.delta, self.slots, generator(seed, name, "slots"))
+            return np.arange(len(labels), dtype=np.int64)
+        random, members = generator(seed, name, "slots"), _members(labels)
+        slot = np.zeros(len(labels), dtype=np.int64)
+        for mine in members.values():
+            ends = np.cumsum(_dirichlet(self.delta, self.slots or len(members), random))[:-1]
+            slot[mine] = np.searchsorted(ends, (np.arange(len(mine)) + 0.5) / len(mine))
+        return np.lexsort((random.random_sample(len(labels)), slot))
 
 
 def few_classes(
@@ -135,13 +129,6 @@ def few_classes(
 
     The classes are the first of a random order; samples are dealt to them in turn, so that the first
     `samples % classes` get one more. A class that has run out is passed over.
-
-    Args:
-        labels: Class of each sample, (N,).
-        samples: How many to draw.
-        classes: From how many classes.
-        seed: Seed of the order.
-        domain: Name of the domain.
 
     Returns:
         Positions drawn, (samples,); all other positions, (N - samples,); both in the domain's order.
@@ -168,21 +155,6 @@ def _long_tail(order: Indices, labels: NDArray[np.int64], ratio: float, random: 
     for mine, part in zip(members.values(), share, strict=True):
         keep[mine[: max(1, round(len(mine) * float(part)))]] = True
     return order[keep]
-
-
-def _in_slots(
-    order: Indices,
-    labels: NDArray[np.int64],
-    delta: float,
-    slots: int | None,
-    random: np.random.RandomState,
-) -> Indices:
-    members = _members(labels[order])
-    slot = np.zeros(len(order), dtype=np.int64)
-    for mine in members.values():
-        ends = np.cumsum(_dirichlet(delta, slots or len(members), random))[:-1]
-        slot[mine] = np.searchsorted(ends, (np.arange(len(mine)) + 0.5) / len(mine))
-    return order[np.lexsort((random.random_sample(len(order)), slot))]
 
 
 def _members(labels: NDArray[np.int64]) -> dict[int, Indices]:

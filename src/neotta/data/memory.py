@@ -63,12 +63,7 @@ def data_source(data: Any, *, images: bool, groups: Any = None) -> DataSource:
 class MemoryDataset(ImageDataset):
     """Samples of one domain, each as the caller has it; the position is the id.
 
-    Args:
-        domain: The name of the domain.
-        inputs: One per sample.
-        labels: The class of each, (N,), or None.
-        images: Whether inputs are read as images, (H, W, 3) uint8, or as they are, float32.
-        groups: What each sample belongs to, (N,), or None.
+    Inputs are read as images, (H, W, 3) uint8, or as they are, float32.
     """
 
     in_memory = True
@@ -113,10 +108,8 @@ def _pairs(domain: str, data: Any) -> tuple[Any, Any]:
         data = data.tensors
     if isinstance(data, Dataset):
         return _of_dataset(domain, data)
-    if isinstance(data, (tuple, list)) and len(data) == 2 and _is_batch(data[0]):
-        return data[0], data[1]
-    if isinstance(data, (tuple, list)) and len(data) == 1 and _is_batch(data[0]):
-        return data[0], None
+    if isinstance(data, (tuple, list)) and len(data) in (1, 2) and _is_batch(data[0]):
+        return data[0], data[1] if len(data) == 2 else None
     if _is_batch(data):
         return data, None
     raise DataError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from neotta.data.base import DataSource
 from neotta.data.handwritten import digits
-from neotta.data.layouts import LAYOUTS, Opener, recognise
+from neotta.data.layouts import LAYOUTS, recognise
 from neotta.data.layouts.ccc import is_address, open_ccc_address
 from neotta.errors import CodeError, DataError
 
@@ -61,13 +61,15 @@ def _open(spec: str | os.PathLike[str], layout: str | None, progress: bool) -> D
         return DataSource(spec, None, (BUNDLED[spec],), digits, tuple("0123456789"))  # type: ignore[arg-type]
     name, path = _parse(os.fspath(spec)) if layout is None else (layout, os.fspath(spec))
     if is_address(path):
-        source = _from_address(name, path, progress)
+        if name is not None and _key(name) != "ccc":
+            raise DataError(f"{name} cannot be read from an address, only ccc can: download it, and give its folder")
+        source = open_ccc_address(path, progress)
         return source if name is not None else _with_notes(source)
     root = Path(path).expanduser()
     if not root.exists():
         raise DataError(f"there is no file or folder {str(root)!r}")
     if name is not None:
-        source = _named(name)(root)
+        source = LAYOUTS.find(_by_key().get(_key(name), name))(root)
         if not isinstance(source, DataSource):
             raise CodeError(f"the layout {name!r} returned a {type(source).__name__}, not a DataSource")
         return source
@@ -76,12 +78,6 @@ def _open(spec: str | os.PathLike[str], layout: str | None, progress: bool) -> D
         what = "is empty or holds no images" if root.is_dir() else "is a file, and none with a dataset in it"
         raise DataError(f"{str(root)!r} {what}; layouts known: {', '.join(LAYOUTS)}")
     return _with_notes(LAYOUTS.find(recognised)(root))
-
-
-def _from_address(name: str | None, address: str, progress: bool) -> DataSource:
-    if name is not None and _key(name) != "ccc":
-        raise DataError(f"{name} cannot be read from an address, only ccc can: download it, and give its folder")
-    return open_ccc_address(address, progress)
 
 
 def _with_notes(source: DataSource) -> DataSource:
@@ -99,10 +95,6 @@ def _parse(spec: str) -> tuple[str | None, str]:
     if not equals or os.sep in name or (_key(name) not in _by_key() and Path(spec).exists()):
         return None, spec
     return name, path
-
-
-def _named(name: str) -> Opener:
-    return LAYOUTS.find(_by_key().get(_key(name), name))
 
 
 def _by_key() -> dict[str, str]:

@@ -171,7 +171,9 @@ def gradual(
     kinds = list(ladders)
     if shuffle:
         kinds.sort(key=lambda kind: drawing.digest(seed, kind, "sequence"))
-    visits = [visit for kind in kinds for visit in _up_and_down(ladders[kind])]
+    visits: list[tuple[DomainSamples, int]] = []
+    for ladder in (ladders[kind] for kind in kinds):
+        visits += [*((domain, 0) for domain in ladder), *((domain, 1) for domain in reversed(ladder[:-1]))]
     parameters = {"samples": samples, "shuffle": shuffle}
     return _visited("gradual", visits, parameters, skew, seed, batch_size, straddle)
 
@@ -320,7 +322,3 @@ def _ladders(all_domains: Sequence[DomainSamples]) -> dict[str, list[DomainSampl
             raise DataError(f"a gradual order needs several severities, but {kind!r} has only {ladder[0].name!r}")
         ladder.sort(key=lambda domain: int(domain.name.rpartition("/")[2]))
     return ladders
-
-
-def _up_and_down(ladder: list[DomainSamples]) -> list[tuple[DomainSamples, int]]:
-    return [*((domain, 0) for domain in ladder), *((domain, 1) for domain in reversed(ladder[:-1]))]

@@ -9,8 +9,9 @@ other ones with each seed, the same in all domains: with C classes the seeds 0 t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,8 @@ from neotta.errors import DataError, UnknownNameError
 Labels = NDArray[np.int64]
 Members = list[Indices]
 """The shuffled samples of each class."""
-Draw = Callable[[Labels, Members, np.random.RandomState, int], Indices]
+Random = np.random.RandomState
+Draw = Callable[[Labels, Members, Random, int], Indices]
 
 MIXED = 256  # mixed samples before a stream becomes one-sided
 BAD_FRAMES = 0.02  # the share of black, white and noisy frames among others
@@ -37,21 +39,7 @@ TAIL = 100.0  # how much more frequent the first class of a long tail is than th
 
 
 def order(kind: str, labels: Labels, seed: int, domain: str, samples: int = -1) -> Indices:
-    """Order the samples of a domain.
-
-    Args:
-        kind: One of `KINDS`.
-        labels: Class of each sample, (N,).
-        seed: Seed of all drawing.
-        domain: Name of the domain.
-        samples: Number of entries; -1 for as many as the domain has samples.
-
-    Returns:
-        Positions, (samples,) or fewer where the kind has fewer samples to show.
-
-    Raises:
-        UnknownNameError: There is no such kind.
-    """
+    """Order the samples of a domain by their labels, (N,); some kinds show fewer than are wanted."""
     if kind not in KINDS:
         raise UnknownNameError("kind of stream", kind, KINDS)
     wanted = take(len(labels), samples)
@@ -62,7 +50,7 @@ def order(kind: str, labels: Labels, seed: int, domain: str, samples: int = -1) 
     return np.asarray(draw(labels, _by_class(labels, random, seed), random, wanted)[:wanted], dtype=np.int64)
 
 
-def _by_class(labels: Labels, random: np.random.RandomState, seed: int) -> Members:
+def _by_class(labels: Labels, random: Random, seed: int) -> Members:
     """The shuffled samples of each class: first a pair of classes that belongs to the seed, then the others."""
     classes = generator(0, "classes", "real").permutation(np.unique(labels))
     count = len(classes)
@@ -72,64 +60,48 @@ def _by_class(labels: Labels, random: np.random.RandomState, seed: int) -> Membe
     return [random.permutation(np.flatnonzero(labels == each)) for each in in_order]
 
 
-def _sorted(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+def _sorted(labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
     return np.concatenate(members)
 
 
-def _neighbours(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+def _neighbours(labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
     """Classes in the order of their numbers, which puts similar ones side by side in ImageNet."""
     return np.lexsort((random.random_sample(len(labels)), labels))
 
 
-def _classes(number: int) -> Draw:
-    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
-        pool = np.concatenate(members[:number])
-        return random.permutation(pool) if len(pool) >= min(FEW, wanted) else random.choice(pool, wanted)
-
-    return draw
+def _classes(number: int, labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
+    pool = np.concatenate(members[:number])
+    return random.permutation(pool) if len(pool) >= min(FEW, wanted) else random.choice(pool, wanted)
 
 
-def _in_turn(number: int | None) -> Draw:
+def _in_turn(number: int | None, labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
     """Classes take turns: all of them, or the first few."""
-
-    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
-        some = members[:number]
-        rows = [each[np.arange(wanted // len(some) + 1) % len(each)] for each in some]
-        return np.stack(rows, axis=1).ravel()
-
-    return draw
+    some = members[:number]
+    rows = [each[np.arange(wanted // len(some) + 1) % len(each)] for each in some]
+    return np.stack(rows, axis=1).ravel()
 
 
-def _mixed_then_one(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+def _mixed_then_one(labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
     first = random.permutation(len(labels))[: min(MIXED, wanted // 2)]
     one = members[0]
     return np.concatenate([first, one[np.arange(wanted - len(first)) % len(one)]])
 
 
-def _bursts(length: int) -> Draw:
-    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
-        chosen = [members[random.randint(len(members))] for _ in range(wanted // length + 1)]
-        return np.concatenate([random.choice(each, length) for each in chosen])
-
-    return draw
+def _bursts(length: int, labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
+    chosen = [members[random.randint(len(members))] for _ in range(wanted // length + 1)]
+    return np.concatenate([random.choice(each, length) for each in chosen])
 
 
-def _dominant(share: float) -> Draw:
-    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
-        anything = random.permutation(len(labels))[:wanted]
-        return np.where(random.random_sample(len(anything)) < share, random.choice(members[0], len(anything)), anything)
-
-    return draw
+def _dominant(share: float, labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
+    anything = random.permutation(len(labels))[:wanted]
+    return np.where(random.random_sample(len(anything)) < share, random.choice(members[0], len(anything)), anything)
 
 
-def _repeated(times: int) -> Draw:
-    def draw(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
-        return np.repeat(random.permutation(len(labels)), times)
-
-    return draw
+def _repeated(times: int, labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
+    return np.repeat(random.permutation(len(labels)), times)
 
 
-def _frozen_start(labels: Labels, members: Members, random: np.random.RandomState, wanted: int) -> Indices:
+def _frozen_start(labels: Labels, members: Members, random: Random, wanted: int) -> Indices:
     mixed = random.permutation(len(labels))
     return np.concatenate([np.repeat(mixed[:1], min(FROZEN, wanted // 2)), mixed[1:]])
 
@@ -140,19 +112,19 @@ KINDS: dict[str, Draw | Skew] = {
     "dirichlet-0.01": Skew(delta=0.01),
     "sorted": _sorted,
     "neighbours": _neighbours,
-    "1-class": _classes(1),
-    "2-classes": _classes(2),
-    "5-classes": _classes(5),
-    "10-classes": _classes(10),
+    "1-class": partial(_classes, 1),
+    "2-classes": partial(_classes, 2),
+    "5-classes": partial(_classes, 5),
+    "10-classes": partial(_classes, 10),
     "long-tail": Skew(ratio=TAIL),
     "mixed-then-1": _mixed_then_one,
-    "bursts-5": _bursts(5),
-    "bursts-100": _bursts(100),
-    "2-in-turn": _in_turn(2),
-    "all-in-turn": _in_turn(None),
-    "half-one-class": _dominant(0.5),
-    "mostly-one-class": _dominant(0.9),
-    "repeated-frames": _repeated(8),
+    "bursts-5": partial(_bursts, 5),
+    "bursts-100": partial(_bursts, 100),
+    "2-in-turn": partial(_in_turn, 2),
+    "all-in-turn": partial(_in_turn, None),
+    "half-one-class": partial(_dominant, 0.5),
+    "mostly-one-class": partial(_dominant, 0.9),
+    "repeated-frames": partial(_repeated, 8),
     "frozen-start": _frozen_start,
 }
 """Kinds of real streams by name."""
@@ -165,17 +137,11 @@ STARTS = {f"first-{number}": number for number in (1, 4, 16, 64)}
 
 
 class Change(NamedTuple):
-    """A stream that goes from domain to domain, over and over.
+    """A stream that goes from domain to domain, over and over."""
 
-    Attributes:
-        every: Number of samples after which the domain changes.
-        delta: Correlation of the labels within each domain (see `Skew`); None: independent.
-        rounds: How often the samples of each domain come.
-    """
-
-    every: int
-    delta: float | None = None
-    rounds: int = 1
+    every: int  # number of samples after which the domain changes
+    delta: float | None = None  # correlation of the labels within each domain (see `Skew`); None: independent
+    rounds: int = 1  # how often the samples of each domain come
 
 
 CHANGES = {
@@ -188,20 +154,6 @@ CHANGES = {
 """Kinds that go through all domains of a run."""
 
 EVERY_KIND = (*KINDS, OUTLIERS, *STARTS, *CHANGES)
-
-
-def _turns(change: Change, sizes: Sequence[int]) -> list[tuple[int, slice]]:
-    """Which part of which domain comes when, for domains with so many samples each: taking turns."""
-    turns = [
-        [slice(start, min(start + change.every, size)) for start in range(0, size, change.every)] for size in sizes
-    ]
-    once = [
-        (domain, parts[turn])
-        for turn in range(max(map(len, turns)))
-        for domain, parts in enumerate(turns)
-        if turn < len(parts)
-    ]
-    return once * change.rounds
 
 
 def real(
@@ -247,10 +199,14 @@ def _changes(all_domains: list[DomainSamples], kind: str, samples: int, seed: in
     change = CHANGES[kind]
     all_domains = sequence(all_domains, True, seed)
     drawn = [domain.draw(Skew(delta=change.delta), samples, seed) for domain in all_domains]
-    turns = _turns(change, [len(each) for each in drawn])
-    parts = [drawn[domain][part] for domain, part in turns]
+    turns = [
+        (domain, part[start : start + change.every])
+        for start in range(0, max(map(len, drawn)), change.every)
+        for domain, part in zip(all_domains, drawn, strict=True)
+        if start < len(part)
+    ] * change.rounds
     about = {"samples": samples, "kind": kind}
-    return assemble("real", [all_domains[domain] for domain, _ in turns], parts, seed, batch_size, about)
+    return assemble("real", [each for each, _ in turns], [part for _, part in turns], seed, batch_size, about)
 
 
 def _with_bad_frames(plain: Order, domain: DomainSamples, frames: ImageDataset | None) -> Order:
@@ -266,12 +222,7 @@ def _with_bad_frames(plain: Order, domain: DomainSamples, frames: ImageDataset |
 
 
 class BadFrames(ImageDataset):
-    """Unlabelled frames of a camera that is covered, blinded or broken: a third each black, white and noise.
-
-    Args:
-        height: Height of the images.
-        width: Width of the images.
-    """
+    """Unlabelled frames of a camera that is covered, blinded or broken: a third each black, white and noise."""
 
     def __init__(self, height: int, width: int) -> None:
         self.domain = f"{BAD_FRAMES_DOMAIN} {height}x{width}"

@@ -19,6 +19,7 @@ from neotta.models._weights import Parts, Repository, Request, check_fit, labels
 from neotta.models.preprocess import INTERPOLATIONS, Preprocess
 
 _TOLERANCE = 5 / 255  # mean difference; the backends of transformers differ by less, a wrong step by more
+_REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # what does not fit: we say it ourselves
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -55,7 +56,8 @@ def load_hf(name: str, request: Request) -> Parts:
     except TypeError as error:
         raise OptionError(f"hf:{name} cannot be made with these options: {error}") from error
     except (OSError, ValueError, RuntimeError) as error:
-        raise ModelLoadError(f"cannot load hf:{name}: {_first_line(error)}") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelLoadError(f"cannot load hf:{name}: {reason}") from error
     beside = labels_beside(checkpoint) if checkpoint is not None else None
     return Parts(model, preprocess, beside or _labels(config))
 
@@ -105,14 +107,8 @@ def _from_folder(folder: Path, config: Any, trained: int, options: Mapping[str, 
     from transformers import AutoModelForImageClassification
 
     model: nn.Module
-    model, info = AutoModelForImageClassification.from_pretrained(
-        folder,
-        config=config,
-        use_safetensors=True,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        **options,
-    )
+    load = AutoModelForImageClassification.from_pretrained
+    model, info = load(folder, config=config, use_safetensors=True, **_REPORTED, **options)
     if config.num_labels != trained:
         warnings.warn(f"the weights have {trained} classes: the head of {config.num_labels} is random", stacklevel=4)
     else:
@@ -129,14 +125,7 @@ def _from_checkpoint(checkpoint: Path, config: Any, options: Mapping[str, Any], 
     with torch.device("meta"):
         kind = type(AutoModelForImageClassification.from_config(config, **trust))
     model: nn.Module
-    model, info = kind.from_pretrained(
-        None,
-        config=config,
-        state_dict=tensors,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        **options,
-    )
+    model, info = kind.from_pretrained(None, config=config, state_dict=tensors, **_REPORTED, **options)
     complaint = f"{checkpoint.name} does not fit {kind.__name__}"
     check_fit(complaint, sorted(info["missing_keys"]), sorted(info["unexpected_keys"]), info["mismatched_keys"])
     return model
@@ -147,10 +136,6 @@ def _labels(config: Any) -> tuple[str, ...] | None:
     labels = tuple(names[index] for index in sorted(names))
     invented = all(label == f"LABEL_{index}" for index, label in enumerate(labels))
     return None if invented else labels
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 # ---- image processors

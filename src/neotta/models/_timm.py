@@ -94,17 +94,12 @@ def timm_package() -> Any:
     return need("timm", "making a model of timm's")
 
 
-def timm_names() -> list[str]:
-    """Every architecture in timm's registry."""
-    return list(timm_package().list_models())
-
-
 def _check_name(name: str) -> None:
     timm = timm_package()
     architecture, _, tag = name.partition(".")
-    known = timm_names()
+    known = timm.list_models()
     if timm.is_model(architecture):
-        known = list(timm.list_pretrained(f"{architecture}.*"))
+        known = timm.list_pretrained(f"{architecture}.*")
         if not tag or name in known:
             return
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

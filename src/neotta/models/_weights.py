@@ -18,21 +18,13 @@ _TIMEOUT = 5.0  # seconds to wait for the hub's first answer, unless HF_HUB_ETAG
 
 
 class Request(NamedTuple):
-    """What `load_model` asks of each way of loading.
+    """What `load_model` asks of each way of loading."""
 
-    Attributes:
-        checkpoint: A file of weights, instead of the published ones.
-        num_classes: Number of classes, if it is not the architecture's own.
-        preprocess: The whole preprocessing, instead of the one on record.
-        pretrained: False leaves the model at random weights.
-        kwargs: What else the architecture is made with.
-    """
-
-    checkpoint: Path | None = None
-    num_classes: int | None = None
-    preprocess: Preprocess | None = None
-    pretrained: bool = True
-    kwargs: Mapping[str, Any] = {}
+    checkpoint: Path | None = None  # weights, instead of the published ones
+    num_classes: int | None = None  # if it is not the architecture's own
+    preprocess: Preprocess | None = None  # instead of the one on record
+    pretrained: bool = True  # False leaves the model at random weights
+    kwargs: Mapping[str, Any] = {}  # what else the architecture is made with
 
 
 class Parts(NamedTuple):
@@ -138,18 +130,12 @@ def _listed(kind: str, keys: Iterable[str]) -> list[str]:
 
 
 class Repository:
-    """A repository on the hub, at one state of it; where the hub does not answer, what is in the cache of it.
-
-    Args:
-        name: "owner/name".
-        offer: What the caller can do without it, for errors.
-        revision: Branch, tag or commit.
-    """
+    """A repository on the hub, at one state of it; where the hub does not answer, what is in the cache of it."""
 
     def __init__(self, name: str, *, offer: str, revision: str | None = None) -> None:
-        self.name = name
-        self._offer = offer
-        self._revision = revision
+        self.name = name  # "owner/name"
+        self._offer = offer  # what the caller can do without it, for errors
+        self._revision = revision  # branch, tag or commit
         self._requested = False
         self._trouble: Exception | None = None
 

@@ -15,7 +15,7 @@ from torch import nn
 from neotta._registry import beside, blamed_on, load_object
 from neotta.errors import CodeError, ModelLoadError, OptionError, UnknownModelError, UnknownNameError
 from neotta.models._hf import load_hf
-from neotta.models._timm import load_timm, timm_names
+from neotta.models._timm import load_timm, timm_package
 from neotta.models._weights import Parts, Request, existing_safetensors
 from neotta.models.packaged import BUNDLED, load_packaged
 from neotta.models.preprocess import Preprocess
@@ -175,7 +175,7 @@ def _packaged_path(name: str) -> Path:
         raise ModelLoadError(f"{name!r} is a folder: load one of transformers as 'hf:{name}'")
     if name.count("/") == 1 and ":" not in name:  # as repositories are called
         raise UnknownModelError(name, [f"hf:{name}"])
-    known = [*FORMS, *(f"timm:{model}" for model in timm_names())]
+    known = [*FORMS, *(f"timm:{model}" for model in timm_package().list_models())]
     raise UnknownModelError(name, difflib.get_close_matches(name, known, n=1, cutoff=0.5) or FORMS)
 
 

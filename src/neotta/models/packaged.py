@@ -22,25 +22,15 @@ KEY = "neotta"
 
 
 class Package(NamedTuple):
-    """What a packaged file says of itself.
+    """What a packaged file says of itself."""
 
-    Attributes:
-        architecture: "timm:" and the name of a model in timm's registry or of one of its classes.
-        kwargs: What the architecture is made with.
-        preprocess: The preprocessing that belongs to the weights.
-        labels: Names of the classes.
-        norm_eps: The eps of every LayerNorm, if it is not the architecture's own.
-        accuracy: On clean test images, in 0..1.
-        parameters: Number of values in the file.
-    """
-
-    architecture: str
+    architecture: str  # "timm:" and the name of a model in timm's registry or of one of its classes
     kwargs: dict[str, Any]
     preprocess: Preprocess
     labels: tuple[str, ...] | None
-    norm_eps: float | None
-    accuracy: float | None
-    parameters: int
+    norm_eps: float | None  # of every LayerNorm, if it is not the architecture's own
+    accuracy: float | None  # on clean test images, in 0..1
+    parameters: int  # number of values in the file
 
 
 def read_package(path: Path) -> Package:
@@ -131,29 +121,19 @@ def available_models(pattern: str | None = None) -> list[ModelEntry]:
     Args:
         pattern: Shell-style, such as "vit_tiny*"; with or without "timm:" before it.
     """
-    bundled = [_bundled(name) for name in BUNDLED if pattern is None or fnmatch.fnmatchcase(name, pattern)]
-    return bundled if pattern is None else bundled + _timm_models(pattern.removeprefix("timm:"))
-
-
-def _bundled(name: str) -> ModelEntry:
-    package = read_package(BUNDLED[name])
-    return ModelEntry(
-        name=name,
-        size=package.preprocess.size,
-        classes=len(package.labels or ()),
-        parameters=package.parameters,
-        accuracy=package.accuracy,
-        weights="bundled",
-    )
-
-
-def _timm_models(pattern: str) -> list[ModelEntry]:
-    timm = timm_package()
     entries = []
-    for name in timm.list_models():
-        if fnmatch.fnmatchcase(name, pattern):
-            config = timm.get_pretrained_cfg(name)
-            _, height, width = config.input_size
-            weights = "published" if config.has_weights else "none"
-            entries.append(ModelEntry(f"timm:{name}", (height, width), config.num_classes, None, None, weights))
+    for name, path in BUNDLED.items():
+        if pattern is None or fnmatch.fnmatchcase(name, pattern):
+            about = read_package(path)
+            classes = len(about.labels or ())
+            size, parameters, accuracy = about.preprocess.size, about.parameters, about.accuracy
+            entries.append(ModelEntry(name, size, classes, parameters, accuracy, "bundled"))
+    if pattern is None:
+        return entries
+    timm, wanted = timm_package(), pattern.removeprefix("timm:")
+    for name in [each for each in timm.list_models() if fnmatch.fnmatchcase(each, wanted)]:
+        config = timm.get_pretrained_cfg(name)
+        _, height, width = config.input_size
+        weights = "published" if config.has_weights else "none"
+        entries.append(ModelEntry(f"timm:{name}", (height, width), config.num_classes, None, None, weights))
     return entries

@@ -177,11 +177,7 @@ class Preprocess:
 
 @dataclasses.dataclass(frozen=True)
 class AsIs:
-    """No preprocessing: inputs are what the model takes.
-
-    Attributes:
-        shape: The shape of one input.
-    """
+    """No preprocessing: inputs, of one shape, are what the model takes."""
 
     shape: tuple[int, ...]
 

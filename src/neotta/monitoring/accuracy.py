@@ -77,11 +77,7 @@ class Recent:
 def stability(classify: Callable[[Tensor], Tensor], embeddings: Tensor, plain: Tensor, adapted: Tensor) -> Array:
     """How often each adapted answer stays the same when a part of the embedding is dropped, (n,).
 
-    Args:
-        classify: The linear head of the plain model, (..., d) to (..., C).
-        embeddings: Its input, (n, d).
-        plain: Logits of the plain model, (n, C).
-        adapted: Logits of the adapted model, (n, C).
+    The linear head of the plain model maps embeddings, (n, d), to its logits, (n, C).
     """
     kept = torch.rand(MASKS, embeddings.shape[1], generator=torch.Generator().manual_seed(0)) >= DROPPED
     masks = kept.to(embeddings) / (1 - DROPPED)
@@ -92,13 +88,7 @@ def stability(classify: Callable[[Tensor], Tensor], embeddings: Tensor, plain: T
 
 
 def interval(value: float, samples: int, error: tuple[float, float]) -> tuple[float, float]:
-    """The interval of an estimate: sampling noise (90 %) and the estimator's own error together.
-
-    Args:
-        value: The estimate.
-        samples: Number of samples it is based on.
-        error: By how much the estimator is usually too high, and too low.
-    """
+    """The interval of an estimate: sampling noise (90 %) and the estimator's own error, above and below, together."""
     chance = 1.645 * math.sqrt(max(value * (1 - value), 0.01) / samples)
     below, above = (math.hypot(chance, each) for each in error)
     return max(0.0, value - below), min(1.0, value + above)

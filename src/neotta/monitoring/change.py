@@ -100,14 +100,11 @@ class ChangeDetector:
 
 
 class Spread:
-    """Spread of embeddings around their mean: probabilistic PCA.
+    """Spread of embeddings, (n, d), n at least 2, around their mean: probabilistic PCA.
 
     The embeddings of trained classifiers vary mostly with the class, in few directions; a new domain often shows in the
     others, where the spread is small. So the directions of largest variance have their own variance, and all others
     share one.
-
-    Args:
-        reference: Embeddings, (n, d), n at least 2.
     """
 
     def __init__(self, reference: Floats) -> None:
@@ -136,12 +133,7 @@ class Spread:
 
 
 class DistanceTest:
-    """Ranks embeddings by their distance from the reference: fast if single samples look different.
-
-    Args:
-        spread: Spread of the reference.
-        threshold: See `RankEvidence`.
-    """
+    """Ranks embeddings by their distance from the reference: fast if single samples look different."""
 
     def __init__(self, spread: Spread, threshold: float) -> None:
         self.evidence = RankEvidence(threshold, tails=2)
@@ -160,12 +152,8 @@ class DirectionTest:
     """Ranks embeddings along the direction of the latest shift: detects small shifts of all samples.
 
     Every second sample is used to learn the direction; the others are ranked along it, among each other. The direction
-    does not depend on the ranked samples, so their ranks are valid.
-
-    Args:
-        spread: Spread of the reference.
-        count: Number of samples of the reference.
-        threshold: See `RankEvidence`; refers to all samples, learnt from or ranked.
+    does not depend on the ranked samples, so their ranks are valid. The threshold refers to all samples, learnt from or
+    ranked; `count` is the number of those of the reference.
     """
 
     def __init__(self, spread: Spread, count: int, threshold: float) -> None:

@@ -32,11 +32,7 @@ LATE = 64  # number of samples after which one is added to the means: until then
 
 
 class LabelDraws:
-    """The draws of labels in a stream, by the plain answers of a head.
-
-    Args:
-        head: The head.
-    """
+    """The draws of labels in a stream, by the plain answers of a head."""
 
     def __init__(self, head: NEOHead) -> None:
         self._head = head

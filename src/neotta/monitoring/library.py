@@ -109,10 +109,7 @@ class DomainLibrary:
 
     def remove(self, name: str) -> None:
         """Delete a domain."""
-        path = self._path(name)
-        if not path.is_file():
-            raise UnknownNameError("domain", name, self._stems())
-        path.unlink()
+        self._existing(name).unlink()
 
     def __getitem__(self, name: str) -> Domain:
         """Read a domain.
@@ -121,10 +118,7 @@ class DomainLibrary:
             UnknownNameError: The domain does not exist.
             StateError: Its file is damaged or not a domain.
         """
-        path = self._path(name)
-        if not path.is_file():
-            raise UnknownNameError("domain", name, self._stems())
-        domain = self._load(path)
+        domain = self._load(self._existing(name))
         if isinstance(domain, StateError):
             raise domain
         return domain
@@ -174,6 +168,12 @@ class DomainLibrary:
             raise OptionError(f"{name!r} cannot be the name of a domain: it must be a valid file name")
         return self.folder / f"{name}{SUFFIX}"
 
+    def _existing(self, name: str) -> Path:
+        path = self._path(name)
+        if not path.is_file():
+            raise UnknownNameError("domain", name, self._stems())
+        return path
+
     def _load(self, path: Path) -> Domain | StateError:
         try:
             about = path.stat()
@@ -191,13 +191,9 @@ class DomainLibrary:
 
 
 def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: float = math.nan) -> list[Proximity]:
-    """Distance of an offset from that of each domain, nearest first.
+    """Distance of an offset, (d,) or (C,), from that of each domain, nearest first.
 
-    Args:
-        offset: The offset, (d,) or (C,).
-        domains: The domains to compare it with.
-        count: Number of samples it was learnt from; 0 if unknown.
-        variance: Their total variance; also used for domains without one.
+    It was learnt from `count` samples (0 if unknown) of this total variance, also used for domains without one.
     """
     mine = torch.as_tensor(offset).detach().cpu().double()
     proximities = []

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -238,9 +237,7 @@ class Monitor:
     def __enter__(self) -> Monitor:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
     # ---- processing of a batch
@@ -289,13 +286,9 @@ class Monitor:
         return changes
 
     def _change(self, detector: ChangeDetector, alarm: Alarm, coming: Floats, in_batch: int) -> Change:
-        """Start a new domain.
+        """Start a new domain, to which the rest of the batch, (n, d), most likely belongs too.
 
-        Args:
-            detector: The detector that raised the alarm.
-            alarm: The alarm.
-            coming: The rest of the batch, which most likely belongs to the new domain too, (n, d).
-            in_batch: Number of tested samples of this batch up to the alarm, which the model has not seen yet.
+        Of the tested samples up to the alarm, the model has not seen the last `in_batch` yet.
         """
         if self._draws is not None:
             self._draws.restart()

@@ -11,13 +11,14 @@ prometheus_client.start_http_server(9100, addr="127.0.0.1")  # "0.0.0.0" for all
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from neotta._extras import need
 from neotta.errors import OptionError
-from neotta.monitoring.monitor import Monitor
+from neotta.monitoring.library import Proximity
+from neotta.monitoring.monitor import Monitor, Status
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -26,35 +27,33 @@ if TYPE_CHECKING:
 _exported: WeakKeyDictionary[CollectorRegistry, dict[str, Metrics]] = WeakKeyDictionary()
 """What is exported by registry and prefix: two collectors of the same names would give duplicate series."""
 
-COUNTERS = {
-    "samples": "Samples seen.",
-    "rejected": "Samples excluded because of NaN, Inf or their size.",
-    "alarms": "Changes detected.",
+COUNTERS: dict[str, tuple[str, Callable[[Monitor], float]]] = {
+    "samples": ("Samples seen.", lambda monitor: monitor.samples),
+    "rejected": ("Samples excluded because of NaN, Inf or their size.", lambda monitor: monitor.rejected),
+    "alarms": ("Changes detected.", lambda monitor: len(monitor.changes)),
 }
-GAUGES = {
-    "current_samples": "Samples since the last change.",
-    "evidence": "How close the next alarm is, 0 to 1.",
-    "origin_distance": "Distance from clean data.",
-    "origin_distance_ratio": "The same in units of sampling noise.",
-    "model_distance": "Distance from what the model has learnt.",
-    "speed": "Distance that the mean of a short window moves in 100 samples.",
-    "speed_noise": "Speed expected from sampling noise alone.",
-    "nearest_cosine": "Cosine with the nearest domain.",
+GAUGES: dict[str, tuple[str, Callable[[Status], float | None]]] = {
+    "current_samples": ("Samples since the last change.", lambda now: now.current),
+    "evidence": ("How close the next alarm is, 0 to 1.", lambda now: now.evidence),
+    "origin_distance": ("Distance from clean data.", lambda now: now.origin.distance),
+    "origin_distance_ratio": ("The same in units of sampling noise.", lambda now: now.origin.ratio),
+    "model_distance": (
+        "Distance from what the model has learnt.",
+        lambda now: None if now.model is None else now.model.distance,
+    ),
+    "speed": ("Distance that the mean of a short window moves in 100 samples.", lambda now: now.speed),
+    "speed_noise": ("Speed expected from sampling noise alone.", lambda now: now.speed_noise),
+    "nearest_cosine": ("Cosine with the nearest domain.", lambda now: now.domains[0].cosine if now.domains else None),
 }
-BY_DOMAIN = {
-    "domain_distance": "Distance from a known domain.",
-    "domain_distance_ratio": "The same in units of sampling noise.",
-    "domain_cosine": "Cosine with a known domain.",
+BY_DOMAIN: dict[str, tuple[str, Callable[[Proximity], float]]] = {
+    "domain_distance": ("Distance from a known domain.", lambda near: near.distance),
+    "domain_distance_ratio": ("The same in units of sampling noise.", lambda near: near.ratio),
+    "domain_cosine": ("Cosine with a known domain.", lambda near: near.cosine),
 }
 
 
 class Metrics:
-    """Collects the metrics of monitors when they are scraped.
-
-    Args:
-        monitors: The monitors by label; the label "" is omitted.
-        prefix: Prefix of the metrics' names.
-    """
+    """Collects the metrics of monitors, by label, when they are scraped; the label "" is omitted."""
 
     def __init__(self, monitors: Mapping[str, Monitor], prefix: str = "neotta") -> None:
         self._monitors, self._prefix = monitors, prefix
@@ -64,41 +63,28 @@ class Metrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         labels = ["monitor"] if any(self._monitors) else []
-        families: dict[str, Metric] = {}
-        for name, what in COUNTERS.items():
-            families[name] = CounterMetricFamily(f"{self._prefix}_{name}", what, labels=labels)
-        for name, what in {**GAUGES, **BY_DOMAIN}.items():
-            more = ["domain"] if name in BY_DOMAIN else []
-            families[name] = GaugeMetricFamily(f"{self._prefix}_{name}", what, labels=[*labels, *more])
-        for label, monitor in self._monitors.items():
-            for name, domain, value in _figures(monitor):
-                values = [label] * bool(labels) + [domain] * (name in BY_DOMAIN)
-                families[name].add_metric(values, value)  # type: ignore[attr-defined]
-        yield from families.values()
+        monitors = [([label] * len(labels), monitor) for label, monitor in self._monitors.items()]
+        statuses = [(values, monitor.status()) for values, monitor in monitors if monitor.samples]
+        for name, (text, total) in COUNTERS.items():
+            totals = [(values, total(monitor)) for values, monitor in monitors]
+            yield family(CounterMetricFamily, f"{self._prefix}_{name}", text, labels, totals)
+        for name, (text, figure) in GAUGES.items():
+            figures = [(values, figure(now)) for values, now in statuses]
+            yield family(GaugeMetricFamily, f"{self._prefix}_{name}", text, labels, figures)
+        for name, (text, measure) in BY_DOMAIN.items():
+            by_domain = [([*values, near.domain], measure(near)) for values, now in statuses for near in now.domains]
+            yield family(GaugeMetricFamily, f"{self._prefix}_{name}", text, [*labels, "domain"], by_domain)
 
 
-def _figures(monitor: Monitor) -> Iterator[tuple[str, str, float]]:
-    """Yield the name, domain (or "") and value of each metric of a monitor."""
-    yield "samples", "", monitor.samples
-    yield "rejected", "", monitor.rejected
-    yield "alarms", "", len(monitor.changes)
-    if not monitor.samples:
-        return
-    status = monitor.status()
-    yield "current_samples", "", status.current
-    yield "evidence", "", status.evidence
-    yield "origin_distance", "", status.origin.distance
-    yield "origin_distance_ratio", "", status.origin.ratio
-    yield "speed", "", status.speed
-    yield "speed_noise", "", status.speed_noise
-    if status.model is not None:
-        yield "model_distance", "", status.model.distance
-    if status.domains:
-        yield "nearest_cosine", "", status.domains[0].cosine
-    for near in status.domains:
-        yield "domain_distance", near.domain, near.distance
-        yield "domain_distance_ratio", near.domain, near.ratio
-        yield "domain_cosine", near.domain, near.cosine
+def family(
+    kind: Any, name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float | None]]
+) -> Metric:
+    """A metric of Prometheus with a value for each combination of labels; those that are None are left out."""
+    made: Metric = kind(name, text, labels=labels)
+    for values, number in rows:
+        if number is not None:
+            made.add_metric(values, number)  # type: ignore[attr-defined]
+    return made
 
 
 def export(

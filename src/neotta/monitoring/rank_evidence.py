@@ -33,24 +33,17 @@ EXPONENTS = np.array([0.15, 0.35, 0.6])
 
 
 class Alarm(NamedTuple):
-    """Position at which the evidence crossed the threshold.
+    """Position at which the evidence crossed the threshold."""
 
-    Attributes:
-        position: Index of the number (or sample) that crossed it, within this call.
-        since: Number of samples, this one included, since the most likely time of the change.
-    """
-
-    position: int
-    since: int
+    position: int  # of the number (or sample) that crossed it, within this call
+    since: int  # number of samples, this one included, since the most likely time of the change
 
 
 def ranks(numbers: Floats, seen: Floats, slack: Floats) -> tuple[Ranks, Ranks]:
     """Rank each number among itself and those before it, from above and from below; ties count against it.
 
-    Args:
-        numbers: New numbers in order, (n,).
-        seen: All earlier numbers, sorted, (m,).
-        slack: Numbers closer than this are ties, (n,), so that rounding does not decide.
+    The new numbers, (n,), are in order, those seen before, (m,), are sorted. Numbers closer than the slack, (n,), are
+    ties, so that rounding does not decide.
     """
     low, high = numbers - slack, numbers + slack
     earlier = np.tri(len(numbers), k=-1, dtype=bool)

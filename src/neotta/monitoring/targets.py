@@ -27,9 +27,7 @@ Watch = Callable[[Tensor], object]
 class Position:
     """Where a domain lies: the mean of its embeddings, and the state that NEO-Stream has after its samples.
 
-    Args:
-        features: Length d of an embedding.
-        head: The head of NEO-Stream, which subtracts a shift of the logits; None if the mean is subtracted.
+    The head is that of NEO-Stream, which subtracts a shift of the logits; None if the mean is subtracted.
     """
 
     def __init__(self, features: int, head: NEOHead | None = None) -> None:
@@ -67,13 +65,7 @@ class Position:
 
 
 class Target:
-    """A NEO head, one of its streams, or a NEO adapter.
-
-    Args:
-        name: Name of the head in its model.
-        head: The head, or the adapter, which has a new head after each reset.
-        stream: The stream, if the head has several.
-    """
+    """A NEO head, one of its streams, or a NEO adapter, which has a new head after each reset."""
 
     def __init__(self, name: str, head: NEOHead | Recentering, stream: StreamId | None = None) -> None:
         self.name, self._head, self._stream = name, head, stream
@@ -159,15 +151,7 @@ def find_target(model: nn.Module | Recentering, head: str | None = None, stream:
 
 
 def restart(target: Target, domain: Domain | None, samples: int, seen: Floats, variance: float) -> None:
-    """Restart a model from a known domain and the samples of the new one.
-
-    Args:
-        target: The model.
-        domain: The known domain, if there is one.
-        samples: Number of samples that the known domain counts as.
-        seen: Samples of the new domain, (n, d); n may be 0.
-        variance: Total variance of the new domain.
-    """
+    """Restart a model from a known domain, which counts as so many samples, and what was seen of a new one."""
     target.reset()
     streams = target.neo.streams
     rule, layout = streams.rule, streams.layout

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.data.base import Image
-from neotta.data.corruptions.common import CACHED_SIDE, Draws, gaussian, mirrored, to_bytes
+from neotta.data.corruptions.common import CACHED_SIDE, Draws, gaussian, to_bytes
 
 Array = NDArray[Any]
 
@@ -28,7 +28,7 @@ def defocus_blur(image: Image, radius: float, alias: float) -> Image:
     reach = kernel.shape[0] // 2
     height, width = image.shape[:2]
     planes = (image / 255).transpose(2, 0, 1)
-    padded = planes.take(mirrored(height, reach), axis=1).take(mirrored(width, reach), axis=2)
+    padded = np.pad(planes, [(0, 0), (reach, reach), (reach, reach)], mode="reflect")
     transform = _spectrum if max(height, width) <= CACHED_SIDE else _spectrum.__wrapped__
     shape, spectrum = transform(radius, alias, height + 2 * reach, width + 2 * reach)
     product = fft.rfft2(padded, shape) * spectrum
@@ -58,7 +58,7 @@ def _smooth(rows: NDArray[np.float32], taps: NDArray[np.float32]) -> NDArray[np.
     In float32, as in the public scripts: the last bit of the kernel decides how an even area is truncated.
     """
     size, reach = len(rows), len(taps) // 2
-    padded = rows[mirrored(size, reach)]
+    padded = np.pad(rows, [(reach, reach), (0, 0)], mode="reflect")
     return np.asarray(sum(tap * padded[i : i + size] for i, tap in enumerate(taps)))
 
 
@@ -98,17 +98,10 @@ def _targets(size: int, reach: int) -> Index:
 def _sweep(height: int, width: int, rows: Index, columns: Index, dy: NDArray[Any], dx: NDArray[Any]) -> Index:
     """From which pixel of the picture before a sweep each pixel after it comes, (H * W,).
 
-    The visits are sequential and each *copies* its neighbour: a neighbour visited earlier in the same sweep
-    (below, or to the right in the same row) hands on the value it received itself. All chains are followed
-    at once, each round doubling the stride, so that a few rounds replace the loop over pixels.
-
-    Args:
-        height: Height of the picture.
-        width: Width of the picture.
-        rows: The targets' rows in the order of the visit, (R,).
-        columns: The targets' columns in the order of the visit, (C,).
-        dy: Vertical offset of each target's neighbour, (R, C).
-        dx: Horizontal offset of each target's neighbour, (R, C).
+    The visits are sequential and each *copies* its neighbour, at `dy` and `dx` from it: a neighbour visited earlier in
+    the same sweep (below, or to the right in the same row) hands on the value it received itself. All chains are
+    followed at once, each round doubling the stride, so that a few rounds replace the loop over pixels. Rows, (R,), and
+    columns, (C,), are those of the targets in the order of the visit.
     """
     target = rows[:, None] * width + columns
     neighbour = target + dy * width + dx
@@ -135,13 +128,10 @@ def motion_blur(image: Image, draws: Draws, radius: float, sigma: float) -> Imag
 
 
 def motion_blur_along(image: NDArray[np.uint8], radius: float, sigma: float, angle: float) -> NDArray[np.uint8]:
-    """Blur along one direction with a one-sided kernel, which also displaces the content.
+    """Blur (H, W) or (H, W, C) along one direction with a one-sided kernel, which also displaces the content.
 
-    Args:
-        image: (H, W) or (H, W, C) uint8.
-        radius: The kernel has 2 * ceil(radius) + 1 taps.
-        sigma: Standard deviation of the half Gaussian, in pixels.
-        angle: In degrees; the y axis points down.
+    The kernel has 2 * ceil(radius) + 1 taps of half a Gaussian of deviation sigma; the angle is in degrees, the y axis
+    points down.
     """
     taps = _taps(radius, sigma, angle)
     dys, dxs = [dy for dy, _ in taps], [dx for _, dx in taps]
@@ -195,12 +185,7 @@ def zoom_blur(image: Image, step: float, count: int) -> Image:
 
 
 def clipped_zoom(layers: Array, factor: float) -> Array:
-    """Enlarge the middle of each layer to the size of the whole.
-
-    Args:
-        layers: (..., H, W), float.
-        factor: At least 1; 1 gives the layers back.
-    """
+    """Enlarge the middle of each layer, (..., H, W) float, to the size of the whole; by a factor of at least 1."""
     if factor == 1:
         return layers
     height, width = layers.shape[-2:]

@@ -66,13 +66,10 @@ def to_bytes(image: Array, top: float = 1.0) -> Image:
 
 
 def gaussian(image: Array, sigma: float, border: str = "nearest", truncate: float = 4.0) -> Array:
-    """Gaussian filter over the first two axes; channels are filtered independently.
+    """Gaussian filter over the first two axes of (H, W) or (H, W, C), float; channels are filtered independently.
 
-    Args:
-        image: (H, W) or (H, W, C), float; the result has its dtype.
-        sigma: Standard deviation in pixels; 0 leaves the image as it is.
-        border: "nearest" repeats the edge pixel; "reflect" mirrors with the edge pixel repeated.
-        truncate: The taps reach `int(truncate * sigma + 0.5)` pixels to each side.
+    The border "nearest" repeats the edge pixel; "reflect" mirrors with the edge pixel repeated. The taps reach
+    `int(truncate * sigma + 0.5)` pixels to each side.
     """
     from scipy.ndimage import gaussian_filter
 
@@ -102,11 +99,6 @@ def _reflecting_gaussian(size: int, sigma: float, truncate: float) -> NDArray[np
     return matrix.astype(np.float32)
 
 
-def mirrored(size: int, pad: int) -> NDArray[np.intp]:
-    """Indices -pad .. size-1+pad folded into the image, the edge pixel not repeated (c b | a b c | b a)."""
-    return fold_mirror(np.arange(-pad, size + pad), size).astype(np.intp)
-
-
 def fold_mirror(position: Array, size: int) -> Array:
     """Fold coordinates into [0, size-1], whole-sample symmetric: the edge pixel is not repeated."""
     if size == 1:
@@ -126,15 +118,9 @@ def _fold(position: Array, period: int) -> Array:
 
 
 def bilinear(image: NDArray[np.float32], rows: Array, columns: Array) -> NDArray[np.float32]:
-    """Sample an image between its pixels.
+    """Sample an image between its pixels: (H, W, 4) float32 at rows and columns, (H', W') float32 inside of it.
 
-    Args:
-        image: (H, W, 4) float32. Four channels, as numpy gathers 16 bytes several times faster than 12.
-        rows: (H', W') float32, in [0, H-1].
-        columns: (H', W') float32, in [0, W-1].
-
-    Returns:
-        The samples, (H', W', 4) float32.
+    Four channels, as numpy gathers 16 bytes several times faster than 12.
     """
     height, width = image.shape[:2]
     top, left = rows.astype(np.intp), columns.astype(np.intp)
@@ -161,15 +147,10 @@ def bilinear(image: NDArray[np.float32], rows: Array, columns: Array) -> NDArray
 
 
 def fractal(draws: Draws, size: int, decay: float) -> NDArray[np.float32]:
-    """A cloud that tiles the plane, by the diamond-square method; values fill [0, 1].
+    """A cloud that tiles the plane, (size, size) float32, by the diamond-square method; values fill [0, 1].
 
-    Args:
-        draws: One block of uniform numbers each for the centres, row edges and column edges of every level.
-        size: A power of two, at least 2.
-        decay: The noise falls by its square from level to level.
-
-    Returns:
-        The map, (size, size) float32.
+    The size is a power of two, at least 2; the noise falls by the square of `decay` from level to level. Draws one
+    block of uniform numbers each for the centres, row edges and column edges of every level.
     """
     cloud = np.zeros((size, size), np.float32)
     step, wobble = size, 100.0

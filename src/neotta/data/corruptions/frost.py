@@ -26,19 +26,12 @@ Plane = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one texture looks.
+    """How one texture looks."""
 
-    Attributes:
-        colour: Mean red, green and blue.
-        contrast: Standard deviation of the grey.
-        crystals: Along one side of the texture.
-        clouds: Share of the slow variation of thickness in the contrast.
-    """
-
-    colour: tuple[int, int, int]
-    contrast: float
-    crystals: int
-    clouds: float
+    colour: tuple[int, int, int]  # mean red, green and blue
+    contrast: float  # standard deviation of the grey
+    crystals: int  # along one side of the texture
+    clouds: float  # share of the slow variation of thickness in the contrast
 
 
 RECIPES = (
@@ -119,15 +112,10 @@ def _streaks(draws: Draws, direction: Plane, reach: int = 9) -> Plane:
 
 @dataclass(frozen=True)
 class Textures:
-    """Pictures of frost.
+    """Pictures of frost."""
 
-    Attributes:
-        sources: For each texture its file, or the number of the recipe it is grown by.
-        scale: By how much each is shrunk before use.
-    """
-
-    sources: tuple[str | int, ...]
-    scale: float = 1.0
+    sources: tuple[str | int, ...]  # files, or numbers of the recipes they are grown by
+    scale: float = 1.0  # by how much each is shrunk before use
 
     @classmethod
     def of_folder(cls, folder: str | os.PathLike[str]) -> Textures:

@@ -21,27 +21,15 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 def snow(
     image: Image,
     draws: Draws,
-    mean: float,
-    deviation: float,
-    zoom: float,
-    threshold: float,
-    radius: float,
-    sigma: float,
-    keep: float,
+    mean: float,  # of the normal numbers from which flakes are made
+    deviation: float,  # of the same
+    zoom: float,  # size of a flake in pixels
+    threshold: float,  # numbers below it are no flake
+    radius: float,  # of the motion blur of the flakes
+    sigma: float,  # of the same
+    keep: float,  # how much of the picture is not whitened
 ) -> Image:
-    """Falling flakes over a whitened picture. Draws the flakes, then the direction of their fall.
-
-    Args:
-        image: (H, W, 3).
-        draws: Where the random numbers come from.
-        mean: Mean of the normal numbers from which flakes are made.
-        deviation: Standard deviation of the numbers from which flakes are made.
-        zoom: Size of a flake in pixels.
-        threshold: Numbers below it are no flake.
-        radius: Radius of the motion blur of the flakes.
-        sigma: Standard deviation of the motion blur of the flakes.
-        keep: How much of the picture is not whitened.
-    """
+    """Falling flakes over a whitened picture. Draws the flakes, then the direction of their fall."""
     flakes = clipped_zoom(draws.normal(image.shape[:2]) * deviation + mean, zoom)
     flakes[flakes < threshold] = 0
     angle = float(draws.uniform(-135, -45))
@@ -57,15 +45,7 @@ def snow(
 
 
 def frost(image: Image, draws: Draws, textures: Textures, keep: float, strength: float) -> Image:
-    """Ice on the window: a random part of a random texture is added. Draws the texture, the row, the column.
-
-    Args:
-        image: (H, W, 3).
-        draws: Where the random numbers come from.
-        textures: Pictures of frost.
-        keep: Weight of the image.
-        strength: Weight of the frost.
-    """
+    """Ice on the window: a random part of a random texture is added. Draws the texture, the row, the column."""
     height, width = image.shape[:2]
     texture = textures.covering(int(draws.integers(0, len(textures))), height, width)
     row = int(draws.integers(0, max(texture.shape[0] - height, 1)))
@@ -108,25 +88,14 @@ EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 def spatter(
     image: Image,
     draws: Draws,
-    mean: float,
-    deviation: float,
-    sigma: float,
-    threshold: float,
-    strength: float,
-    mud: int,
+    mean: float,  # of the layer
+    deviation: float,  # of the layer before smoothing
+    sigma: float,  # smoothing of the layer, which sets the size of the drops
+    threshold: float,  # values of the layer below it are dry
+    strength: float,  # of the water; for mud, how soft its edge is
+    mud: int,  # 0 for water, 1 for mud
 ) -> Image:
-    """Drops where a smooth random layer exceeds a threshold.
-
-    Args:
-        image: (H, W, 3).
-        draws: Where the random numbers come from: one normal number per pixel.
-        mean: Mean of the layer.
-        deviation: Standard deviation of the layer before smoothing.
-        sigma: Smoothing of the layer, which sets the size of the drops.
-        threshold: Values of the layer below it are dry.
-        strength: Strength of the water; for mud, how soft its edge is.
-        mud: 0 for water, 1 for mud.
-    """
+    """Drops where a smooth random layer, one normal number per pixel, exceeds a threshold."""
     layer = gaussian(draws.normal(image.shape[:2]).astype(np.float64) * deviation + mean, sigma)
     clean = image.astype(np.float32) / 255
     if mud:
@@ -161,10 +130,7 @@ STRAIGHT, DIAGONAL, KNIGHT = 1.0, 1.4, 2.1969
 def canny(grey: NDArray[np.uint8], low: int, high: int) -> NDArray[np.bool_]:
     """Edges by Canny's method: 3 x 3 Sobel gradients, their L1 norm, thin ridges, two thresholds.
 
-    Args:
-        grey: (H, W).
-        low: Ridges above it count if they touch, step by step, ...
-        high: ... a ridge above this.
+    Ridges above the lower one count if they touch, step by step, a ridge above the higher one.
     """
     from scipy.ndimage import label, sobel
 
@@ -200,10 +166,7 @@ def _ridges(dx: Array, dy: Array, strength: Array) -> NDArray[np.bool_]:
 
 
 def chamfer_distance(marked: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Length of the shortest way to a marked pixel over steps of the 5 x 5 chamfer mask, (H, W).
-
-    Infinite everywhere if nothing is marked.
-    """
+    """Length of the shortest way to a marked pixel by steps of the 5 x 5 chamfer mask, (H, W), or infinite."""
     distance = np.where(marked, 0.0, np.inf)
     _sweep_down(distance)
     _sweep_down(distance[::-1, ::-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,7 @@ class ArrayDataset(ImageDataset):
 
 
 class RowsDataset(ArrayDataset):
-    """Rows of a `.npy` file, which is mapped into memory and never read whole.
-
-    Args:
-        path: The file.
-        rows: Which rows.
-        labels: (N,), of these rows.
-        domain: Name of the dataset.
-        classes: Names of the classes.
-    """
+    """Some rows of a `.npy` file, which is mapped into memory and never read whole."""
 
     def __init__(
         self, path: Path, rows: slice, labels: NDArray[np.int64], *, domain: str, classes: tuple[str, ...] | None
@@ -135,8 +126,4 @@ def open_npz(path: Path, layout: str = "npz", classes: tuple[str, ...] | None = 
     if labels is not None:
         labels = check_labels(labels, len(images), path, None if classes is None else len(classes))
     dataset = ArrayDataset(images, labels, domain=full_name(layout, path.stem), classes=classes)
-    return DataSource(layout, path, (path.stem,), partial(_same, dataset), classes)
-
-
-def _same(dataset: ImageDataset, domain: str) -> ImageDataset:
-    return dataset
+    return DataSource(layout, path, (path.stem,), {path.stem: dataset}.__getitem__, classes)

@@ -32,13 +32,7 @@ NOTE = "CCC is a stream: to see its samples in the order in which they lie, say 
 
 
 class TarDataset(EncodedDataset):
-    """Images inside uncompressed tar files; only where each lies is kept in memory.
-
-    Args:
-        shards: The tar files, in their order.
-        domain: The name of the domain.
-        classes: Names of the classes.
-    """
+    """Images inside uncompressed tar files, in their order; only where each lies is kept in memory."""
 
     def __init__(self, shards: list[Path], *, domain: str, classes: tuple[str, ...]) -> None:
         self.domain, self.classes = domain, classes

@@ -33,19 +33,12 @@ PIXELS = 3 * 32 * 32
 
 
 class Binary(NamedTuple):
-    """How a binary version lies on disk.
+    """How a binary version lies on disk."""
 
-    Attributes:
-        files: Pattern of the files of each split.
-        labels: Bytes before the pixels of an image; the last one is the class.
-        classes: Names of the classes.
-        pickled: Files of the version that is not read: Python pickles can run any program.
-    """
-
-    files: Mapping[str, str]
-    labels: int
+    files: Mapping[str, str]  # pattern of the files of each split
+    labels: int  # bytes before the pixels of an image; the last one is the class
     classes: tuple[str, ...]
-    pickled: tuple[str, ...]
+    pickled: tuple[str, ...]  # files of the version that is not read: Python pickles can run any program
 
 
 BINARY = {
@@ -101,10 +94,9 @@ def _open_binary(layout: str, root: Path, split: str) -> ImageDataset:
 
 
 def _read_binary(path: Path, labels: int, classes: tuple[str, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read a file that has for each image its labels, one byte each, then the red, the green and the blue plane.
+    """Read the images, (N, 32, 32, 3), of a file, and the last of the labels of each, (N,).
 
-    Returns:
-        Images, (N, 32, 32, 3), and the last of the labels of each, (N,).
+    Each has its labels first, one byte each, then the red, the green and the blue plane.
     """
     content, size = np.fromfile(path, dtype=np.uint8), labels + PIXELS
     if content.size == 0 or content.size % size:

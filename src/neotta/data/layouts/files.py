@@ -65,15 +65,7 @@ class FileDataset(EncodedDataset):
 def folder_source(
     layout: str, root: Path, folders: Mapping[str, Path], classes: tuple[str, ...] | None, **more: Any
 ) -> DataSource:
-    """A source with one folder for each domain: of class folders, or, without classes, of any images.
-
-    Args:
-        layout: The name of the layout.
-        root: The folder of the whole dataset.
-        folders: Domain to folder.
-        classes: Names of the classes in the order of the labels; None if nothing is known of them.
-        **more: What else `DataSource` takes.
-    """
+    """A source with one folder for each domain: of class folders, or, without classes, of any images."""
     return DataSource(layout, root, tuple(folders), partial(_open_folder, layout, folders, classes), classes, **more)
 
 

@@ -70,6 +70,7 @@ class ExportJob:
 
 
 Exporter = Callable[[ExportJob], None]
+Compare = Callable[[OnnxClassifier, nn.Module, Tensor], str | None]
 
 
 def _check(name: str, exporter: Exporter) -> None:
@@ -165,11 +166,11 @@ def write_folded(job: ExportJob) -> None:
     """Write an ordinary model, images to logits, with the adapted bias."""
     images = _prepared(job)
     card = _card(job, "folded", heads(job.model) if job.adapted else {})
-    with torch.no_grad(), evaluating(list(job.model.modules())):
-        with ModuleSwap(job.model, folded(job.model) if job.adapted else {}):
-            _check_labels(card, logits_of(job.model(images)))
-            proto = program(job.model, (images,), ({0: BATCH},), ["images"], ["logits"], job.opset)
-        _write(proto, card, job, images)
+    plain = ModuleSwap(job.model, folded(job.model) if job.adapted else {})
+    with torch.no_grad(), evaluating(list(job.model.modules())), plain:
+        _check_labels(card, logits_of(job.model(images)))
+        proto = program(job.model, (images,), ({0: BATCH},), ["images"], ["logits"], job.opset)
+        _write(proto, card, job, images, compare)
 
 
 @register_exporter("adaptive")
@@ -189,7 +190,7 @@ def write_adaptive(job: ExportJob) -> None:
     card = _card(job, "adaptive", neo_heads)
     with torch.no_grad(), evaluating(list(job.model.modules())):
         proto, bias = _adaptive(job.model, neo_heads, card, images, job.opset)
-        _write(proto, dataclasses.replace(card, bias=bias), job, images)
+        _write(proto, dataclasses.replace(card, bias=bias), job, images, compare_adaptive)
 
 
 def _prepared(job: ExportJob) -> Tensor:
@@ -212,30 +213,23 @@ def _prepared(job: ExportJob) -> Tensor:
 
 
 def _card(job: ExportJob, form: Form, neo_heads: dict[str, NEOHead]) -> Card:
-    card = Card(
+    about: dict[str, Any] = {}
+    if neo_heads:
+        adapted = adaptation(job.model)
+        about["method"], about["options"] = adapted.method, adapted.options.model_dump(mode="json")
+        about["samples"] = max(neo.count for neo in neo_heads.values())
+        if form == "adaptive":
+            known = adapted.reference
+            about["heads"] = {name: fingerprint(dict(neo.named_parameters())) for name, neo in neo_heads.items()}
+            about["fields"] = {name: _fields(neo) for name, neo in neo_heads.items()}
+            about["state"] = {name: neo.streams.state()[0].tolist() for name, neo in neo_heads.items()}
+            about["reference"] = None if known is None else encoded(known.arrays(), known.digest)
+    return Card(
         form=form,
         name=job.name,
         preprocess=None if job.preprocess is None else job.preprocess.to_dict(),
         labels=None if job.labels is None else [str(label) for label in job.labels],
-    )
-    if not neo_heads:
-        return card
-    adapted = adaptation(job.model)
-    card = dataclasses.replace(
-        card,
-        method=adapted.method,
-        options=adapted.options.model_dump(mode="json"),
-        samples=max(neo.count for neo in neo_heads.values()),
-    )
-    if form == "folded":
-        return card
-    known = adapted.reference
-    return dataclasses.replace(
-        card,
-        heads={name: fingerprint(dict(neo.named_parameters())) for name, neo in neo_heads.items()},
-        fields={name: _fields(neo) for name, neo in neo_heads.items()},
-        state={name: neo.streams.state()[0].tolist() for name, neo in neo_heads.items()},
-        reference=None if known is None else encoded(known.arrays(), known.digest),
+        **about,
     )
 
 
@@ -291,7 +285,7 @@ def _adaptive(
     return proto, bias
 
 
-def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> None:
+def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor, compare: Compare) -> None:
     size = proto.ByteSize()
     if size > _LARGEST:
         raise UnsupportedModelError(f"the model takes {size / 2**30:.1f} GiB, but an ONNX file is limited to 2 GiB")
@@ -302,7 +296,7 @@ def _write(proto: ModelProto, card: Card, job: ExportJob, images: Tensor) -> Non
     with atomic(job.path) as temporary:
         temporary.write_bytes(with_checksum(proto.SerializeToString()))
         if job.verify:
-            wrong = (verify_adaptive if card.form == "adaptive" else verify_folded)(temporary, job.model, images)
+            wrong = compare(OnnxClassifier(temporary), job.model, images)
             if wrong:
                 raise ModelError(f"{str(job.path)!r} was not written: ONNX Runtime and torch disagree, {wrong}")
 
@@ -311,14 +305,7 @@ TOLERANCE = 1e-4
 """Maximum difference, relative to the largest logit if that is above 1."""
 
 
-def verify_folded(path: Path, model: nn.Module, images: Tensor) -> str | None:
-    """Describe how a folded file differs from the model; None if it does not."""
-    adapted = any(isinstance(module, NEOHead) for module in model.modules())
-    with ModuleSwap(model, folded(model) if adapted else {}):
-        return _compare(OnnxClassifier(path), model, images)
-
-
-def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
+def compare_adaptive(classifier: OnnxClassifier, model: nn.Module, images: Tensor) -> str | None:
     """Describe how an adaptive file differs from the model on the same stream; None if it does not."""
     neo_heads = heads(model)
     pairs: dict[nn.Module, NEOHead] = {}
@@ -326,9 +313,8 @@ def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
         streams = Streams(neo.streams.rule, neo.streams.size, device=neo.streams.table.device)
         streams.put(neo.streams.state())
         pairs[neo] = NEOHead(neo, streams, uniform_bias=neo.uniform_bias, reference=neo.reference)
-    classifier = OnnxClassifier(path)
     with ModuleSwap(model, pairs):
-        wrong = _compare(classifier, model, images)
+        wrong = compare(classifier, model, images)
     for name, neo in neo_heads.items():
         fresh = pairs[neo].streams
         for entry, value in entries(fresh.layout, [], fresh.state(), many=False).items():
@@ -336,7 +322,8 @@ def verify_adaptive(path: Path, model: nn.Module, images: Tensor) -> str | None:
     return wrong
 
 
-def _compare(classifier: OnnxClassifier, model: nn.Module, images: Tensor) -> str | None:
+def compare(classifier: OnnxClassifier, model: nn.Module, images: Tensor) -> str | None:
+    """Describe how the logits of a file differ from the model's; None if they do not."""
     generator = torch.Generator().manual_seed(1)
     for size in (1, 3, 2, 5):
         batch = torch.randn(size, *images.shape[1:], generator=generator).to(images.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,12 +46,7 @@ class GraphStreams(Streams):
 
 
 class AdaptiveGraph(nn.Module):
-    """Maps images and states to logits and states; the module is stateless.
-
-    Args:
-        model: A model with NEO heads, which work as parts of the graph inside the context `within`.
-        heads: Its NEO heads by name.
-    """
+    """A stateless module; inside the context `within`, the NEO heads of the model work as parts of it."""
 
     def __init__(self, model: nn.Module, heads: dict[str, NEOHead]) -> None:
         super().__init__()
@@ -64,16 +60,7 @@ class AdaptiveGraph(nn.Module):
         self.within = ModuleSwap(model, dict(zip(heads.values(), self.heads, strict=True)))
 
     def forward(self, images: Tensor, adapt: Tensor, states: list[Tensor]) -> tuple[Tensor, ...]:
-        """Run the model with given states.
-
-        Args:
-            images: (B, 3, H, W).
-            adapt: Whether to learn from the batch, () bool.
-            states: The state of each head, (1, width).
-
-        Returns:
-            Logits (B, C), and the new state of each head.
-        """
+        """Logits (B, C), and the new state of each head, for images (B, 3, H, W) and states, (1, width)."""
         for port, state in zip(self._ports, states, strict=True):
             port.adapt, port.before = adapt, state
         logits = logits_of(self.model(images))
@@ -97,16 +84,7 @@ def check_opset(opset: int) -> None:
 def program(
     module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], ins: list[str], outs: list[str], opset: int
 ) -> ModelProto:
-    """Convert a module to ONNX.
-
-    Args:
-        module: A model, or an `AdaptiveGraph`.
-        inputs: Example inputs.
-        shapes: Dynamic shapes, as in `torch.export`.
-        ins: Names of the inputs.
-        outs: Names of the outputs.
-        opset: Version of the operators.
-    """
+    """Convert a module to ONNX, given example inputs and their dynamic shapes as `torch.export` takes them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of torch and onnxscript
@@ -138,12 +116,10 @@ def program(
 
 def _forget_origins(graph: GraphProto) -> None:
     """Remove the lines of source code that torch notes at every node: they are most of a small file."""
-    for node in graph.node:
-        del node.metadata_props[:]
-        node.doc_string = ""
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _forget_origins(inner)
+    for inner in _graphs(graph):
+        for node in inner.node:
+            del node.metadata_props[:]
+            node.doc_string = ""
 
 
 def _forget_shapes_of_weights(graph: GraphProto) -> None:
@@ -155,14 +131,21 @@ def _forget_shapes_of_weights(graph: GraphProto) -> None:
 
 
 def _rename(graph: GraphProto, names: dict[str, str]) -> None:
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = names.get(value.name, value.name)
+    for inner in _graphs(graph):
+        for value in (*inner.input, *inner.output, *inner.value_info, *inner.initializer):
+            value.name = names.get(value.name, value.name)
+        for node in inner.node:
+            for ends in (node.input, node.output):
+                ends[:] = [names.get(name, name) for name in ends]
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph, and those inside its nodes."""
+    yield graph
     for node in graph.node:
-        for ends in (node.input, node.output):
-            ends[:] = [names.get(name, name) for name in ends]
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                _rename(inner, names)
+                yield from _graphs(inner)
 
 
 class _Logits(nn.Module):

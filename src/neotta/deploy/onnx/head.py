@@ -20,8 +20,13 @@ _PASS = {"Identity", "Cast", "Dropout", "Flatten", "Reshape", "Squeeze", "Quanti
 _CONSTANT = {"Constant", "Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"}
 
 
-def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[Array, Array | None]:
-    """Read the weight, (C, d), and the bias, (C,) or None, of the head of an ONNX classifier."""
+def read_head(
+    path: str | os.PathLike[str], output: str | None = None, *, adapted: bool = False
+) -> tuple[Array, Array | None]:
+    """Read the weight, (C, d), and the bias, (C,) or None, of the head of an ONNX classifier.
+
+    A file that is adaptive, or was adapted and folded, raises an error, unless `adapted`.
+    """
     onnx = need("onnx", "reading the head of an ONNX file")
     if not Path(path).is_file():
         raise ModelLoadError(f"there is no file {os.fspath(path)!r}")
@@ -29,7 +34,7 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
         model = onnx.load(os.fspath(path))
     except Exception as error:  # from protobuf, or from external weights
         raise ModelLoadError(f"{os.fspath(path)!r} is damaged or not an ONNX file: {error}") from error
-    card = Card.read({entry.key: entry.value for entry in model.metadata_props})
+    card = None if adapted else Card.read({entry.key: entry.value for entry in model.metadata_props})
     if card is not None and card.form == "adaptive":
         raise AlreadyAdaptedError(
             f"{os.fspath(path)!r} is adaptive and already re-centers its logits: run it with OnnxClassifier"
@@ -46,11 +51,6 @@ def read_head(path: str | os.PathLike[str], output: str | None = None) -> tuple[
         return _Graph(model).head(output or outputs[0])
     except HeadNotFoundError as error:
         raise HeadNotFoundError(f"{os.fspath(path)!r} has no linear head: {error}") from None
-
-
-def head_of(model: ModelProto, output: str) -> tuple[Array, Array | None]:
-    """The weight and the bias of a loaded model's head, whatever was adapted before."""
-    return _Graph(model).head(output)
 
 
 class _Graph:

@@ -229,7 +229,13 @@ def _learnt(weights: Iterable[float] | Array | None, images: int) -> Array:
 
 def opened(path: str | os.PathLike[str], providers: Sequence[str] | None, threads: int | None) -> tuple[Any, Card]:
     """The session of a file, and its description."""
-    content = _content(Path(path))
+    need("onnxruntime", "running an ONNX file")
+    if not Path(path).is_file():
+        raise ModelLoadError(f"there is no file {str(path)!r}")
+    try:
+        content = Path(path).read_bytes()  # once: what is checked is what is run
+    except OSError as error:
+        raise ModelLoadError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
     whole = matches_checksum(content)
     if whole is False:
         raise ModelLoadError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
@@ -246,17 +252,6 @@ def opened(path: str | os.PathLike[str], providers: Sequence[str] | None, thread
     if whole is None:
         raise ModelLoadError(f"{os.fspath(path)!r} is damaged: its checksum is missing")
     return session, card
-
-
-def _content(path: Path) -> bytes:
-    """Read the file once: what is checked is what is run."""
-    need("onnxruntime", "running an ONNX file")
-    if not path.is_file():
-        raise ModelLoadError(f"there is no file {str(path)!r}")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelLoadError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
 
 
 def _session(content: bytes, name: str, providers: Sequence[str] | None, threads: int | None) -> Any:

@@ -21,12 +21,7 @@ _REFERENCE = "reference/"  # before the names of its arrays in a state file
 
 
 class OnnxState:
-    """Runs an adaptive graph, and keeps the state of each stream; None is the stream of calls that name none.
-
-    Args:
-        session: The session of ONNX Runtime.
-        card: The description of the file.
-    """
+    """Runs an adaptive graph, and keeps the state of each stream; None is the stream of calls that name none."""
 
     def __init__(self, session: Any, card: Card) -> None:
         self._card, self._session = card, session
@@ -36,11 +31,6 @@ class OnnxState:
 
     def step(self, batch: Array, ids: Sequence[StreamId | None], learn: Array) -> tuple[Array, int]:
         """Run the graph once for each stream of a batch: first on the images that are learnt from, then on the others.
-
-        Args:
-            batch: Preprocessed images, at least one.
-            ids: The stream of each image.
-            learn: Whether to learn from each image, (B,) bool.
 
         Returns:
             Logits (B, C), and the number of images rejected because of NaN, Inf or their size.

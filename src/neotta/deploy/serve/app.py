@@ -44,12 +44,7 @@ class Action(BaseModel):
 
 
 def application(service: Service, *, loopback: bool = True) -> FastAPI:
-    """The ASGI application of a service.
-
-    Args:
-        service: What answers; it starts and ends with the application.
-        loopback: Whether the application is reached from this machine alone.
-    """
+    """The ASGI application of a service; with `loopback`, only this machine reaches it."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -82,7 +77,6 @@ def application(service: Service, *, loopback: bool = True) -> FastAPI:
 
 
 def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
-    """Add `/classify`, and the Open Inference Protocol at `/v2`."""
     settings, engine, limits = service.settings, service.engine, service.settings.limits
     height, width = engine.preprocess.size
     outputs = {"logits": ("FP32", [-1, engine.classes]), "probabilities": ("FP32", [-1, engine.classes])}
@@ -108,9 +102,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         async def work(body: bytes) -> Answer:
             kind = request.headers.get("content-type", "")
             files = await asyncio.to_thread(_files, body, kind, limits.rows)  # a hostile form takes seconds to parse
-            pixels = await service.images.from_files(files, owner)
-            job = Job(service.images.normalised(pixels), owner[1], adapt, pixels[-1])
-            return await service.answer(job, owner[0])
+            ready = await service.images.from_files(files, owner)
+            return await service.answer(Job(ready.images, owner[1], adapt, ready.picture), owner[0])
 
         answer = await requests.answered(request, limits.body, work)
         shown, beside = (answer.plain, answer.adapted) if settings.shadow else (answer.adapted, answer.plain)
@@ -175,9 +168,7 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
             message = await requests.parsed(len(body), parse, body, length, [*outputs])
             owner = _client(request), message.stream
             ready = await service.images.from_tensor(message.images, owner)
-            picture = ready[-1] if isinstance(ready, list) else None
-            images = service.images.normalised(ready) if isinstance(ready, list) else ready
-            answer = await service.answer(Job(images, message.stream, message.adapt, picture), owner[0])
+            answer = await service.answer(Job(ready.images, message.stream, message.adapt, ready.picture), owner[0])
             head: dict[str, Any] = {"model_name": settings.name, "model_version": "1"}
             head |= {"id": message.id} if message.id else {}
             head["parameters"] = {"stream": message.stream, "adapted": answer.learnt}
@@ -236,7 +227,6 @@ def _files(body: bytes, kind: str, most: int) -> list[bytes]:
 
 
 def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The most probable labels of an image."""
     probabilities = _softmax(logits)
     order = (-probabilities).argsort(kind="stable")[:top]
     return [{"label": labels[index], "probability": round(float(probabilities[index]), 6)} for index in order]
@@ -265,8 +255,6 @@ def _outputs(answer: Answer, names: dict[str, bool], service: Service) -> dict[s
 
 
 def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
-    """Add the streams: their health, and what can be done with them; and the metrics."""
-
     def known(stream: str) -> str:
         if stream not in service.streams:
             raise RequestError(404, f"there is no stream {stream[:100]!r}")
@@ -338,19 +326,12 @@ class Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end: accepted requests are answered first."""
         self._service.ending = True
         super().handle_exit(sig, frame)
 
 
 def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> Server:
-    """A server that is ready to run.
-
-    Args:
-        service: What answers.
-        host: Address to listen on; other machines reach it only with a key.
-        port: Port; 0 for any that is free.
-    """
+    """A server that is ready to run; other machines reach it only with a key."""
     check_exposure(host, service.settings.key)
     limits = service.settings.limits
     config = uvicorn.Config(

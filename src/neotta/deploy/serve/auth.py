@@ -39,11 +39,8 @@ def check_exposure(host: str, key: str | None) -> None:
 class Guard:
     """Lets a request through, or rejects it before anything of its body is read.
 
-    Args:
-        app: What answers.
-        key: The key; None if none is needed.
-        loopback: Whether the server listens on this machine alone: then the names that browsers may use for it are
-            known, and others are rejected (a foreign page could otherwise point its own name here).
+    If the server listens on this machine alone, the names that browsers may use for it are known, and others are
+    rejected: a foreign page could otherwise point its own name here.
     """
 
     def __init__(self, app: ASGIApp, key: str | None, loopback: bool) -> None:
@@ -51,7 +48,6 @@ class Guard:
         self._key = None if key is None else _digest(key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request."""
         if scope["type"] == "http":
             try:
                 self._check(Headers(scope=scope), scope["method"], scope["path"])
@@ -72,12 +68,8 @@ class Guard:
         kind, _, sent = headers.get("authorization", "").partition(" ")
         sent = sent.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
         if not hmac.compare_digest(_digest(sent), self._key):
-            raise RequestError(
-                401, "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY", BEARER
-            )
-
-
-BEARER = {"WWW-Authenticate": "Bearer"}
+            reason = "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY"
+            raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
 
 
 def _digest(key: str) -> bytes:

@@ -17,35 +17,21 @@ Result = TypeVar("Result")
 
 
 class Job(NamedTuple):
-    """Images of one stream that belong together.
+    """Images of one stream that belong together."""
 
-    Attributes:
-        images: Preprocessed, (n, 3, H, W) float32.
-        stream: Id of the stream.
-        adapt: Whether to learn from them.
-        picture: The last image before preprocessing, (H, W, 3) uint8, if it is known.
-    """
-
-    images: Array
+    images: Array  # preprocessed, (n, 3, H, W) float32
     stream: str
     adapt: bool = True
-    picture: Array | None = None
+    picture: Array | None = None  # the last image before preprocessing, (H, W, 3) uint8, if it is known
 
 
 class Answer(NamedTuple):
-    """What is said of a job.
+    """What is said of a job."""
 
-    Attributes:
-        plain: Logits of the plain model, (n, C).
-        adapted: Logits of the adapted model, (n, C).
-        learnt: Whether it was learnt from.
-        stable: How stable each answer is, (n,).
-    """
-
-    plain: Array
-    adapted: Array
-    learnt: bool
-    stable: Array
+    plain: Array  # logits of the plain model, (n, C)
+    adapted: Array  # logits of the adapted model, (n, C)
+    learnt: bool  # whether it was learnt from
+    stable: Array  # how stable each answer is, (n,)
 
 
 class Batcher:
@@ -53,10 +39,6 @@ class Batcher:
 
     A batch starts when it is full, or when its first job has waited long enough. Clients and streams take turns; the
     jobs of one stream keep their order. A job whose client has gone is left out, as long as it has not started.
-
-    Args:
-        run: Answers a batch, in the thread: an answer or an error for each job.
-        limits: Rows of a batch, waiting time, and length of the queue.
     """
 
     def __init__(self, run: Callable[[Sequence[Job]], Sequence[Answer | Exception]], limits: Limits) -> None:
@@ -66,20 +48,19 @@ class Batcher:
         self.closing = False
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="neotta-model")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
         self._task = asyncio.create_task(self._serve())
 
     async def submit(self, job: Job, client: str = "") -> Answer:
-        """Answer a job, together with others."""
         if self.closing:
             raise RequestError(503, "the server is shutting down: try another one", {"Retry-After": "1"})
         entry = self.queue.add(job, (client, job.stream), len(job.images))
         if self.queue.amount == entry.amount or self.queue.amount >= self.limits.rows:
             self._arrived.set()  # something to do, or a full batch
-        try:
-            answer: Answer = await entry.result
-            return answer
-        finally:
-            self.queue.discard(entry)  # if the client has gone
+        answer: Answer = await self.queue.outcome(entry)
+        return answer
 
     async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something in the thread that owns the model, between two batches."""
@@ -89,10 +70,10 @@ class Batcher:
         """Answer what was accepted, and end; `call` works until `shutdown`."""
         self.closing = True
         self._arrived.set()
-        await self._task
+        if self._task is not None:
+            await self._task
 
     def shutdown(self) -> None:
-        """End the thread."""
         self._thread.shutdown()
 
     async def _serve(self) -> None:
@@ -121,9 +102,4 @@ class Batcher:
             answers = [error] * len(batch)
         self.rows, self.batches = self.rows + sum(entry.amount for entry in batch), self.batches + 1
         for entry, answer in zip(batch, answers, strict=True):
-            if entry.result.done():
-                continue  # its client has gone
-            if isinstance(answer, Exception):
-                entry.result.set_exception(answer)
-            else:
-                entry.result.set_result(answer)
+            entry.settle(answer)

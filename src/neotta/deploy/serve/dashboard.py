@@ -26,8 +26,6 @@ POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-
 
 
 def about(service: Service) -> dict[str, Any]:
-    """The server at a glance."""
-    batcher = service.batcher
     return {
         "model": service.settings.name,
         "version": __version__,
@@ -35,8 +33,8 @@ def about(service: Service) -> dict[str, Any]:
         "shadow": service.settings.shadow,
         "classes": service.engine.classes,
         "streams": len(service.streams),
-        "images": 0 if batcher is None else batcher.rows,
-        "waiting": 0 if batcher is None else batcher.queue.amount,
+        "images": service.batcher.rows,
+        "waiting": service.batcher.queue.amount,
         "uptime": time.monotonic() - service.started,
         "pictures": service.settings.pictures,
         "stored": service.engine.stored,
@@ -51,7 +49,6 @@ def everything(service: Service) -> dict[str, Any]:
 
 
 def add(app: FastAPI, service: Service) -> None:
-    """Add the pages and events."""
     listeners = 0
 
     @app.get("/events")

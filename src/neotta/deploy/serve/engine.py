@@ -42,50 +42,26 @@ MEASURED = 32  # rows of a batch whose stability is measured
 
 
 class Prediction(NamedTuple):
-    """What is said of a batch.
+    """What is said of a batch."""
 
-    Attributes:
-        plain: Logits of the plain model, (N, C) float32.
-        adapted: Logits of the adapted model, (N, C) float32; the same where nothing adapts.
-        learnt: Which rows were learnt from, (N,).
-        stable: How stable each answer is (see `monitoring.accuracy`), (N,); NaN where it was not measured.
-    """
-
-    plain: Array
-    adapted: Array
-    learnt: Array
-    stable: Array
+    plain: Array  # logits of the plain model, (N, C) float32
+    adapted: Array  # logits of the adapted model, (N, C) float32; the same where nothing adapts
+    learnt: Array  # which rows were learnt from, (N,)
+    stable: Array  # how stable each answer is (see `monitoring.accuracy`), (N,); NaN where it was not measured
 
 
 class Engine(ABC):
-    """A model and the states of its streams. Not thread-safe: one thread owns it.
+    """A model and the states of its streams. Not thread-safe: one thread owns it."""
 
-    Attributes:
-        rule: Name of the rule: "neo-stream", ..., or "none".
-        options: The options of the rule.
-        classes: Number of classes C.
-        labels: Names of the classes.
-        preprocess: Makes the model's input from images.
-        streams: The states, by head; empty for the rule "none".
-        dirty: Streams that learnt since they were last written, in order.
-    """
-
-    rule: str
-    options: dict[str, Any]
+    rule: str  # "neo-stream", ..., or "none"
     classes: int
     labels: tuple[str, ...]
     preprocess: Preprocess
-    streams: dict[str, Streams]
-    dirty: dict[str, None]
+    streams: dict[str, Streams]  # the states, by head; empty for the rule "none"
+    dirty: dict[str, None]  # streams that learnt since they were last written, in order
 
     def predict(self, images: Array, ids: Sequence[str], adapt: bool | Array = True) -> Prediction:
-        """Answer a batch, and learn from it; if an error is raised, nothing was learnt.
-
-        Args:
-            images: Preprocessed, (N, 3, H, W) float32.
-            ids: The stream of each row, in order of arrival.
-            adapt: Whether to learn, for all rows or each.
-        """
+        """Answer a batch, (N, 3, H, W), with the stream of each row; if an error is raised, nothing was learnt."""
         plain, embeddings = self._forward(images)
         learnt = np.broadcast_to(adapt, len(plain)) & self.adapts & _usable(plain, embeddings)
         adapted = plain.copy()
@@ -124,7 +100,6 @@ class Engine(ABC):
 
     @property
     def adapts(self) -> bool:
-        """Whether there is anything to adapt."""
         return bool(self.streams)
 
     @property
@@ -169,11 +144,7 @@ class Engine(ABC):
         return parts or None
 
     def restore(self, stream: str, snapshot: Snapshot) -> None:
-        """Give a stream the state of a snapshot, also on disk.
-
-        Raises:
-            StateError: It does not fit, or holds values that no stream can have.
-        """
+        """Give a stream the state of a snapshot, also on disk; one that does not fit raises a `StateError`."""
         states = self._states(snapshot)
         self.reset(stream)  # also heals a state that cannot be read
         for table, state in states:
@@ -182,11 +153,7 @@ class Engine(ABC):
         self.flush()
 
     def begin_with(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any], source: str) -> None:
-        """Let new streams start from a saved state.
-
-        Raises:
-            StateError: It belongs to another model, or holds values that no stream can have.
-        """
+        """Let new streams start from a saved state; one of another model raises a `StateError`."""
         if about.get("heads") != self.about().get("heads"):
             raise StateMismatchError(f"{source!r} was saved with other head weights: it belongs to another model")
         for table, state in self._states(tensors):
@@ -231,17 +198,7 @@ class TorchEngine(Engine):
 
     The model itself stays plain and runs once per batch; what its head receives is caught, and the adaptive head runs
     on that again, which costs one small matrix product. So both answers are known, and a row of one stream can be
-    learnt from while another is not.
-
-    Args:
-        loaded: The model.
-        rule: A rule of `neotta.adapt`, or "none".
-        folder: Folder of the streams' states; None to keep them in memory.
-        capacity: Most streams in memory, if there is a folder.
-        **options: Options of the rule.
-
-    Raises:
-        UnsupportedModelError: The logits are not those of the head.
+    learnt from while another is not. A model whose logits are not those of a linear head is rejected.
     """
 
     def __init__(
@@ -254,7 +211,7 @@ class TorchEngine(Engine):
         **options: Any,
     ) -> None:
         self.model, self.preprocess = loaded.model.eval(), loaded.preprocess
-        self.rule, self.options, self.dirty = rule, dict(options), {}
+        self.rule, self.dirty = rule, {}
         self._caught: dict[nn.Module, Tensor] = {}
         self.heads: dict[str, NEOHead] = {}
         originals: list[nn.Module | None] = [*find_heads(self.model).values()] if rule == "none" else []
@@ -321,7 +278,6 @@ class TorchEngine(Engine):
         return stable
 
     def offset(self, stream: str) -> Array:
-        """What is subtracted from the logits of a stream, (C,); the mean over several heads."""
         parts = []
         for neo in self.heads.values():
             offset = neo.offset(stream).cpu().double()

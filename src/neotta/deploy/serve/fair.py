@@ -24,38 +24,35 @@ class Waiting(Generic[Item]):
     result: asyncio.Future[Any]
     since: float = field(default_factory=time.monotonic)
 
+    def settle(self, outcome: Any) -> None:
+        """Hand over a result or an error, unless the client has gone."""
+        if self.result.done():
+            return
+        if isinstance(outcome, Exception):
+            self.result.set_exception(outcome)
+        else:
+            self.result.set_result(outcome)
+
 
 class FairQueue(Generic[Item]):
-    """What waits, by client and stream.
+    """What waits, by client and stream; at most so much, in units of `amount`, unless it is one large entry.
 
     If it is full, whoever holds most of it gives way: the last entry of the client, and of its stream, that holds most
     is rejected (429). So nobody can keep others out, neither with many requests nor with many streams.
-
-    Args:
-        most: How much may wait, in units of `amount`; a single entry may be larger.
-        unit: What is counted, for messages.
     """
 
     def __init__(self, most: int, unit: str) -> None:
         self.most, self.unit, self.amount = most, unit, 0
         self._clients: OrderedDict[str, OrderedDict[str, deque[Waiting[Item]]]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return sum(len(queue) for streams in self._clients.values() for queue in streams.values())
-
     def add(self, item: Item, owner: Owner, amount: int) -> Waiting[Item]:
-        """Add an entry.
-
-        Raises:
-            RequestError: The queue is full, and nobody holds more of it.
-        """
+        """Add an entry, unless the queue is full and nobody else holds more of it."""
         while self.amount and self.amount + amount > self.most:
             last = self._heaviest(owner, amount)
             if last is None:
                 raise self._full()
             self.discard(last)
-            if not last.result.done():
-                last.result.set_exception(self._full())
+            last.settle(self._full())
         entry = Waiting(item, owner, amount, asyncio.get_running_loop().create_future())
         self._clients.setdefault(owner[0], OrderedDict()).setdefault(owner[1], deque()).append(entry)
         self.amount += amount
@@ -75,6 +72,13 @@ class FairQueue(Generic[Item]):
         client = max(held, key=lambda each: (sum(held[each].values()), each == owner[0]))
         stream = max(held[client], key=lambda each: (held[client][each], (client, each) == owner))
         return None if (client, stream) == owner else self._clients[client][stream][-1]
+
+    async def outcome(self, entry: Waiting[Item]) -> Any:
+        """What comes of an entry; it leaves the queue if nobody waits for it any more."""
+        try:
+            return await entry.result
+        finally:
+            self.discard(entry)
 
     def first(self) -> Waiting[Item] | None:
         """The entry whose turn it is, without those whose client has gone."""

@@ -36,16 +36,11 @@ CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (stream, time);
 
 
 class History:
-    """The history of all streams; threads may share it, processes may not: the database is locked.
+    """The history of all streams, in a folder or in memory.
 
-    Times are seconds since 1970, as the clock said; the order of points is that of writing.
-
-    Args:
-        folder: Folder of the database; None to keep it in memory.
-
-    Raises:
-        StateFileError: Another process uses it, or it is damaged.
-        StorageError: It cannot be created.
+    Threads may share it, processes may not: the database is locked. Times are seconds since 1970, as the clock said;
+    the order of points is that of writing. A database that is in use or damaged raises a `StateFileError`, one that
+    cannot be created a `StorageError`.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -82,7 +77,6 @@ class History:
             self._database.close()
 
     def freeze(self, stream: str, frozen: bool) -> None:
-        """Note that a stream is not to adapt, or is again."""
         with self._translated():
             text = "INSERT OR IGNORE INTO frozen VALUES (?)" if frozen else "DELETE FROM frozen WHERE stream = ?"
             self._database.execute(text, (stream,))
@@ -99,7 +93,6 @@ class History:
     # ---- points
 
     def add_points(self, points: Mapping[str, Mapping[str, Any]], now: float | None = None) -> None:
-        """Add one point to the history of each stream."""
         stamp = time.time() if now is None else now
         with self._translated(), transaction(self._database):
             rows = [(stream, stamp, json.dumps(point)) for stream, point in points.items()]
@@ -118,7 +111,6 @@ class History:
     # ---- snapshots
 
     def add_snapshot(self, stream: str, state: Snapshot, now: float | None = None) -> None:
-        """Keep a copy of a stream's state."""
         with self._translated(), transaction(self._database):
             stamp = time.time() if now is None else now
             self._database.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (stream, stamp, save(state)))
@@ -133,11 +125,7 @@ class History:
             return [stamp for (stamp,) in self._database.execute(query, (stream,))]
 
     def snapshot(self, stream: str, before: float) -> tuple[float, Snapshot] | None:
-        """The last snapshot of a stream up to a time, and its own time; None if there is none.
-
-        Raises:
-            StateFileError: It is damaged.
-        """
+        """The last snapshot of a stream up to a time, and its own time; None if there is none."""
         with self._translated():
             query = "SELECT time, state FROM snapshots WHERE stream = ? AND time <= ? ORDER BY time DESC LIMIT 1"
             row = self._database.execute(query, (stream, before)).fetchone()

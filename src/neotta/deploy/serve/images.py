@@ -7,11 +7,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 
 from neotta.data.decode import decode, probe
+from neotta.data.loading import normalized
 from neotta.deploy.serve.fair import FairQueue, Owner, Waiting
 from neotta.deploy.serve.settings import Limits, RequestError
 from neotta.models.preprocess import Preprocess
@@ -20,13 +22,15 @@ from neotta.neo.statefile import Array
 Result = TypeVar("Result")
 
 
-class Decoder:
-    """Work on images in a few threads, by turns; bounded by pixels.
+class Ready(NamedTuple):
+    """The images of a request for the model, (n, 3, H, W) float32; the pixels of the last, (H, W, 3), if known."""
 
-    Args:
-        most: How many pixels may wait.
-        threads: Number of threads.
-    """
+    images: Array
+    picture: Array | None
+
+
+class Decoder:
+    """Work on images in a few threads, by turns; bounded by the pixels that wait."""
 
     def __init__(self, most: int, threads: int = 2) -> None:
         self.queue: FairQueue[Callable[[], Any]] = FairQueue(most, "pixels")
@@ -36,11 +40,8 @@ class Decoder:
         """Run something on so many pixels, in its turn; nothing happens if the caller is cancelled before."""
         entry = self.queue.add(work, owner, pixels)
         self._start()
-        try:
-            result: Result = await entry.result
-            return result
-        finally:
-            self.queue.discard(entry)
+        result: Result = await self.queue.outcome(entry)
+        return result
 
     def _start(self) -> None:
         while self._free and self.queue.first():
@@ -49,45 +50,35 @@ class Decoder:
 
     async def _work(self, entry: Waiting[Callable[[], Any]]) -> None:
         try:
-            result = await asyncio.get_running_loop().run_in_executor(self._pool, entry.item)
-            if not entry.result.done():
-                entry.result.set_result(result)
+            entry.settle(await asyncio.get_running_loop().run_in_executor(self._pool, entry.item))
         except Exception as error:
-            if not entry.result.done():
-                entry.result.set_exception(error)
+            entry.settle(error)
         finally:
             self._free += 1
 
     def shutdown(self) -> None:
-        """End the threads."""
         self._pool.shutdown(cancel_futures=True)
 
 
 class Images:
-    """Makes images ready for a model.
-
-    Args:
-        preprocess: The preprocessing of the model.
-        limits: Most images of a request, and pixels of an image.
-    """
+    """Makes images ready for a model."""
 
     def __init__(self, preprocess: Preprocess, limits: Limits) -> None:
         fit = preprocess.resize is None  # cameras do not deliver the size that a model was trained on
         self.preprocess = dataclasses.replace(preprocess, resize=preprocess.size) if fit else preprocess
         self.limits, self.decoder = limits, Decoder(4 * limits.pixels)
 
-    async def from_files(self, files: Sequence[bytes], owner: Owner) -> list[Array]:
-        """Decode image files to pixels of the model's size, (H, W, 3) uint8 each, one after the other."""
+    async def from_files(self, files: Sequence[bytes], owner: Owner) -> Ready:
         self._check_rows(len(files))
         headers = await asyncio.to_thread(lambda: [probe(file, max_pixels=self.limits.pixels) for file in files])
         sizes = [self._pixels(header.height, header.width) for header in headers]
         pixels = []
         for file, size in zip(files, sizes, strict=True):
             pixels.append(await self.decoder.run(partial(self._decoded, file), owner, size))
-        return pixels
+        return self._normalised(pixels)
 
-    async def from_tensor(self, values: Array, owner: Owner) -> Array | list[Array]:
-        """Check a tensor of a request: image files or pixels, as in `from_files`; or images, (N, 3, H, W) float32."""
+    async def from_tensor(self, values: Array, owner: Owner) -> Ready:
+        """Check a tensor of a request: image files, pixels, or images that are ready."""
         if values.dtype == object:
             if values.ndim not in (1, 2) or not all(isinstance(each, bytes) for each in values.flat):
                 raise RequestError(400, "BYTES images must be image files, sent as binary data, with the shape [N]")
@@ -97,7 +88,8 @@ class Images:
             if values.ndim != 4 or values.shape[3] != 3 or 0 in values.shape:
                 raise RequestError(400, f"UINT8 images must have the shape [N, H, W, 3], not {list(values.shape)}")
             size = self._pixels(*values.shape[1:3])
-            return [await self.decoder.run(partial(self.preprocess.pixels, image), owner, size) for image in values]
+            work = [partial(self.preprocess.pixels, image) for image in values]
+            return self._normalised([await self.decoder.run(each, owner, size) for each in work])
         height, width = self.preprocess.size
         if values.dtype.kind != "f" or values.shape[1:] != (3, height, width):
             raise RequestError(
@@ -109,18 +101,16 @@ class Images:
             ready = np.require(values, np.float32, ["C", "A"])
         if not np.isfinite(ready).all():
             raise RequestError(400, "the images contain NaN, Inf or numbers beyond float32")
-        return ready
+        return Ready(ready, None)
 
-    def normalised(self, pixels: Sequence[Array]) -> Array:
-        """The model's input, (n, 3, H, W) float32, from pixels of its size, (H, W, 3) uint8 each."""
-        scaled = np.stack(pixels).transpose(0, 3, 1, 2).astype(np.float32, order="C") / np.float32(255)
-        mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (self.preprocess.mean, self.preprocess.std))
-        return np.asarray((scaled - mean) / std)
+    def _normalised(self, pixels: Sequence[Array]) -> Ready:
+        planes = torch.from_numpy(np.stack(pixels).transpose(0, 3, 1, 2))
+        return Ready(normalized(planes, self.preprocess.normalize).numpy(), pixels[-1])
 
     def pixels(self, image: Array) -> Array:
-        """The opposite of `normalised`, for one image."""
-        mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (self.preprocess.mean, self.preprocess.std))
-        return np.asarray(((image * std + mean).clip(0, 1) * 255).round().astype(np.uint8).transpose(1, 2, 0))
+        """The pixels, (H, W, 3) uint8, of an image that is ready."""
+        scaled = self.preprocess.denormalize(torch.tensor(image)).clamp(0, 1) * 255
+        return np.asarray(scaled.round().to(torch.uint8).permute(1, 2, 0).numpy())
 
     def _decoded(self, file: bytes) -> Array:
         return self.preprocess.pixels(decode(file, max_pixels=self.limits.pixels))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from neotta.monitoring.prometheus import family
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -15,19 +18,20 @@ if TYPE_CHECKING:
     from neotta.deploy.serve.service import Service
 
 OTHER = "other"
-HEALTH = {
-    "samples": "Samples learnt from.",
-    "rejected": "Samples not learnt from because of NaN, Inf or their size.",
-    "changed": "Share of the answers that differ from those of the plain model.",
-    "draws": "Label draws that the samples count as.",
-    "shift": "Length of what is subtracted, relative to the spread of the logits.",
-    "top_share": "Expected share of the most frequent class.",
-}
-ACCURACY = {
+FIGURES = {
+    "samples": ("samples", "Samples learnt from."),
+    "rejected": ("rejected", "Samples not learnt from because of NaN, Inf or their size."),
+    "changed": ("changed", "Share of the answers that differ from those of the plain model."),
+    "draws": ("draws", "Label draws that the samples count as."),
+    "shift": ("shift", "Length of what is subtracted, relative to the spread of the logits."),
+    "top_share": ("top_share", "Expected share of the most frequent class."),
     "value": ("accuracy", "Estimated accuracy."),
     "low": ("accuracy_low", "Lower end of its interval."),
     "high": ("accuracy_high", "Upper end of its interval."),
+    "seen": ("seen_seconds", "Time of the last image."),
 }
+"""The metric of each figure in the summary of a stream."""
+_gauge = partial(family, GaugeMetricFamily)
 STATUS = ("quarantined", "frozen", "starting", "idle", "adapting")
 
 
@@ -48,52 +52,39 @@ class Metrics:
         self.registry.register(self)
 
     def count(self, stream: str, images: int) -> None:
-        """Count images that were answered."""
         if stream in self._service.streams and len(self._named) < self._service.settings.metric_streams:
             self._named.setdefault(stream)
         self._images.labels(stream if stream in self._named else OTHER).inc(images)
 
     def collect(self) -> Iterator[Metric]:
-        """The figures of the moment."""
-        service = self._service
-        batcher = service.batcher
-        yield CounterMetricFamily("neotta_images", "Images answered.", 0 if batcher is None else batcher.rows)
-        yield CounterMetricFamily("neotta_batches", "Batches run.", 0 if batcher is None else batcher.batches)
-        waiting = 0 if batcher is None else batcher.queue.amount
-        yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", waiting)
+        service, batcher = self._service, self._service.batcher
+        yield CounterMetricFamily("neotta_images", "Images answered.", batcher.rows)
+        yield CounterMetricFamily("neotta_batches", "Batches run.", batcher.batches)
+        yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", batcher.queue.amount)
         pixels = service.images.decoder.queue.amount
         yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels that wait to be decoded.", pixels)
         summaries = [service.summary(stream) for stream in [*service.streams]]
-        yield from self._all(summaries)
-        yield from self._some([about for about in summaries if about["id"] in self._named])
-
-    def _all(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
         status = Tally(dict.fromkeys(STATUS, 0))
         status.update(about["status"] for about in summaries)
-        signs = Tally(sign for about in summaries for sign in (about["health"] or {"signs": ()})["signs"])
-        for name, text, label, tally in (
-            ("streams", "Streams by status.", "status", status),
-            ("streams_with_sign", "Streams by sign.", "sign", signs),
-        ):
-            family = GaugeMetricFamily(f"neotta_{name}", text, labels=[label])
-            for value, number in tally.items():
-                family.add_metric([value], number)
-            yield family
+        signs = Tally(sign for about in summaries for sign in _signs(about))
+        by_status, by_sign = ([([each], number) for each, number in tally.items()] for tally in (status, signs))
+        yield _gauge("neotta_streams", "Streams by status.", ["status"], by_status)
+        yield _gauge("neotta_streams_with_sign", "Streams by sign.", ["sign"], by_sign)
+        yield from self._named_streams([about for about in summaries if about["id"] in self._named])
 
-    def _some(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
-        statuses = GaugeMetricFamily("neotta_stream_status", "1 for its status.", labels=["stream", "status"])
-        signs = GaugeMetricFamily("neotta_stream_sign", "1 for each sign of its health.", labels=["stream", "sign"])
-        figures = {name: (name, text) for name, text in HEALTH.items()} | ACCURACY
-        families: dict[str, Any] = {
-            name: GaugeMetricFamily(f"neotta_stream_{metric}", text, labels=["stream"])
-            for name, (metric, text) in {**figures, "seen": ("seen_seconds", "Time of the last image.")}.items()
+    def _named_streams(self, summaries: list[dict[str, Any]]) -> Iterator[Metric]:
+        statuses = [([about["id"], about["status"]], 1) for about in summaries]
+        yield _gauge("neotta_stream_status", "1 for its status.", ["stream", "status"], statuses)
+        signs = [([about["id"], sign], 1) for about in summaries for sign in _signs(about)]
+        yield _gauge("neotta_stream_sign", "1 for each sign of its health.", ["stream", "sign"], signs)
+        values = {
+            about["id"]: {**(about["health"] or {}), **(about["accuracy"] or {}), "seen": about["seen"]}
+            for about in summaries
         }
-        for about in summaries:
-            statuses.add_metric([about["id"], about["status"]], 1)
-            for sign in (about["health"] or {"signs": ()})["signs"]:
-                signs.add_metric([about["id"], sign], 1)
-            values = {**(about["health"] or {}), **(about["accuracy"] or {}), "seen": about["seen"]}
-            for name, family in families.items():
-                if values.get(name) is not None:
-                    family.add_metric([about["id"]], values[name])
-        yield from (statuses, signs, *families.values())
+        for name, (metric, text) in FIGURES.items():
+            rows = [([stream], each.get(name)) for stream, each in values.items()]
+            yield _gauge(f"neotta_stream_{metric}", text, ["stream"], rows)
+
+
+def _signs(about: dict[str, Any]) -> tuple[str, ...]:
+    return about["health"]["signs"] if about["health"] else ()

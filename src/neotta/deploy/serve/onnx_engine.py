@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta._extras import need
-from neotta.deploy.onnx.head import head_of
+from neotta.deploy.onnx.head import read_head
 from neotta.deploy.onnx.runtime import OnnxClassifier
 from neotta.deploy.serve.engine import Engine
-from neotta.errors import HeadNotFoundError, OptionError
+from neotta.errors import OptionError
 from neotta.neo.context import streams
 from neotta.neo.spill import Spill
 from neotta.neo.statefile import Array, fingerprint
@@ -24,22 +23,11 @@ from neotta.neo.variants import VARIANTS, rule_of
 
 
 class OnnxEngine(Engine):
-    """A classifier in an ONNX file of `neotta export`.
+    """A classifier in an ONNX file of `neotta export`, which has to say how images are made ready.
 
     A graph carries one state, a server one per stream: so the graph runs with an empty state, and the rule acts on its
     logits, W (h - c) + b = (W h + b) - W c. A folded file that was adapted before it was exported answers as it is: a
     second re-centering would subtract the shift twice.
-
-    Args:
-        path: The file.
-        rule: A rule, or "none"; by default "neo-stream".
-        folder: Folder of the streams' states; None to keep them in memory.
-        labels: Names of the classes, instead of those in the file.
-        capacity: Most streams in memory, if there is a folder.
-        **options: Options of the rule.
-
-    Raises:
-        OptionError: The file does not say how images are made ready, or the rule needs embeddings.
     """
 
     def __init__(
@@ -65,7 +53,8 @@ class OnnxEngine(Engine):
         if self._classifier.form == "adaptive":
             self._classifier.reset()
         self.preprocess = self._classifier.preprocess
-        self.rule, self.options, self.dirty = "none" if folded else rule or "neo-stream", dict(options), {}
+        self.rule, self.dirty = "none" if folded else rule or "neo-stream", {}
+        self.options = dict(options)
         self.classes = self._forward(np.zeros((1, 3, *self.preprocess.size), np.float32))[0].shape[1]
         names = self._classifier.labels if labels is None else labels
         self.labels = tuple(names or map(str, range(self.classes)))
@@ -104,7 +93,6 @@ class OnnxEngine(Engine):
         return np.asarray((logits - subtract).float().numpy())
 
     def offset(self, stream: str) -> Array:
-        """What is subtracted from the logits of a stream, (C,)."""
         (table,) = self.streams.values()
         return np.asarray(table.rule.offset(table.state(stream))[0].numpy())
 
@@ -115,9 +103,5 @@ class OnnxEngine(Engine):
 
 def _bias(path: str | os.PathLike[str]) -> Array:
     """The bias of the head, zero if it has none."""
-    onnx = need("onnx", "reading the head of an ONNX file")
-    try:
-        weight, bias = head_of(onnx.load(os.fspath(path)), "logits")
-    except HeadNotFoundError as error:
-        raise HeadNotFoundError(f"{os.fspath(path)!r} has no linear head: {error}") from None
+    weight, bias = read_head(path, "logits", adapted=True)
     return np.zeros(len(weight), np.float32) if bias is None else np.asarray(bias, np.float32)

@@ -37,15 +37,11 @@ class _Part(BaseModel):
 
 
 class TensorParameters(_Part):
-    """How a tensor is sent."""
-
     binary_data_size: Size | None = None
     shared_memory_region: Any = None
 
 
 class Tensor(_Part):
-    """An input."""
-
     name: Name
     shape: Annotated[list[Size], Field(max_length=8, fail_fast=True)]
     datatype: Annotated[str, Field(pattern=f"^({KINDS})$")]
@@ -54,29 +50,21 @@ class Tensor(_Part):
 
 
 class OutputParameters(_Part):
-    """How an output is to be sent."""
-
     binary_data: bool | None = None
 
 
 class Output(_Part):
-    """An output that is asked for."""
-
     name: Name
     parameters: OutputParameters | None = None
 
 
 class Parameters(_Part):
-    """The stream of a request, and whether it is learnt from."""
-
     stream: str | int | None = None
     adapt: bool = True
     binary_data_output: bool = False
 
 
 class Head(_Part):
-    """The JSON of a request."""
-
     id: str | None = None
     parameters: Parameters | None = None
     inputs: Annotated[list[Tensor], Field(min_length=1, max_length=16, fail_fast=True)]
@@ -84,31 +72,17 @@ class Head(_Part):
 
 
 class Message(NamedTuple):
-    """A request.
+    """What a request asks for."""
 
-    Attributes:
-        id: Chosen by the client; it comes back.
-        stream: The stream of the images.
-        adapt: Whether to learn from them.
-        images: The tensor of the input `images`.
-        outputs: The outputs that are asked for, and whether each is to be sent as bytes.
-    """
-
-    id: str | None
+    id: str | None  # chosen by the client; it comes back
     stream: str
     adapt: bool
     images: Array
-    outputs: dict[str, bool]
+    outputs: dict[str, bool]  # and whether each is to be sent as bytes
 
 
 def parse(body: bytes, head_length: int, known: Sequence[str]) -> Message:
-    """Read a request.
-
-    Args:
-        body: Body of the request.
-        head_length: Length of its JSON.
-        known: Names of the outputs.
-    """
+    """Read a request: its body, the length of its JSON, and the names of all outputs."""
     try:
         head = Head.model_validate_json(body[:head_length])
     except ValidationError as error:
@@ -226,10 +200,7 @@ def _strings(content: memoryview) -> list[bytes]:
 def encode(head: Mapping[str, Any], outputs: Mapping[str, Array], binary: Mapping[str, bool]) -> tuple[bytes, int]:
     """Write an answer.
 
-    Args:
-        head: The JSON of the answer without the outputs.
-        outputs: Arrays by name: float32, int64, or objects, which are texts.
-        binary: Whether an output is sent as bytes, by name.
+    The head is its JSON without the outputs. These are float32, int64, or objects, which are texts.
 
     Returns:
         The body, and the length of its JSON if bytes follow it, else 0.

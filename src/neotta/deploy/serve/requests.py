@@ -139,7 +139,6 @@ class Measured:
         self.app, self.metrics = app, service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Measure a request."""
         if scope["type"] != "http" or scope["path"] in ("/metrics", "/v2/health/live", "/v2/health/ready", "/events"):
             await self.app(scope, receive, send)
             return

@@ -33,58 +33,41 @@ log = logging.getLogger("neotta.serve")
 
 
 class Stream:
-    """What a server knows of a stream beside its state.
-
-    Attributes:
-        health: What `neotta.health` said of it last; None before its first image.
-        accuracy: The last estimate of its accuracy.
-        error: Why it is quarantined; empty if it is not.
-        images: Images answered since the server started.
-        seen: Time of the last one.
-        picture: The last one as a small JPEG file, if pictures are kept.
-        version: Grows with every change, over all streams.
-    """
+    """What a server knows of a stream beside its state."""
 
     def __init__(self, classes: int) -> None:
-        self.health: Health | None = None
+        self.health: Health | None = None  # None before its first image
         self.accuracy: Estimate | None = None
-        self.error = ""
-        self.images = self.version = 0
-        self.seen: float | None = None
-        self.picture: bytes | None = None
+        self.error = ""  # why it is quarantined
+        self.images = 0  # answered since the server started
+        self.version = 0  # grows with every change, over all streams
+        self.seen: float | None = None  # time of the last image
+        self.picture: bytes | None = None  # the last one as a small JPEG file, if pictures are kept
         self.recent = Recent(classes)
         self.refreshed, self.pointed = -1, 0  # images at the last refresh, and at the last point of the history
         self.snapshot_due = 0.0  # by time.monotonic()
 
 
 class Service:
-    """A model that is served.
-
-    Args:
-        engine: The model.
-        settings: How it is served.
-        history: What is kept of streams; in memory by default.
-
-    Attributes:
-        streams: All streams that are known, by id: those that learnt. Others are answered and not remembered.
-        ending: Set when the server is told to end.
-    """
+    """A model that is served."""
 
     def __init__(self, engine: Engine, settings: Settings, history: History | None = None) -> None:
         self.engine, self.settings = engine, settings
         self.history = History() if history is None else history
         self.images = Images(engine.preprocess, settings.limits)
+        # All streams that are known: those that learnt. Others are answered and not remembered.
         self.streams = {stream: Stream(engine.classes) for stream in (*engine.counts(), *self.history.frozen)}
         self.metrics = Metrics(self)
-        self.batcher: Batcher | None = None
-        self.version, self.started, self.ending = 0, time.monotonic(), False
+        self.batcher = Batcher(self.run, settings.limits)
+        self.call = self.batcher.call
+        self.version, self.started = 0, time.monotonic()
+        self.ending = False  # set when the server is told to end
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- starting and ending
 
     async def start(self) -> None:
-        """Begin to answer."""
-        self.batcher = Batcher(self.run, self.settings.limits)
+        self.batcher.start()
         every = [(1.0, self.refresh), (self.settings.history, self.record)]
         if self.settings.durable:  # half of it, so that nothing is older even if this waits for a batch
             every.append((self.settings.durable / 2, self.engine.flush))
@@ -104,13 +87,12 @@ class Service:
         self.ending = True
         for task in self._tasks:
             task.cancel()
-        if self.batcher is not None:
-            await self.batcher.close()
-            try:
-                await self.call(self.engine.flush)
-                await self.call(self.record)
-            finally:
-                self.batcher.shutdown()
+        await self.batcher.close()
+        try:
+            await self.call(self.engine.flush)
+            await self.call(self.record)
+        finally:
+            self.batcher.shutdown()
         self.images.decoder.shutdown()
         self.engine.close()
         self.history.close()
@@ -118,21 +100,11 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are answered."""
-        return self.batcher is not None and not self.batcher.closing
-
-    async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run something in the thread that owns the model."""
-        if self.batcher is None:
-            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
-        return await self.batcher.call(work, *arguments)
+        return not self.batcher.closing
 
     # ---- answering
 
     async def answer(self, job: Job, client: str = "") -> Answer:
-        """Answer a job, together with those of other streams."""
-        if self.batcher is None:
-            raise RequestError(503, "the server is starting", {"Retry-After": "1"})
         known, most = self.streams.get(job.stream), self.settings.limits.streams
         if known is not None and known.error:
             raise RequestError(409, known.error)
@@ -144,10 +116,7 @@ class Service:
         return answer
 
     def run(self, jobs: Sequence[Job]) -> list[Answer | Exception]:
-        """Answer a batch, in the thread that owns the model; a batch that fails is repeated job by job.
-
-        With `durable` 0, what it taught is on disk when this returns.
-        """
+        """Answer a batch, in the thread that owns the model; a batch that fails is repeated job by job."""
         try:
             answers: list[Answer | Exception] = [*self._predicted(jobs)]
         except Exception:
@@ -155,7 +124,7 @@ class Service:
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, Answer):
                 self._observe(job, answer)
-        if not self.settings.durable:
+        if not self.settings.durable:  # what was taught is on disk when this returns
             try:
                 self.engine.flush()
             except NeottaError as error:  # it stays in memory, and is written when it can be
@@ -244,7 +213,6 @@ class Service:
         return {"status": about["status"], **figures, "accuracy": about["accuracy"]}
 
     def summary(self, name: str) -> dict[str, Any]:
-        """A stream at a glance."""
         stream = self.streams[name]
         health = None if stream.health is None else _finite(stream.health)
         verdict = "starting" if stream.health is None else stream.health.verdict
@@ -315,7 +283,6 @@ class Service:
         return {**self.summary(name), **more}
 
     def forget(self, name: str) -> None:
-        """Delete everything about a stream."""
         self.engine.reset(name)
         self.history.forget(name)
         del self.streams[name]

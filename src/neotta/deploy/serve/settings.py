@@ -56,11 +56,7 @@ def model_name(source: str) -> str:
 
 
 def stream_id(value: str | int | None) -> str:
-    """Check the stream that a request names.
-
-    Raises:
-        RequestError: It is not a short printable text.
-    """
+    """Check the stream that a request names."""
     text = DEFAULT_STREAM if value is None else str(value)
     if not 1 <= len(text) <= 100 or not text.isprintable() or text.strip() != text or text in (".", ".."):
         raise RequestError(400, "the stream must be 1 to 100 printable characters, without spaces at its ends")
@@ -68,13 +64,7 @@ def stream_id(value: str | int | None) -> str:
 
 
 class RequestError(NeottaError):
-    """A request that is rejected with an HTTP status.
-
-    Args:
-        status: The HTTP status code.
-        reason: One sentence for the client.
-        headers: More headers of the answer.
-    """
+    """A request that is rejected with an HTTP status, and one sentence for the client."""
 
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(reason)

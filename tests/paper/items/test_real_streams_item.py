@@ -53,14 +53,8 @@ def planned(**given):
     """What the item plans on digits in fog and snow, where everything works but LAME."""
     domains = given.pop("domains", ("fog/5", "snow/5"))
     study = Study(seeds=list(range(10)), **given)
-    setting = Setting(
-        study,
-        Subject(),
-        tuple(study.methods),
-        domains=domains,
-        images=600,
-        why_not=lambda name: "no" * (name == "lame"),
-    )
+    given = {"domains": domains, "images": 600, "why_not": lambda name: "no" if name == "lame" else ""}
+    setting = Setting(study, Subject(), tuple(study.methods), **given)
     (item,) = chosen(["real-streams"])
     return {plan.order_options["kind"]: plan for plan in item.runs(setting)}
 

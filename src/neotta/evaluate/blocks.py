@@ -6,19 +6,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
 from neotta.evaluate.answers import Answers, unpack
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Conditions, Variant, natural
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.plan import SCORES_OTHERS
 from neotta.evaluate.records import Record
 from neotta.evaluate.statistics import accuracy
 from neotta.evaluate.verdicts import Difference, Metric, Value, differences, gap_of, mean_of, means_of
-
-NOTHING = Interval(math.nan, math.nan, 0)
 
 
 class Failure(NamedTuple):
@@ -188,8 +187,8 @@ def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> I
             if theirs == 0:
                 return None
             ratios.append(mine / theirs)
-        per_seed.append(100 * _mean(ratios))
-    return Interval(_mean(per_seed), math.nan, len(per_seed)) if per_seed else None
+        per_seed.append(100 * fmean(ratios))
+    return Interval(fmean(per_seed), math.nan, len(per_seed)) if per_seed else None
 
 
 def _complete(values: Mapping[str, Mapping[int, Any]], domains: Sequence[str]) -> list[int]:
@@ -202,10 +201,6 @@ def _domain_order(domain: str) -> tuple[Any, ...]:
     known = [CLEAN, *CORRUPTIONS, *EXTRA_CORRUPTIONS]
     kind = domain.split("/")[0]
     return (known.index(kind) if kind in known else len(known), natural(domain))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 STEPS = 20
@@ -259,4 +254,4 @@ def _step(runs: list[_Run], start: int, stop: int) -> Step | None:
         return None
     mean, low, high = (100 * value for value in accuracy(right, units, domains=domains))
     seeds = len({run.seed for run in runs})
-    return Step(start + 1, stop, Interval(mean, max(high - mean, mean - low), seeds, low, high).within(100))
+    return Step(start + 1, stop, Interval.between(mean, low, high, seeds).within(100))

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from neotta.data.corruptions import EXTRA_CORRUPTIONS
@@ -107,7 +108,7 @@ def _best(
         records = [by_key.get(bench.key(run)) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
         measured = [None if record is None else record.metrics.get("top1") for record in records]
         accuracies = [math.nan if top1 is None else top1 for top1 in measured]
-        scores.append((math.fsum(accuracies) / len(accuracies), options))
+        scores.append((fmean(accuracies), options))
     known = [each for each in scores if not math.isnan(each[0])]
     if not known:
         raise DataError(f"{method.method} cannot be tuned: its runs failed, or the images have no labels")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.blocks import Block, Cell, make_block
@@ -96,7 +95,8 @@ class Comparison:
         )
         if unpaired:
             yield f"{unpaired} runs are left out of the differences: the baseline was not run on the same samples."
-        if any(_differ([block.samples(label) for label in block.methods]) for block in self.blocks):
+        seen = [{block.samples(label) for label in block.methods} - {frozenset()} for block in self.blocks]
+        if any(len(different) > 1 for different in seen):
             yield (
                 "Some methods were run on fewer seeds or other samples. Best and second best are those of the printed "
                 "means; only the differences compare the same samples."
@@ -152,10 +152,6 @@ def _baseline(names: Mapping[Variant, str], baseline: str) -> str | None:
     if baseline == "none":
         return None
     raise OptionError(f"the baseline {baseline!r} was not run: there are {_list(names.values())}")
-
-
-def _differ(samples: Iterable[frozenset[Any]]) -> bool:
-    return len({seen for seen in samples if seen}) > 1
 
 
 def _list(names: Iterable[str]) -> str:

@@ -32,28 +32,28 @@ class Request(NamedTuple):
     common: dict[str, Any]  # `seed` and `batch_size`
 
 
+Make = Callable[[Request, Any], tuple[Order, ...]]
+
+
 @dataclass(frozen=True)
 class OrderKind:
     """An order by name."""
 
     name: str  # what a plan calls it
-    protocol: str  # the protocol that it belongs to
     options: type[Options]
     # makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen
-    make: Callable[[Request, Any], tuple[Order, ...]]
+    make: Make
 
 
 ORDERS: dict[tuple[str, str], OrderKind] = {}
 """All orders, by protocol and kind; other combinations are invalid."""
 
 
-def register_order(
-    name: str, protocol: Protocol, kind: Kind, options: type[Options]
-) -> Callable[[Callable[[Request, Any], tuple[Order, ...]]], Callable[[Request, Any], tuple[Order, ...]]]:
+def register_order(name: str, protocol: Protocol, kind: Kind, options: type[Options]) -> Callable[[Make], Make]:
     """Register a function that makes an order, under its name and as a kind of a protocol."""
 
-    def add(make: Callable[[Request, Any], tuple[Order, ...]]) -> Callable[[Request, Any], tuple[Order, ...]]:
-        ORDERS[protocol, kind] = OrderKind(name, protocol, options, make)
+    def add(make: Make) -> Make:
+        ORDERS[protocol, kind] = OrderKind(name, options, make)
         return make
 
     return add
@@ -65,7 +65,12 @@ def order_options(protocol: str, order: str, options: Mapping[str, Any]) -> Opti
         raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
     checked = ORDERS[protocol, order].options.make(order, options, kind="order")
     if isinstance(checked, RealOptions):
-        _check_kind(protocol, checked.kind)
+        if checked.kind not in EVERY_KIND:
+            raise OptionError(f"the order 'real' has no kind {checked.kind!r}: {suggestion(checked.kind, EVERY_KIND)}")
+        needed = "continual" if checked.kind in CHANGES else "online"
+        if protocol != needed:
+            kind = f"the kind {checked.kind!r} of the order 'real'"
+            raise OptionError(f"{kind} goes with the protocol {needed!r}, not {protocol!r}")
     return checked
 
 
@@ -73,14 +78,6 @@ def named_order(name: str) -> tuple[str, str] | None:
     """The protocol and kind of an order; None if there is no such name, or it depends on its options."""
     places = [place for place, order in ORDERS.items() if order.name == name]
     return places[0] if len(places) == 1 else None
-
-
-def _check_kind(protocol: str, kind: str) -> None:
-    if kind not in EVERY_KIND:
-        raise OptionError(f"the order 'real' has no kind {kind!r}: {suggestion(kind, EVERY_KIND)}")
-    needed = "continual" if kind in CHANGES else "online"
-    if protocol != needed:
-        raise OptionError(f"the kind {kind!r} of the order 'real' goes with the protocol {needed!r}, not {protocol!r}")
 
 
 # ---- options

@@ -182,14 +182,6 @@ def left_out_records(plan: Plan, left_out: Mapping[str, str]) -> list[Record]:
 def left_out_lines(records: Iterable[Record]) -> list[str]:
     """One line for each method that was left out, and has no results on the same model and data."""
     records = list(records)
-    measured = {_place(record) for record in records if record.measured}
-    lines = [_line(record) for record in records if record.left_out and _place(record) not in measured]
-    return list(dict.fromkeys(lines))
-
-
-def _place(record: Record) -> tuple[str, ...]:
-    return record.model, record.data, record.method
-
-
-def _line(record: Record) -> str:
-    return f"{record.method} was left out: {record.left_out}."
+    measured = {(each.model, each.data, each.method) for each in records if each.measured}
+    missing = (each for each in records if each.left_out and (each.model, each.data, each.method) not in measured)
+    return list(dict.fromkeys(f"{each.method} was left out: {each.left_out}." for each in missing))

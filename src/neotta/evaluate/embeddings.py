@@ -16,7 +16,8 @@ from torch import Tensor
 from neotta.data.base import ImageDataset
 from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
-from neotta.data.order import Order
+from neotta.data.order import reorder
+from neotta.data.orders import stored
 from neotta.errors import StateFileError, StorageError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
@@ -27,6 +28,8 @@ from neotta.neo.statefile import read_state, write_state
 Progress = Callable[[int], None]
 Contents = dict[str, tuple[list[str], list[str], bytes]]
 """For each domain the ids of the samples encoded, those of the unreadable ones, and the embeddings as safetensors."""
+_Stamped = tuple[dict[int, str], Tensor]
+"""What samples looked like, by their position, and their embeddings."""
 UNSEEN, UNREADABLE = -1, -2
 SAVE_EVERY = 60.0
 """Seconds of encoding that are lost, at most, when the process is killed; an interruption loses nothing."""
@@ -70,21 +73,23 @@ class EmbeddingCache:
         if len(missing) == 0:
             return
         weight = self._encoder.head.weight
-        order = _as_order(dataset, missing, self._batch_size)
-        mine = {dataset.domain: dataset}
-        loader = Loader(mine, order, self._preprocess, workers=self._workers, device=weight.device)
+        order = reorder(stored(dataset, batch_size=self._batch_size), missing)
+        loader = Loader(dataset, order, self._preprocess, workers=self._workers, device=weight.device)
         positions = {dataset.ids[index]: int(index) for index in missing}
-        fresh = _Fresh()
+        fresh: list[_Stamped] = []
+        since = time.monotonic()
         try:
             with torch.inference_mode(), evaluating(list(self._encoder.model.modules())):
                 for batch in loader:
                     embeddings = self._encoder(batch.images.to(weight.dtype)).cpu()
-                    fresh.add(self._stamped(dataset, [positions[name] for name in batch.ids]), embeddings)
+                    read = [positions[name] for name in batch.ids]
+                    stamps = {index: "" if self._folder is None else dataset.stamp(index) for index in read}
+                    fresh.append((stamps, embeddings))  # in one step, as an interruption may come between two
                     self.encoded += len(batch)
                     if progress is not None:
                         progress(len(batch))
-                    if time.monotonic() - fresh.since > SAVE_EVERY:
-                        ready, fresh = fresh, _Fresh()
+                    if time.monotonic() - since > SAVE_EVERY:
+                        ready, fresh, since = fresh, [], time.monotonic()
                         self._keep(dataset, ready)
         finally:
             self._keep(dataset, fresh)
@@ -111,14 +116,11 @@ class EmbeddingCache:
         """Take over what `contents` gave, before anything is asked for."""
         self._contents = contents
 
-    def _stamped(self, dataset: ImageDataset, indices: list[int]) -> dict[int, str]:
-        return {index: "" if self._folder is None else dataset.stamp(index) for index in indices}
-
-    def _keep(self, dataset: ImageDataset, fresh: _Fresh) -> None:
-        if not fresh.parts:
+    def _keep(self, dataset: ImageDataset, fresh: list[_Stamped]) -> None:
+        if not fresh:
             return
-        stamps = {index: stamp for part, _ in fresh.parts for index, stamp in part.items()}
-        embeddings = torch.cat([part for _, part in fresh.parts])
+        stamps = {index: stamp for part, _ in fresh for index, stamp in part.items()}
+        embeddings = torch.cat([part for _, part in fresh])
         self._domain(dataset).add(list(stamps), embeddings)
         if self._folder is not None:
             self._write(self._folder, dataset, stamps, embeddings)
@@ -193,15 +195,6 @@ def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
         )
 
 
-class _Fresh:
-    def __init__(self) -> None:
-        self.since = time.monotonic()
-        self.parts: list[tuple[dict[int, str], Tensor]] = []
-
-    def add(self, stamps: dict[int, str], embeddings: Tensor) -> None:
-        self.parts.append((stamps, embeddings))  # in one step, as an interruption may come between two
-
-
 class _DomainEmbeddings:
     """The embeddings of one domain; parts are joined when they are first asked for.
 
@@ -238,15 +231,3 @@ class _DomainEmbeddings:
         if len(self._parts) > 1:
             self._parts = [torch.cat([part for part in self._parts if len(part)] or self._parts[:1])]
         return self._parts[0]
-
-
-def _as_order(dataset: ImageDataset, indices: Indices, batch_size: int) -> Order:
-    return Order(
-        kind="list",
-        seed=0,
-        domains=(dataset.domain,),
-        domain=np.zeros(len(indices), dtype=np.int64),
-        index=indices,
-        ids=tuple(dataset.ids[index] for index in indices),
-        batch_size=batch_size,
-    )

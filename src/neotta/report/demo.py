@@ -20,8 +20,8 @@ from rich.text import Text
 from neotta.adapters.registry import create
 from neotta.data.base import Image
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.order import Order
-from neotta.data.orders import iid
+from neotta.data.order import reorder
+from neotta.data.orders import iid, stored
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
@@ -147,8 +147,7 @@ def _measure(bench: Session, kind: str, name: str, index: Indices) -> DemoDomain
     dataset = bench.data.dataset(name)
 
     def predict(method: str, places: Indices, size: int) -> RunResult:
-        ids = tuple(dataset.ids[place] for place in places)
-        order = Order("list", 0, (name,), np.zeros(len(places), dtype=np.int64), places, ids, size)
+        order = reorder(stored({name: dataset}, batch_size=size), places)
         return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
 
     results = {method: predict(method, index, BATCH_SIZE) for method in METHODS}

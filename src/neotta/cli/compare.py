@@ -126,6 +126,7 @@ def _written(sheet: Sheet, format: str) -> str | bytes:
 
 def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet:
     """What a method gains and costs, by kind of stream."""
+    from neotta.evaluate.metrics import rounded
     from neotta.evaluate.stream_harm import Summary, harm_of
     from neotta.report.formats import Section, Sheet
     from neotta.report.grids import grid
@@ -135,7 +136,7 @@ def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet
         lines = {}
         for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
             total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
-            points = [f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.low, total.worst)]  # no -0.0
+            points = [rounded(gain, 1, "+") for gain in (total.mean, total.low, total.worst)]
             lines[kind] = [str(total.cells), *points, f"{total.hurt:.1f} %", str(worst)]
         table = grid("kind", ("streams", "mean", "5 %", "worst", "hurt", "the worst"), lines)
         sections.append(Section(f"{method}: {harm.title}", [("", table)]))

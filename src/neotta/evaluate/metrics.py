@@ -134,7 +134,7 @@ class Interval(NamedTuple):
 
     def text(self, digits: int, sign: str = "") -> str:
         """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` if its sides differ; an end of a difference near 0 has more digits."""
-        mean = _rounded(self.mean, digits, sign)
+        mean = rounded(self.mean, digits, sign)
         if math.isnan(self.half_width):
             return mean
         if math.isnan(self.low):
@@ -149,10 +149,10 @@ NOTHING = Interval(math.nan, math.nan, 0)
 def _end(value: float, digits: int, sign: str) -> str:
     while sign and round(value, digits) == 0 and abs(value) > 1e-9:
         digits += 1
-    return _rounded(value, digits, sign)
+    return rounded(value, digits, sign)
 
 
-def _rounded(value: float, digits: int, sign: str) -> str:
+def rounded(value: float, digits: int, sign: str = "") -> str:
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # + 0.0: no "-0.0"
 
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import Block, Comparison, Difference, compare
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Metric, Value, gap_of, mean_of
 from neotta.paper.claims import Holds, listed, place_among, some
 from neotta.paper.study import in_paper_order
-from neotta.paper.tables import NOTHING, Point, gains_along, gap_rows, value_rows
+from neotta.paper.tables import Point, gains_along, gap_rows, value_rows
 from neotta.report import grids
 from neotta.report.grids import Table
 

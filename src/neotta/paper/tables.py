@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neotta.evaluate.comparison import METRICS, Block
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
 from neotta.report import grids
 from neotta.report.charts import Series
 from neotta.report.grids import Entry, Table, number
-
-NOTHING = Interval(math.nan, math.nan, 0)
 
 Rows = list[dict[str, Any]]
 """Plain numbers for CSV."""
@@ -103,7 +101,7 @@ def each_beside(
 
 
 def _text(value: float, digits: int, sign: str) -> str:
-    return Entry().text if math.isnan(value) else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+    return Entry().text if math.isnan(value) else rounded(value, digits, sign)
 
 
 class Point(NamedTuple):

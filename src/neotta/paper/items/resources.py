@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from neotta.adapters import registry
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.records import Record
 from neotta.paper.claims import Holds, file_name, listed, some, together
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, item, need
 from neotta.paper.results import Gaps, ahead, with_verdict
 from neotta.paper.study import RIVALS, in_paper_order, method_of
-from neotta.paper.tables import NOTHING, Rows, beside, known, plain, single
+from neotta.paper.tables import Rows, beside, known, plain, single
 from neotta.report.charts import Ranking, SizedPoint, ranking_chart, scatter_chart
 from neotta.report.figures import Figure
 from neotta.report.grids import Entry, Table, grid

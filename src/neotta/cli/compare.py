@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta._files import write_file
 from neotta._words import one_line, printable
 from neotta.cli import options as shared
 from neotta.cli.options import words
@@ -94,24 +95,17 @@ def compare(
         sheet = over_time_sheet(comparison) if over_time else comparison_sheet(comparison)
         if figure is not None:
             drawn = drawn_over_time(comparison)
-            _write(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
+            write_file(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
         if html is not None:
-            _write(html, comparison_page(comparison))
+            write_file(html, comparison_page(comparison))
     for name, path in files.items():
-        _write(path, _written(sheet, name))
+        write_file(path, _written(sheet, name))
     if not files and figure is None and chosen == ["table"]:
         console = Console(highlight=False)
         console.print(render(sheet, console.width))
     elif not files and figure is None:
         typer.echo(_written(sheet, chosen[0]), nl=False)
     next_step(f"open {html}" if html is not None else f"neotta compare {results[0]} --html page.html")
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    from neotta._files import atomic
-
-    with atomic(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _written(sheet: Sheet, format: str) -> str | bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta._files import atomic
+from neotta._files import write_file
 from neotta._processes import interrupt_code
 from neotta.cli import options as shared
 from neotta.cli.options import model_options, numbers, read_labels, user_cache, words
@@ -149,8 +149,7 @@ def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, 
         raise typer.Exit(interrupt_code(interrupt)) from None
     summarise(console, output, measured.summary)
     if html is not None:
-        with atomic(html) as temporary:
-            temporary.write_text(comparison_page(measured.results.comparison()), encoding="utf-8")
+        write_file(html, comparison_page(measured.results.comparison()))
     next_step(f"neotta compare {output}" + (" --metric ece" if html else " --html page.html"))
     if measured.summary.failed:
         raise typer.Exit(1)

@@ -64,7 +64,7 @@ class Block:
     # the mean over seeds. Only from top-1, for domains named `corruption/severity`, and not where the baseline makes
     # no error
     relative_error: dict[str, Interval] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()  # runs that failed and were not made up for later
+    failures: list[Failure] = field(default_factory=list)  # runs that failed and were not made up for later
     replaced: int = 0  # number of values that were replaced by a later one of the same seed on other samples
 
     def samples(self, label: str) -> frozenset[Any]:
@@ -78,14 +78,6 @@ class Block:
         return sorted({seed for cell in self.cells.values() for seed in cell.values})
 
 
-@dataclass
-class _Collected:
-    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
-    base: dict[tuple[Any, ...], Value] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    replaced: int = 0
-
-
 def make_block(
     conditions: Conditions,
     title: str,
@@ -95,56 +87,48 @@ def make_block(
     baseline: str | None,
 ) -> Block:
     """Put the records of one block side by side; `names` are the labels of the methods."""
-    collected = _collect(records, names, metric, baseline)
-    domains = tuple(sorted({domain for domain, _ in collected.cells}, key=_domain_order))
-    ran = {label for _, label in collected.cells}
-    block = Block(
-        conditions=conditions,
-        title=title,
-        methods=tuple(label for label in names.values() if label in ran),
-        baseline=baseline if baseline in ran else None,
-        domains=domains,
-        cells=collected.cells,
-        averaged=tuple(domain for domain in domains if domain != CLEAN),
-        failures=tuple(collected.failures),
-        replaced=collected.replaced,
-    )
+    block = Block(conditions, title, methods=(), baseline=baseline, domains=(), cells={})
+    base = _collect(block, records, names, metric)
+    ran = {label for _, label in block.cells}
+    block.methods = tuple(label for label in names.values() if label in ran)
+    block.baseline = baseline if baseline in ran else None
+    block.domains = tuple(sorted({domain for domain, _ in block.cells}, key=_domain_order))
+    block.averaged = tuple(domain for domain in block.domains if domain != CLEAN)
     for label in block.methods:
-        _aggregate(block, label, metric, collected.base)
+        _aggregate(block, label, metric, base)
     return block
 
 
 def _collect(
-    records: Sequence[Record], names: Mapping[Variant, str], metric: Metric, baseline: str | None
-) -> _Collected:
-    collected = _Collected()
+    block: Block, records: Sequence[Record], names: Mapping[Variant, str], metric: Metric
+) -> dict[tuple[Any, ...], Value]:
+    """Fill the cells of a block; returns the values of the baseline, by domain, seed and samples."""
+    base: dict[tuple[Any, ...], Value] = {}
     failed = []
     for record in records:
         label, seed = names[Variant.of(record)], record.seed
         if record.failed:
-            missed = [
-                collected.cells.setdefault((domain, label), Cell()) for domain in record.domains or [record.domain]
-            ]
+            missed = [block.cells.setdefault((name, label), Cell()) for name in record.domains or [record.domain]]
             failed.append((Failure(label, record.domain, seed, str(record.error)), missed))
             continue
         samples = (*record.manifests, record.count)
         answers, held_out = unpack(record), record.protocol in SCORES_OTHERS
         for domain, measured in record.by_domain.items():
-            cell = collected.cells.setdefault((domain, label), Cell())
+            cell = block.cells.setdefault((domain, label), Cell())
             number = measured.get(metric.name)
             if number is None or not math.isfinite(number):
                 continue
-            collected.replaced += seed in cell.values and cell.values[seed].samples != samples
+            block.replaced += seed in cell.values and cell.values[seed].samples != samples
             cell.values[seed] = Value(float(number), samples, answers and answers.of_domain(domain), held_out)
-            if label == baseline and record.manifests:
-                collected.base[domain, seed, samples] = cell.values[seed]
+            if label == block.baseline and record.manifests:
+                base[domain, seed, samples] = cell.values[seed]
     for failure, missed in failed:  # a run that failed early has another key than when it succeeds later
         still = [cell for cell in missed if failure.seed not in cell.values]
         for cell in still:
             cell.failed.add(failure.seed)
         if still:
-            collected.failures.append(failure)
-    return collected
+            block.failures.append(failure)
+    return base
 
 
 def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], Value]) -> None:

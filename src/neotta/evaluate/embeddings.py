@@ -31,6 +31,7 @@ Contents = dict[str, tuple[list[str], list[str], bytes]]
 _Stamped = tuple[dict[int, str], Tensor]
 """What samples looked like, by their position, and their embeddings."""
 UNSEEN, UNREADABLE = -1, -2
+BATCH_SIZE = 64
 SAVE_EVERY = 60.0
 """Seconds of encoding that are lost, at most, when the process is killed; an interruption loses nothing."""
 
@@ -50,12 +51,11 @@ class EmbeddingCache:
         weights: str,
         folder: str | os.PathLike[str] | None = None,
         *,
-        batch_size: int = 64,
         workers: int | None = None,
     ) -> None:
         self._encoder, self._preprocess, self._weights = encoder, preprocess, weights
         self._folder = None if folder is None else Path(folder)
-        self._batch_size, self._workers = batch_size, workers
+        self._workers = workers
         self._domains: dict[int, _DomainEmbeddings] = {}
         self._contents: Contents = {}
         self.encoded = 0
@@ -73,7 +73,7 @@ class EmbeddingCache:
         if len(missing) == 0:
             return
         weight = self._encoder.head.weight
-        order = reorder(stored(dataset, batch_size=self._batch_size), missing)
+        order = reorder(stored(dataset, batch_size=BATCH_SIZE), missing)
         loader = Loader(dataset, order, self._preprocess, workers=self._workers, device=weight.device)
         positions = {dataset.ids[index]: int(index) for index in missing}
         fresh: list[_Stamped] = []

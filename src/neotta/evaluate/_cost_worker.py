@@ -175,7 +175,6 @@ class PeakMemory:
         self.device = device
 
     def restart(self) -> None:
-        """Forget the peak so far, where that can be done."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return

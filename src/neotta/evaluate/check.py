@@ -93,7 +93,6 @@ class RuleCost:
 
     @property
     def line(self) -> str:
-        """The line of Python that uses it."""
         name = "" if self.rule == _DEFAULT else f'"{self.rule}"'
         known = 'reference="reference.safetensors"' if self.reference else ""
         return f"neotta.adapt({', '.join(part for part in ('model', name, known) if part)})"
@@ -116,7 +115,6 @@ class CheckReport:
 
     @property
     def images_shown(self) -> int:
-        """Number of images in the streams."""
         return self.images - self.images // 2
 
     @property
@@ -147,7 +145,6 @@ class CheckReport:
         return next((rule for rule in bearable if rule.rule == "neo-stream"), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
         entries = {name: value for name, value in asdict(self).items() if name not in ("reference", "rules")}
         for name in ("accuracy", "guessing"):
             entries[name] = entries[name] if self.labelled else None

@@ -19,15 +19,12 @@ __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "com
 
 @dataclass
 class Comparison:
-    """Methods side by side."""
-
     metric: Metric
     blocks: tuple[Block, ...]
     shared: str  # the conditions that all blocks share, in words
     remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
-        """What a reader has to know besides the numbers."""
         lines = [*self.remarks, *self._about_seeds(), *self._about_gaps()]
         if any(block.relative_error for block in self.blocks):
             lines.append(

@@ -59,7 +59,6 @@ class CleanImages:
         return torch.stack([self.preprocess(image) for image in self._drawn(count)])
 
     def digest(self, count: int) -> str:
-        """A hash of these images and of their preprocessing."""
         drawn = [_digest(self.dataset, index) for index in self._order()[:count]]
         return content_key({"images": drawn, "preprocess": self.preprocess.to_dict()})
 

@@ -148,7 +148,6 @@ def evaluate_objects(
 
 
 def check_model(model: Any) -> None:
-    """Raise an error if this is not a model in evaluation mode."""
     module = model.model if isinstance(model, LoadedModel) else model
     if not isinstance(module, nn.Module):
         raise InputError(

@@ -37,8 +37,6 @@ Make = Callable[[Request, Any], tuple[Order, ...]]
 
 @dataclass(frozen=True)
 class OrderKind:
-    """An order by name."""
-
     name: str  # what a plan calls it
     options: type[Options]
     # makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen
@@ -50,8 +48,6 @@ ORDERS: dict[tuple[str, str], OrderKind] = {}
 
 
 def register_order(name: str, protocol: Protocol, kind: Kind, options: type[Options]) -> Callable[[Make], Make]:
-    """Register a function that makes an order, under its name and as a kind of a protocol."""
-
     def add(make: Make) -> Make:
         ORDERS[protocol, kind] = OrderKind(name, options, make)
         return make

@@ -169,7 +169,6 @@ class Run(BaseModel):
 
     @property
     def separate_states(self) -> bool:
-        """Whether each camera has a state of its own."""
         if self.order == "real":
             return self.order_options.get("kind") in STARTS
         return self.order == "cameras" and bool(self.order_options.get("separate", False))

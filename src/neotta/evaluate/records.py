@@ -326,7 +326,6 @@ _JSON = ".json"
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of records is, or would be, Parquet: its name says so."""
     return os.fspath(path).lower().endswith(".parquet")
 
 

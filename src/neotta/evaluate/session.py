@@ -302,7 +302,6 @@ class Session:
         return {**about, "key": content_key(content), "question": self.question(run, content), **known, **opened}
 
     def predict(self, run: Run) -> RunResult:
-        """Carry a run out and return its predictions."""
         self.fill([run])
         how = {"from_cache": _uses_cache(run), "separate": run.separate_states}
         return self.runner.predict(self.orders(run), self.adapter(run), **how)

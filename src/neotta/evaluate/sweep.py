@@ -83,7 +83,6 @@ def sweep(
 
 
 def choose_engine(name: str, jobs: int) -> engines.Engine:
-    """The engine of a name, for a number of runs at a time."""
     if jobs < 1:
         raise OptionError(f"jobs must be at least 1, got {jobs}")
     if name not in ("local", "ray"):

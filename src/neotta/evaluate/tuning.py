@@ -27,7 +27,6 @@ EXTRA = "extra"
 
 
 def tune(bench: Session, plan: Plan, path: Path | None = None, **how: Any) -> Plan:
-    """Choose the options of a plan's methods."""
     trial = trial_plan(plan, bench.data.source.domains)
     here = bench if bench.suits(trial) else bench.other(trial)
     records = Records(None if path is None else path.with_name(f"{path.stem}.tuning.jsonl"))

@@ -133,12 +133,10 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The name of the subject."""
         return self.setting.title
 
     @property
     def answer(self) -> str:
-        """The answers for all subjects."""
         return " ".join(self.said) or self.item.nothing
 
     @property
@@ -176,12 +174,10 @@ class Report:
 
     @property
     def plans(self) -> list[Plan]:
-        """The item's plans for this subject."""
         return self.item.plans(self.setting)
 
     @property
     def records(self) -> list[Record]:
-        """The records of these plans."""
         return self.evidence.records(*self.plans)
 
     def results(self, metric: str = "top1") -> Results:
@@ -205,7 +201,6 @@ class Report:
     # ---- what is shown
 
     def add(self, *parts: Table | Figure) -> None:
-        """Add tables and figures."""
         self.parts += parts
 
     def say(self, words: str, holds: Holds | None = None, measured: Iterable[str] = ()) -> None:
@@ -226,16 +221,13 @@ class Report:
         self.note(*([f"{self.title}: the claim is not judged without {listed(missing)}."] if missing else []))
 
     def note(self, *notes: str) -> None:
-        """Add what else a reader has to know."""
         self.notes += notes
 
     def comparison(self, results: Results, *, heading: str = "", gaps: bool = True) -> None:
-        """Add the tables of a comparison, and its notes."""
         self.add(*results.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
         self.note(*results.notes(verdicts=gaps))
 
     def table(self, heading: str, shown: Grid, data: Rows, caption: str) -> None:
-        """Add a table of text."""
         self.add(Table(f"{self.title}: {heading}", shown, data, caption))
 
     def curve(self, heading: str, corner: str, curves: Curves, caption: str, **how: Any) -> None:

@@ -107,7 +107,6 @@ def markdown(report: Report) -> str:
 
 
 def latex(report: Report) -> str:
-    """The tables of one item as LaTeX."""
     tables = [_latex_table(part) for part in report.parts if isinstance(part, Table)]
     return "\n\n".join([f"% {report.item.title}\n% {report.answer}", *tables]) + "\n"
 

@@ -230,7 +230,6 @@ class Setting:
         return [*([self.plan(*fast, **entries)] if fast else []), *plans]
 
     def left_out_note(self) -> list[str]:
-        """A note on the methods that are not run on all images, if there are some."""
         why = f"because the study gives slow methods only {self.slow_samples} samples of each domain"
         names = self.left_out_of_all
         return [f"{self.title}: left out, {why}: {', '.join(names)}."] if names else []

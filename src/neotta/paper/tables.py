@@ -24,7 +24,6 @@ def plain(interval: Interval) -> dict[str, float | int | None]:
 
 
 def single(value: float) -> Interval:
-    """A measured number without an interval."""
     return Interval(value, math.nan, 1)
 
 
@@ -34,7 +33,6 @@ def known(value: float) -> float | None:
 
 
 def value_rows(block: Block) -> Rows:
-    """The cells of a comparison and their averages as plain numbers."""
     rows: Rows = [
         {"domain": domain, "method": label, **plain(cell.interval), "failed": len(cell.failed)}
         for (domain, label), cell in block.cells.items()
@@ -43,7 +41,6 @@ def value_rows(block: Block) -> Rows:
 
 
 def gap_rows(block: Block) -> Rows:
-    """The differences of a comparison as plain numbers."""
     averages = {("average", label): gap for label, gap in block.average_differences.items()}
     return [
         {"domain": domain, "method": label, **plain(gap.interval), "verdict": gap.verdict}

@@ -51,7 +51,6 @@ def mebibytes(cost: Record) -> float:
 
 
 def faster(one: Record, other: Record) -> bool:
-    """Whether a method is clearly faster than another."""
     return slowdown(one) * SAME_TIME < slowdown(other)
 
 
@@ -70,7 +69,6 @@ def busy(plain: Record) -> str:
 
 
 def device(cost: Record) -> str:
-    """What a cost was measured on."""
     gpu = cost.machine.get("gpu") if not str(cost.conditions.get("device", "cpu")).startswith("cpu") else None
     return str(gpu or cost.machine.get("processor") or "an unknown device")
 

@@ -184,9 +184,9 @@ class Report:
         """The methods compared with no adaptation."""
         return need(Results.of(self.records, metric))
 
-    def against(self, method: str, metric: str = "top1") -> Gaps:
+    def against(self, method: str) -> Gaps:
         """How all other methods differ from this one on the same samples, over the shifted domains."""
-        results = Results.of(self.records, metric, method)
+        results = Results.of(self.records, baseline=method)
         return results.gaps if results else {}
 
     @property

@@ -20,6 +20,7 @@ from rich.text import Text
 from neotta.adapters.registry import create
 from neotta.data.base import Image
 from neotta.data.corruptions import CORRUPTIONS
+from neotta.data.drawing import Indices
 from neotta.data.order import reorder
 from neotta.data.orders import iid, stored
 from neotta.errors import OptionError
@@ -44,7 +45,6 @@ EXAMPLES = 16
 WHICH = 'Classes mixed? Take NEO: neotta.adapt(model, "neo"). A camera? Take NEO-Stream: neotta.adapt(model).'
 """Which rule to take when."""
 
-Indices = NDArray[np.int64]
 Cameras = Mapping[str, tuple[NDArray[np.bool_], ...]]
 """By method, whether each answer of each camera is right: (frames,) for every camera."""
 

@@ -39,8 +39,6 @@ def slowdown(cost: Record) -> float:
 
 def milliseconds(costs: Mapping[str, Record]) -> dict[str, float]:
     """Time for an image by method, as if the unadapted model had taken the same time beside each of them."""
-    if not costs:
-        return {}
     plain = statistics.median(cost.plain_seconds_per_image or math.nan for cost in costs.values())
     return {name: 1e3 * plain * slowdown(cost) for name, cost in costs.items()}
 

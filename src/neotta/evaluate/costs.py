@@ -214,8 +214,10 @@ def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
         raise WorkerError(
             f"{what} took longer than {timeout:g} s and was stopped: give it more time or less to do"
         ) from None
-    if process.returncode != 0:
-        raise WorkerError(f"{what} failed: the process {_end(process.returncode)}{_last_words(process.stderr)}")
+    if code := process.returncode:
+        signal = f"was killed by signal {-code} (9: often for lack of memory)"
+        end = f"ended with code {code}" if code > 0 else signal
+        raise WorkerError(f"{what} failed: the process {end}{_last_words(process.stderr)}")
     try:
         answer: Answer = json.loads(process.stdout)
     except ValueError:
@@ -232,10 +234,6 @@ def _same_error(kind: str, message: str) -> NeottaError | None:
     except (AttributeError, TypeError):
         return None
     return same if isinstance(same, NeottaError) else None
-
-
-def _end(code: int) -> str:
-    return f"ended with code {code}" if code > 0 else f"was killed by signal {-code} (9: often for lack of memory)"
 
 
 def _last_words(text: str) -> str:

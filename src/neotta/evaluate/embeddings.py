@@ -164,7 +164,13 @@ class EmbeddingCache:
                 changed: set[int] = set()
                 for path in sorted(self._place(self._folder, dataset).glob("*.safetensors")):
                     changed |= self._read(path, positions, embeddings)
-                _warn_of_changes(embeddings, changed)
+                if again := [index for index in changed if embeddings.rows[index] == UNSEEN]:
+                    warnings.warn(
+                        f"{len(again)} images of {dataset.domain!r} changed since they were encoded: they are encoded "
+                        "again",
+                        RuntimeWarning,
+                        stacklevel=4,
+                    )
         return embeddings
 
     def _read(self, path: Path, positions: dict[str, int], domain: _DomainEmbeddings) -> set[int]:
@@ -183,16 +189,6 @@ class EmbeddingCache:
         same = [(row, index) for row, index in known if dataset.stamp(index) == stamps[row]]
         domain.add([index for _, index in same], embeddings[[row for row, _ in same]])
         return {index for _, index in known} - {index for _, index in same}
-
-
-def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
-    again = [index for index in changed if domain.rows[index] == UNSEEN]
-    if again:
-        warnings.warn(
-            f"{len(again)} images of {domain.dataset.domain!r} changed since they were encoded: they are encoded again",
-            RuntimeWarning,
-            stacklevel=5,
-        )
 
 
 class _DomainEmbeddings:

@@ -308,11 +308,11 @@ class Session:
 
     # ---- embeddings
 
-    def fill(self, runs: Iterable[Run], on_encoded: Callable[[int], None] | None = None) -> None:
+    def fill(self, runs: Iterable[Run]) -> None:
         """Let the encoder see, once, every image that runs from the cache will ask for."""
         fresh = {run.order_key: run for run in runs if _uses_cache(run) and run.order_key not in self._filled}
         for name, indices in self.wanted(fresh.values()).items():
-            self.embeddings.fill(self.data.dataset(name), indices, on_encoded)
+            self.embeddings.fill(self.data.dataset(name), indices)
         self._filled.update(fresh)
 
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:

@@ -113,15 +113,13 @@ def _plan(
         entries = {name: value for name, value in entries.items() if name not in ("protocol", "order_options")}
     if of_model:
         before = entries.get("model_options", {})
-        entries["model_options"] = {**before, **{name: _joined(before.get(name), of_model[name]) for name in of_model}}
+        for name, value in of_model.items():  # of a table, entries that are not given again stay
+            both = isinstance(before.get(name), dict) and isinstance(value, dict)
+            before = {**before, name: {**before[name], **value} if both else value}
+        entries["model_options"] = before
     if entries.get("data", "digits") == "digits" and entries.keys().isdisjoint({"corruptions", "domains"}):
         entries["corruptions"] = ["all"]
     return Plan.make(entries), settings
-
-
-def _joined(before: Any, value: Any) -> Any:
-    """Merge tables: entries that are not given again stay."""
-    return {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
 
 def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, Any]) -> None:

@@ -44,15 +44,18 @@ def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
         raise OptionError(
             "there is nothing to tune: give an option several values, as in --methods 'neo-continual:alpha=0.05|0.1'"
         )
+    names, changes = _tuned_on(plan), {"methods": varied, "tune": []}
     if plan.corruptions:
-        return plan.model_copy(update={"methods": varied, "tune": [], **_corruptions(plan)})
-    patterns = _tuned_on(plan)
-    reported = set(available)
-    for pattern in patterns:
-        both = sorted(name for name in reported if _same(name, pattern))
-        if both:
+        reported = {kind for each in plan.corruptions for kind in corruption(each)[0]}
+        if both := [kind for name in names for kind in corruption(name)[0] if kind in reported]:
             raise _overlap(both)
-    return plan.model_copy(update={"methods": varied, "tune": [], "domains": patterns})
+        levels = {level for each in plan.corruptions if (level := corruption(each)[1]) is not None}
+        severities = sorted(levels) or plan.severities
+        return plan.model_copy(update={**changes, "corruptions": names, "severities": severities})
+    for pattern in names:
+        if both := sorted(name for name in set(available) if _same(name, pattern)):
+            raise _overlap(both)
+    return plan.model_copy(update={**changes, "domains": names})
 
 
 def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
@@ -64,15 +67,6 @@ def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
     if not rest:
         raise OptionError(f"all domains of the data are tuned on ({', '.join(plan.tune)}): none is left to report")
     return plan.model_copy(update={"domains": rest})
-
-
-def _corruptions(plan: Plan) -> dict[str, Any]:
-    names = _tuned_on(plan)
-    reported = {kind for each in plan.corruptions for kind in corruption(each)[0]}
-    if both := [kind for name in names for kind in corruption(name)[0] if kind in reported]:
-        raise _overlap(both)
-    levels = {level for each in plan.corruptions if (level := corruption(each)[1]) is not None}
-    return {"corruptions": names, "severities": sorted(levels) or plan.severities}
 
 
 def _tuned_on(plan: Plan) -> list[str]:

@@ -43,8 +43,6 @@ class Cell:
 
 @dataclass
 class Block:
-    """Runs under the same conditions: one table."""
-
     conditions: Conditions
     title: str  # the conditions that set this block apart from the others; empty if there is only one
     methods: tuple[str, ...]

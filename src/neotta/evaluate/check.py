@@ -83,7 +83,6 @@ class RuleCost:
 
     @property
     def bearable(self) -> bool:
-        """Whether it costs little in every order of every domain."""
         each = [self.of_order(domain, kind) for domain, kinds in self.changes.items() for kind in kinds]
         return all(mean >= -BEARABLE and worst >= -BEARABLE_DRAW for mean, worst in each)
 

@@ -160,7 +160,6 @@ def _modules(method: str, options: Mapping[str, Any], preset: str) -> list[str]:
 
 
 def figures(conditions: CostConditions, mine: list[Answer], plain: list[Answer]) -> dict[str, Any]:
-    """Sum up the answers of all rounds, about the method and about the plain model."""
     first, images = mine[0], conditions.batch_size
     peak, plain_peak = _peak(mine), _peak(plain)
     return {

@@ -192,7 +192,6 @@ class Domains:
 
     @functools.cached_property
     def bad_frames(self) -> ImageDataset:
-        """Frames that show nothing, of the size of the images."""
         height, width = first_image(self.dataset(CLEAN if self.corrupted else self.source.domains[0])).shape[:2]
         return BadFrames(height, width)
 

@@ -37,8 +37,6 @@ _SCHEMA = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespac
 
 
 class Tuned(BaseModel):
-    """How the options of a run were chosen."""
-
     model_config = _SCHEMA
 
     among: dict[str, list[Any]]  # the values of each option

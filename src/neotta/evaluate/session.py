@@ -158,7 +158,6 @@ class Session:
         return ORDERS[run.protocol, run.order].make(request, options)
 
     def key(self, run: Run) -> str:
-        """A hash of everything that the result of a run depends on."""
         return content_key(self.content(run))
 
     def content(self, run: Run) -> dict[str, Any]:

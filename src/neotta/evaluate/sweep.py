@@ -18,8 +18,6 @@ from neotta.evaluate.session import Session
 
 @dataclass
 class Summary:
-    """How a sweep ended."""
-
     keys: list[str]  # the keys of all runs of the plan that have one: their records are in the file
     skipped: int  # number of runs that were recorded before, or asked for twice
     done: int = 0  # number of runs carried out and recorded, including those that failed

@@ -177,7 +177,6 @@ def unlabelled_report(
 
 
 def class_names(bench: Session, run: Run) -> tuple[str, ...] | None:
-    """The names of the classes that a run predicts, if they are known."""
     known, outputs = bench.loaded.labels, bench.data.class_indices
     if known is not None and outputs is not None:
         known = tuple(known[index] for index in outputs)

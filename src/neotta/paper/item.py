@@ -86,7 +86,6 @@ class Item:
         return self.runs(setting) if len(setting.domains) >= self.domains else []
 
     def find(self, evidence: Evidence) -> Report:
-        """Answer the question from what was measured."""
         report, shown = Report(self, evidence, evidence.settings[0]), {}
         for setting in evidence.settings[: 1 if self.once else None]:
             report.setting = setting

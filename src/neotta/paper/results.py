@@ -99,7 +99,6 @@ class Results:
         return {seed: got for seed, got in full.items() if len(got) == len(domains)}
 
     def seeds_of(self, label: str) -> set[int]:
-        """The seeds that a method has in any domain."""
         return {seed for (_, name), cell in self.block.cells.items() if name == label for seed in cell.values}
 
     def curves(

@@ -214,7 +214,6 @@ def summary(demo: Demo) -> str:
 
 
 def one_digit(demo: Demo) -> str:
-    """Say what happens to a camera that sees only one digit."""
     plain, neo, stream = (f"{100 * share(demo.clean.cameras, method):.1f} %" for method in METHODS)
     return (
         f"A camera that sees only one digit, clean images: the plain model is right on {plain} of the frames, NEO on "

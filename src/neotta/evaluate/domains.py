@@ -56,7 +56,14 @@ class CleanImages:
 
     def images(self, count: int) -> Tensor:
         """So many images, preprocessed, (count, 3, H, W)."""
-        return torch.stack([self.preprocess(image) for image in self._drawn(count)])
+        images: list[Image] = []
+        for index in self._order():
+            if len(images) == count:
+                break
+            with contextlib.suppress(DataError):
+                images.append(self.dataset.read(index))
+        self.check(count, len(images))
+        return torch.stack([self.preprocess(image) for image in images])
 
     def digest(self, count: int) -> str:
         drawn = [_digest(self.dataset, index) for index in self._order()[:count]]
@@ -71,16 +78,6 @@ class CleanImages:
     def _order(self) -> list[int]:
         order: list[int] = np.random.default_rng(0).permutation(len(self.dataset)).tolist()
         return order
-
-    def _drawn(self, count: int) -> list[Image]:
-        images: list[Image] = []
-        for index in self._order():
-            if len(images) == count:
-                break
-            with contextlib.suppress(DataError):
-                images.append(self.dataset.read(index))
-        self.check(count, len(images))
-        return images
 
 
 def _digest(dataset: ImageDataset, index: int) -> str:

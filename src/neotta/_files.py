@@ -41,6 +41,12 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise StorageError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
 
 
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a whole file, as `atomic` does."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -141,7 +141,7 @@ def test_streams_through_domains_imply_the_protocol():
 
 def test_every_order_and_option_is_explained():
     for order in ORDERS.values():
-        assert order.make.__doc__
+        assert order.about
         assert all(field.description for field in order.options.model_fields.values())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neotta.cli import options as shared
-from neotta.cli.options import model_options
+from neotta.cli.options import model_options, words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,7 +77,7 @@ def _names(methods: str) -> list[str]:
     from neotta.adapters.registry import methods as known
     from neotta.errors import OptionError
 
-    names = list(known()) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    names = list(known()) if methods == "all" else words(methods)
     if not names:
         raise OptionError("--methods names no method: give some with commas between, such as none,neo,tent")
     for name in names:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neotta._files import write_file
 from neotta._words import one_line, printable
 from neotta.cli import options as shared
 from neotta.cli.options import words
@@ -94,24 +95,17 @@ def compare(
         sheet = over_time_sheet(comparison) if over_time else comparison_sheet(comparison)
         if figure is not None:
             drawn = drawn_over_time(comparison)
-            _write(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
+            write_file(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
         if html is not None:
-            _write(html, comparison_page(comparison))
+            write_file(html, comparison_page(comparison))
     for name, path in files.items():
-        _write(path, _written(sheet, name))
+        write_file(path, _written(sheet, name))
     if not files and figure is None and chosen == ["table"]:
         console = Console(highlight=False)
         console.print(render(sheet, console.width))
     elif not files and figure is None:
         typer.echo(_written(sheet, chosen[0]), nl=False)
     next_step(f"open {html}" if html is not None else f"neotta compare {results[0]} --html page.html")
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    from neotta._files import atomic
-
-    with atomic(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _written(sheet: Sheet, format: str) -> str | bytes:
@@ -126,6 +120,7 @@ def _written(sheet: Sheet, format: str) -> str | bytes:
 
 def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet:
     """What a method gains and costs, by kind of stream."""
+    from neotta.evaluate.metrics import rounded
     from neotta.evaluate.stream_harm import Summary, harm_of
     from neotta.report.formats import Section, Sheet
     from neotta.report.grids import grid
@@ -135,7 +130,7 @@ def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet
         lines = {}
         for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
             total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
-            points = [f"{round(gain, 1) + 0.0:+.1f}" for gain in (total.mean, total.low, total.worst)]  # no -0.0
+            points = [rounded(gain, 1, "+") for gain in (total.mean, total.low, total.worst)]
             lines[kind] = [str(total.cells), *points, f"{total.hurt:.1f} %", str(worst)]
         table = grid("kind", ("streams", "mean", "5 %", "worst", "hurt", "the worst"), lines)
         sections.append(Section(f"{method}: {harm.title}", [("", table)]))

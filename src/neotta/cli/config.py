@@ -13,16 +13,7 @@ from neotta.evaluate.plan import Plan
 
 
 def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Plan.model_fields)) -> dict[str, Any]:
-    """Read the entries of a plan, or of something else, from a file; its ending says what it is.
-
-    Args:
-        path: The file.
-        known: The entries it may hold.
-
-    Raises:
-        DataError: There is no such file, or its content does not match its ending.
-        OptionError: The file holds an unknown entry.
-    """
+    """Read the entries of a plan, or of something else, from a file; its ending says what it is."""
     path = Path(path)
     readers = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
     if path.suffix.lower() not in readers:

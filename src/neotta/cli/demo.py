@@ -36,7 +36,7 @@ def demo(
 
     from rich.text import Text
 
-    from neotta._files import atomic
+    from neotta._files import write_file
     from neotta.cli.console import Console, next_step, progress_bar
     from neotta.errors import OptionError
 
@@ -51,8 +51,7 @@ def demo(
         torch.set_num_threads(1)  # on a model this small more threads only wait for each other
         measure = _real if real else _corrupted
         page, parts = measure(console, samples, start, lambda name, done, total: show(name, done + 1, total))
-    with atomic(output) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_file(output, page)
     for part in parts:
         console.print(part, highlight=False)
     console.print(Text.assemble("The page with pictures: ", (str(output), "bold")), soft_wrap=True)

@@ -61,11 +61,7 @@ def numbers(name: str, text: str | None) -> int | list[int] | None:
 
 
 def model_options(texts: list[str] | None, *, allow_code: bool = False) -> dict[str, Any]:
-    """The options of a model as NAME=VALUE; `preprocess.size=224,160` is a list in the table `preprocess`.
-
-    Raises:
-        CodeError: An option would run code that comes with a model, and that is not allowed.
-    """
+    """The options of a model as NAME=VALUE; `preprocess.size=224,160` is a list in the table `preprocess`."""
     from neotta.evaluate.plan import check_code, parse_value
 
     options: dict[str, Any] = {}

@@ -26,13 +26,13 @@ def orders(name: Annotated[str | None, typer.Argument(help="Show one order with 
         for each in dict.fromkeys(order.name for order in ORDERS.values()):
             fields = known[each].options.model_fields.items()
             options = ", ".join(field.alias or option for option, field in fields)
-            table.add_row(each, str(known[each].make.__doc__), options)
+            table.add_row(each, known[each].about, options)
         console.print(table)
         next_step("neotta run --order correlated:delta=0.1")
         return
     if name not in known:
         raise UnknownNameError("order", name, known)
-    console.print(f"{name}: {known[name].make.__doc__}\n")
+    console.print(f"{name}: {known[name].about}\n")
     for option, field in known[name].options.model_fields.items():
         show_option(console, field.alias or option, field)
     next_step(f"neotta run --order {name}")

@@ -140,7 +140,7 @@ def _make(
     typed: list[str],
 ) -> tuple[Path | None, bool]:
     """Write the report; returns its page, and whether everything was carried out."""
-    from neotta._files import atomic
+    from neotta._files import write_file
     from neotta._processes import usable_cores
     from neotta.cli.console import say
     from neotta.cli.methods import columns
@@ -176,9 +176,7 @@ def _make(
     page = None
     if "html" in formats:
         page = folder / "report.html"
-        text = paper_page(reports, facts(evidence, time.monotonic() - began), evidence.problems)
-        with atomic(page) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_file(page, paper_page(reports, facts(evidence, time.monotonic() - began), evidence.problems))
     for report in reports:
         verdict = f" [{report.verdict}]" if report.verdict else ""
         say(console, f"\n{report.item.title}{verdict}\n  {report.answer}")

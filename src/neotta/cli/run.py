@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta._files import atomic
+from neotta._files import write_file
 from neotta._processes import interrupt_code
 from neotta.cli import options as shared
 from neotta.cli.options import model_options, numbers, read_labels, user_cache, words
@@ -113,15 +113,13 @@ def _plan(
         entries = {name: value for name, value in entries.items() if name not in ("protocol", "order_options")}
     if of_model:
         before = entries.get("model_options", {})
-        entries["model_options"] = {**before, **{name: _joined(before.get(name), of_model[name]) for name in of_model}}
+        for name, value in of_model.items():  # of a table, entries that are not given again stay
+            both = isinstance(before.get(name), dict) and isinstance(value, dict)
+            before = {**before, name: {**before[name], **value} if both else value}
+        entries["model_options"] = before
     if entries.get("data", "digits") == "digits" and entries.keys().isdisjoint({"corruptions", "domains"}):
         entries["corruptions"] = ["all"]
     return Plan.make(entries), settings
-
-
-def _joined(before: Any, value: Any) -> Any:
-    """Merge tables: entries that are not given again stay."""
-    return {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
 
 def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, Any]) -> None:
@@ -149,8 +147,7 @@ def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, 
         raise typer.Exit(interrupt_code(interrupt)) from None
     summarise(console, output, measured.summary)
     if html is not None:
-        with atomic(html) as temporary:
-            temporary.write_text(comparison_page(measured.results.comparison()), encoding="utf-8")
+        write_file(html, comparison_page(measured.results.comparison()))
     next_step(f"neotta compare {output}" + (" --metric ece" if html else " --html page.html"))
     if measured.summary.failed:
         raise typer.Exit(1)

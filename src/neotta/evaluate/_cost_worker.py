@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from neotta.adapters.base import Adapter
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.losses import entropy
 from neotta.adapters.registry import create, data_options
@@ -68,7 +67,10 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     plain, memory, passes = torch.no_grad()(loaded.model), PeakMemory(device), Counter[str]()
     warm_up(plain)
     memory.restart()
-    run = plain if task["method"] is None else make_adapter(task, loaded.model, facts)
+    run: Forward = plain
+    if task["method"] is not None:
+        needed = data_options(task["method"], facts, task["options"])
+        run = create(task["method"], loaded.model, preset=task["preset"], **needed, **task["options"])
     warm_up(run)
     seconds: list[float] = []
     plain_seconds: list[float] = []
@@ -99,12 +101,6 @@ def try_size(model: nn.Module, image: Tensor) -> None:
     except (AssertionError, RuntimeError, ValueError) as error:  # every model raises another one
         height, width = image.shape[2:]
         raise InputError(f"the model does not take images of {height} x {width} pixels: {error}") from error
-
-
-def make_adapter(task: Mapping[str, Any], model: nn.Module, facts: DataFacts) -> Adapter[Any]:
-    options = task["options"]
-    needed = data_options(task["method"], facts, options)
-    return create(task["method"], model, preset=task["preset"], **needed, **options)
 
 
 def sharpen(model: nn.Module, images: Tensor) -> None:
@@ -175,7 +171,6 @@ class PeakMemory:
         self.device = device
 
     def restart(self) -> None:
-        """Forget the peak so far, where that can be done."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return

@@ -6,19 +6,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from neotta.data.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
 from neotta.evaluate.answers import Answers, unpack
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Conditions, Variant, natural
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.plan import SCORES_OTHERS
 from neotta.evaluate.records import Record
 from neotta.evaluate.statistics import accuracy
 from neotta.evaluate.verdicts import Difference, Metric, Value, differences, gap_of, mean_of, means_of
-
-NOTHING = Interval(math.nan, math.nan, 0)
 
 
 class Failure(NamedTuple):
@@ -44,8 +43,6 @@ class Cell:
 
 @dataclass
 class Block:
-    """Runs under the same conditions: one table."""
-
     conditions: Conditions
     title: str  # the conditions that set this block apart from the others; empty if there is only one
     methods: tuple[str, ...]
@@ -65,7 +62,7 @@ class Block:
     # the mean over seeds. Only from top-1, for domains named `corruption/severity`, and not where the baseline makes
     # no error
     relative_error: dict[str, Interval] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()  # runs that failed and were not made up for later
+    failures: list[Failure] = field(default_factory=list)  # runs that failed and were not made up for later
     replaced: int = 0  # number of values that were replaced by a later one of the same seed on other samples
 
     def samples(self, label: str) -> frozenset[Any]:
@@ -79,14 +76,6 @@ class Block:
         return sorted({seed for cell in self.cells.values() for seed in cell.values})
 
 
-@dataclass
-class _Collected:
-    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
-    base: dict[tuple[Any, ...], Value] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    replaced: int = 0
-
-
 def make_block(
     conditions: Conditions,
     title: str,
@@ -96,56 +85,48 @@ def make_block(
     baseline: str | None,
 ) -> Block:
     """Put the records of one block side by side; `names` are the labels of the methods."""
-    collected = _collect(records, names, metric, baseline)
-    domains = tuple(sorted({domain for domain, _ in collected.cells}, key=_domain_order))
-    ran = {label for _, label in collected.cells}
-    block = Block(
-        conditions=conditions,
-        title=title,
-        methods=tuple(label for label in names.values() if label in ran),
-        baseline=baseline if baseline in ran else None,
-        domains=domains,
-        cells=collected.cells,
-        averaged=tuple(domain for domain in domains if domain != CLEAN),
-        failures=tuple(collected.failures),
-        replaced=collected.replaced,
-    )
+    block = Block(conditions, title, methods=(), baseline=baseline, domains=(), cells={})
+    base = _collect(block, records, names, metric)
+    ran = {label for _, label in block.cells}
+    block.methods = tuple(label for label in names.values() if label in ran)
+    block.baseline = baseline if baseline in ran else None
+    block.domains = tuple(sorted({domain for domain, _ in block.cells}, key=_domain_order))
+    block.averaged = tuple(domain for domain in block.domains if domain != CLEAN)
     for label in block.methods:
-        _aggregate(block, label, metric, collected.base)
+        _aggregate(block, label, metric, base)
     return block
 
 
 def _collect(
-    records: Sequence[Record], names: Mapping[Variant, str], metric: Metric, baseline: str | None
-) -> _Collected:
-    collected = _Collected()
+    block: Block, records: Sequence[Record], names: Mapping[Variant, str], metric: Metric
+) -> dict[tuple[Any, ...], Value]:
+    """Fill the cells of a block; returns the values of the baseline, by domain, seed and samples."""
+    base: dict[tuple[Any, ...], Value] = {}
     failed = []
     for record in records:
         label, seed = names[Variant.of(record)], record.seed
         if record.failed:
-            missed = [
-                collected.cells.setdefault((domain, label), Cell()) for domain in record.domains or [record.domain]
-            ]
+            missed = [block.cells.setdefault((name, label), Cell()) for name in record.domains or [record.domain]]
             failed.append((Failure(label, record.domain, seed, str(record.error)), missed))
             continue
         samples = (*record.manifests, record.count)
         answers, held_out = unpack(record), record.protocol in SCORES_OTHERS
         for domain, measured in record.by_domain.items():
-            cell = collected.cells.setdefault((domain, label), Cell())
+            cell = block.cells.setdefault((domain, label), Cell())
             number = measured.get(metric.name)
             if number is None or not math.isfinite(number):
                 continue
-            collected.replaced += seed in cell.values and cell.values[seed].samples != samples
+            block.replaced += seed in cell.values and cell.values[seed].samples != samples
             cell.values[seed] = Value(float(number), samples, answers and answers.of_domain(domain), held_out)
-            if label == baseline and record.manifests:
-                collected.base[domain, seed, samples] = cell.values[seed]
+            if label == block.baseline and record.manifests:
+                base[domain, seed, samples] = cell.values[seed]
     for failure, missed in failed:  # a run that failed early has another key than when it succeeds later
         still = [cell for cell in missed if failure.seed not in cell.values]
         for cell in still:
             cell.failed.add(failure.seed)
         if still:
-            collected.failures.append(failure)
-    return collected
+            block.failures.append(failure)
+    return base
 
 
 def _aggregate(block: Block, label: str, metric: Metric, base: Mapping[tuple[Any, ...], Value]) -> None:
@@ -188,8 +169,8 @@ def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Value, Value]]]) -> I
             if theirs == 0:
                 return None
             ratios.append(mine / theirs)
-        per_seed.append(100 * _mean(ratios))
-    return Interval(_mean(per_seed), math.nan, len(per_seed)) if per_seed else None
+        per_seed.append(100 * fmean(ratios))
+    return Interval(fmean(per_seed), math.nan, len(per_seed)) if per_seed else None
 
 
 def _complete(values: Mapping[str, Mapping[int, Any]], domains: Sequence[str]) -> list[int]:
@@ -202,10 +183,6 @@ def _domain_order(domain: str) -> tuple[Any, ...]:
     known = [CLEAN, *CORRUPTIONS, *EXTRA_CORRUPTIONS]
     kind = domain.split("/")[0]
     return (known.index(kind) if kind in known else len(known), natural(domain))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 STEPS = 20
@@ -259,4 +236,4 @@ def _step(runs: list[_Run], start: int, stop: int) -> Step | None:
         return None
     mean, low, high = (100 * value for value in accuracy(right, units, domains=domains))
     seeds = len({run.seed for run in runs})
-    return Step(start + 1, stop, Interval(mean, max(high - mean, mean - low), seeds, low, high).within(100))
+    return Step(start + 1, stop, Interval.between(mean, low, high, seeds).within(100))

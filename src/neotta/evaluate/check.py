@@ -83,7 +83,6 @@ class RuleCost:
 
     @property
     def bearable(self) -> bool:
-        """Whether it costs little in every order of every domain."""
         each = [self.of_order(domain, kind) for domain, kinds in self.changes.items() for kind in kinds]
         return all(mean >= -BEARABLE and worst >= -BEARABLE_DRAW for mean, worst in each)
 
@@ -93,7 +92,6 @@ class RuleCost:
 
     @property
     def line(self) -> str:
-        """The line of Python that uses it."""
         name = "" if self.rule == _DEFAULT else f'"{self.rule}"'
         known = 'reference="reference.safetensors"' if self.reference else ""
         return f"neotta.adapt({', '.join(part for part in ('model', name, known) if part)})"
@@ -116,7 +114,6 @@ class CheckReport:
 
     @property
     def images_shown(self) -> int:
-        """Number of images in the streams."""
         return self.images - self.images // 2
 
     @property
@@ -147,7 +144,6 @@ class CheckReport:
         return next((rule for rule in bearable if rule.rule == "neo-stream"), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
         entries = {name: value for name, value in asdict(self).items() if name not in ("reference", "rules")}
         for name in ("accuracy", "guessing"):
             entries[name] = entries[name] if self.labelled else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.blocks import Block, Cell, make_block
@@ -20,15 +19,12 @@ __all__ = ["METRICS", "Block", "Cell", "Comparison", "Difference", "Value", "com
 
 @dataclass
 class Comparison:
-    """Methods side by side."""
-
     metric: Metric
     blocks: tuple[Block, ...]
     shared: str  # the conditions that all blocks share, in words
     remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
-        """What a reader has to know besides the numbers."""
         lines = [*self.remarks, *self._about_seeds(), *self._about_gaps()]
         if any(block.relative_error for block in self.blocks):
             lines.append(
@@ -96,7 +92,8 @@ class Comparison:
         )
         if unpaired:
             yield f"{unpaired} runs are left out of the differences: the baseline was not run on the same samples."
-        if any(_differ([block.samples(label) for label in block.methods]) for block in self.blocks):
+        seen = [{block.samples(label) for label in block.methods} - {frozenset()} for block in self.blocks]
+        if any(len(different) > 1 for different in seen):
             yield (
                 "Some methods were run on fewer seeds or other samples. Best and second best are those of the printed "
                 "means; only the differences compare the same samples."
@@ -152,10 +149,6 @@ def _baseline(names: Mapping[Variant, str], baseline: str) -> str | None:
     if baseline == "none":
         return None
     raise OptionError(f"the baseline {baseline!r} was not run: there are {_list(names.values())}")
-
-
-def _differ(samples: Iterable[frozenset[Any]]) -> bool:
-    return len({seen for seen in samples if seen}) > 1
 
 
 def _list(names: Iterable[str]) -> str:

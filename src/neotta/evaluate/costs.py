@@ -160,7 +160,6 @@ def _modules(method: str, options: Mapping[str, Any], preset: str) -> list[str]:
 
 
 def figures(conditions: CostConditions, mine: list[Answer], plain: list[Answer]) -> dict[str, Any]:
-    """Sum up the answers of all rounds, about the method and about the plain model."""
     first, images = mine[0], conditions.batch_size
     peak, plain_peak = _peak(mine), _peak(plain)
     return {
@@ -214,8 +213,10 @@ def ask(module: str, task: str, *, what: str, timeout: float) -> Answer:
         raise WorkerError(
             f"{what} took longer than {timeout:g} s and was stopped: give it more time or less to do"
         ) from None
-    if process.returncode != 0:
-        raise WorkerError(f"{what} failed: the process {_end(process.returncode)}{_last_words(process.stderr)}")
+    if code := process.returncode:
+        signal = f"was killed by signal {-code} (9: often for lack of memory)"
+        end = f"ended with code {code}" if code > 0 else signal
+        raise WorkerError(f"{what} failed: the process {end}{_last_words(process.stderr)}")
     try:
         answer: Answer = json.loads(process.stdout)
     except ValueError:
@@ -232,10 +233,6 @@ def _same_error(kind: str, message: str) -> NeottaError | None:
     except (AttributeError, TypeError):
         return None
     return same if isinstance(same, NeottaError) else None
-
-
-def _end(code: int) -> str:
-    return f"ended with code {code}" if code > 0 else f"was killed by signal {-code} (9: often for lack of memory)"
 
 
 def _last_words(text: str) -> str:

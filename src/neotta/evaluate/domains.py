@@ -56,11 +56,17 @@ class CleanImages:
 
     def images(self, count: int) -> Tensor:
         """So many images, preprocessed, (count, 3, H, W)."""
-        return torch.stack([self.preprocess(image) for image in self._drawn(count)])
+        images: list[Image] = []
+        for index in self._order():
+            if len(images) == count:
+                break
+            with contextlib.suppress(DataError):
+                images.append(self.dataset.read(index))
+        self.check(count, len(images))
+        return torch.stack([self.preprocess(image) for image in images])
 
     def digest(self, count: int) -> str:
-        """A hash of these images and of their preprocessing."""
-        drawn = [self._digest(index) for index in self._order()[:count]]
+        drawn = [_digest(self.dataset, index) for index in self._order()[:count]]
         return content_key({"images": drawn, "preprocess": self.preprocess.to_dict()})
 
     def check(self, count: int, readable: int | None = None) -> None:
@@ -73,21 +79,12 @@ class CleanImages:
         order: list[int] = np.random.default_rng(0).permutation(len(self.dataset)).tolist()
         return order
 
-    def _digest(self, index: int) -> str:
-        try:
-            return self.dataset.digest(index)
-        except (DataError, OSError):  # it cannot be read, and will be passed over
-            return ""
 
-    def _drawn(self, count: int) -> list[Image]:
-        images: list[Image] = []
-        for index in self._order():
-            if len(images) == count:
-                break
-            with contextlib.suppress(DataError):
-                images.append(self.dataset.read(index))
-        self.check(count, len(images))
-        return images
+def _digest(dataset: ImageDataset, index: int) -> str:
+    try:
+        return dataset.digest(index)
+    except (DataError, OSError):  # it cannot be read, and will be passed over
+        return ""
 
 
 def open_source(spec: str) -> ImageDataset:
@@ -192,7 +189,6 @@ class Domains:
 
     @functools.cached_property
     def bad_frames(self) -> ImageDataset:
-        """Frames that show nothing, of the size of the images."""
         height, width = first_image(self.dataset(CLEAN if self.corrupted else self.source.domains[0])).shape[:2]
         return BadFrames(height, width)
 
@@ -205,11 +201,8 @@ class Domains:
     def _sample(self, name: str, index: int) -> list[Any]:
         if (name, index) not in self._digests:
             dataset = self.dataset(name)
-            try:
-                digest = dataset.digest(index)
-            except (DataError, OSError):
-                digest = ""
-            self._digests[name, index] = [digest, None if dataset.labels is None else int(dataset.labels[index])]
+            label = None if dataset.labels is None else int(dataset.labels[index])
+            self._digests[name, index] = [_digest(dataset, index), label]
         return self._digests[name, index]
 
     @property
@@ -283,17 +276,14 @@ class Domains:
         if shared_names(dataset.classes, self._labels) or len(dataset.classes) != len(self._labels):
             return align(dataset, self._labels)
         if not any(_only_numbers(names) for names in (dataset.classes, self._labels)):
-            self._warn_of_names(dataset.classes)
+            first, second = (", ".join(names[:3]) for names in (dataset.classes, self._labels))
+            warnings.warn(
+                f"none of the {len(dataset.classes)} classes of the data ({first}, ...) is among the model's "
+                f"({second}, ...): they are taken to be in the same order. If they are not, every accuracy is wrong: "
+                "give both the same names (of folders, or the model's option 'labels')",
+                stacklevel=2,
+            )
         return dataset
-
-    def _warn_of_names(self, classes: Sequence[str]) -> None:
-        labels = self._labels or ()
-        warnings.warn(
-            f"none of the {len(classes)} classes of the data ({', '.join(classes[:3])}, ...) is among the model's "
-            f"({', '.join(labels[:3])}, ...): they are taken to be in the same order. If they are not, every accuracy "
-            "is wrong: give both the same names (of folders, or the model's option 'labels')",
-            stacklevel=2,
-        )
 
 
 def _grouped(ids: Sequence[str], group_by: str) -> list[str]:

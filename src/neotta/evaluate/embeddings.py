@@ -16,7 +16,8 @@ from torch import Tensor
 from neotta.data.base import ImageDataset
 from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
-from neotta.data.order import Order
+from neotta.data.order import reorder
+from neotta.data.orders import stored
 from neotta.errors import StateFileError, StorageError
 from neotta.evaluate.records import content_key
 from neotta.models.preprocess import Preprocess
@@ -27,7 +28,10 @@ from neotta.neo.statefile import read_state, write_state
 Progress = Callable[[int], None]
 Contents = dict[str, tuple[list[str], list[str], bytes]]
 """For each domain the ids of the samples encoded, those of the unreadable ones, and the embeddings as safetensors."""
+_Stamped = tuple[dict[int, str], Tensor]
+"""What samples looked like, by their position, and their embeddings."""
 UNSEEN, UNREADABLE = -1, -2
+BATCH_SIZE = 64
 SAVE_EVERY = 60.0
 """Seconds of encoding that are lost, at most, when the process is killed; an interruption loses nothing."""
 
@@ -47,12 +51,11 @@ class EmbeddingCache:
         weights: str,
         folder: str | os.PathLike[str] | None = None,
         *,
-        batch_size: int = 64,
         workers: int | None = None,
     ) -> None:
         self._encoder, self._preprocess, self._weights = encoder, preprocess, weights
         self._folder = None if folder is None else Path(folder)
-        self._batch_size, self._workers = batch_size, workers
+        self._workers = workers
         self._domains: dict[int, _DomainEmbeddings] = {}
         self._contents: Contents = {}
         self.encoded = 0
@@ -70,21 +73,23 @@ class EmbeddingCache:
         if len(missing) == 0:
             return
         weight = self._encoder.head.weight
-        order = _as_order(dataset, missing, self._batch_size)
-        mine = {dataset.domain: dataset}
-        loader = Loader(mine, order, self._preprocess, workers=self._workers, device=weight.device)
+        order = reorder(stored(dataset, batch_size=BATCH_SIZE), missing)
+        loader = Loader(dataset, order, self._preprocess, workers=self._workers, device=weight.device)
         positions = {dataset.ids[index]: int(index) for index in missing}
-        fresh = _Fresh()
+        fresh: list[_Stamped] = []
+        since = time.monotonic()
         try:
             with torch.inference_mode(), evaluating(list(self._encoder.model.modules())):
                 for batch in loader:
                     embeddings = self._encoder(batch.images.to(weight.dtype)).cpu()
-                    fresh.add(self._stamped(dataset, [positions[name] for name in batch.ids]), embeddings)
+                    read = [positions[name] for name in batch.ids]
+                    stamps = {index: "" if self._folder is None else dataset.stamp(index) for index in read}
+                    fresh.append((stamps, embeddings))  # in one step, as an interruption may come between two
                     self.encoded += len(batch)
                     if progress is not None:
                         progress(len(batch))
-                    if time.monotonic() - fresh.since > SAVE_EVERY:
-                        ready, fresh = fresh, _Fresh()
+                    if time.monotonic() - since > SAVE_EVERY:
+                        ready, fresh, since = fresh, [], time.monotonic()
                         self._keep(dataset, ready)
         finally:
             self._keep(dataset, fresh)
@@ -111,14 +116,11 @@ class EmbeddingCache:
         """Take over what `contents` gave, before anything is asked for."""
         self._contents = contents
 
-    def _stamped(self, dataset: ImageDataset, indices: list[int]) -> dict[int, str]:
-        return {index: "" if self._folder is None else dataset.stamp(index) for index in indices}
-
-    def _keep(self, dataset: ImageDataset, fresh: _Fresh) -> None:
-        if not fresh.parts:
+    def _keep(self, dataset: ImageDataset, fresh: list[_Stamped]) -> None:
+        if not fresh:
             return
-        stamps = {index: stamp for part, _ in fresh.parts for index, stamp in part.items()}
-        embeddings = torch.cat([part for _, part in fresh.parts])
+        stamps = {index: stamp for part, _ in fresh for index, stamp in part.items()}
+        embeddings = torch.cat([part for _, part in fresh])
         self._domain(dataset).add(list(stamps), embeddings)
         if self._folder is not None:
             self._write(self._folder, dataset, stamps, embeddings)
@@ -162,7 +164,13 @@ class EmbeddingCache:
                 changed: set[int] = set()
                 for path in sorted(self._place(self._folder, dataset).glob("*.safetensors")):
                     changed |= self._read(path, positions, embeddings)
-                _warn_of_changes(embeddings, changed)
+                if again := [index for index in changed if embeddings.rows[index] == UNSEEN]:
+                    warnings.warn(
+                        f"{len(again)} images of {dataset.domain!r} changed since they were encoded: they are encoded "
+                        "again",
+                        RuntimeWarning,
+                        stacklevel=4,
+                    )
         return embeddings
 
     def _read(self, path: Path, positions: dict[str, int], domain: _DomainEmbeddings) -> set[int]:
@@ -181,25 +189,6 @@ class EmbeddingCache:
         same = [(row, index) for row, index in known if dataset.stamp(index) == stamps[row]]
         domain.add([index for _, index in same], embeddings[[row for row, _ in same]])
         return {index for _, index in known} - {index for _, index in same}
-
-
-def _warn_of_changes(domain: _DomainEmbeddings, changed: set[int]) -> None:
-    again = [index for index in changed if domain.rows[index] == UNSEEN]
-    if again:
-        warnings.warn(
-            f"{len(again)} images of {domain.dataset.domain!r} changed since they were encoded: they are encoded again",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-
-
-class _Fresh:
-    def __init__(self) -> None:
-        self.since = time.monotonic()
-        self.parts: list[tuple[dict[int, str], Tensor]] = []
-
-    def add(self, stamps: dict[int, str], embeddings: Tensor) -> None:
-        self.parts.append((stamps, embeddings))  # in one step, as an interruption may come between two
 
 
 class _DomainEmbeddings:
@@ -238,15 +227,3 @@ class _DomainEmbeddings:
         if len(self._parts) > 1:
             self._parts = [torch.cat([part for part in self._parts if len(part)] or self._parts[:1])]
         return self._parts[0]
-
-
-def _as_order(dataset: ImageDataset, indices: Indices, batch_size: int) -> Order:
-    return Order(
-        kind="list",
-        seed=0,
-        domains=(dataset.domain,),
-        domain=np.zeros(len(indices), dtype=np.int64),
-        index=indices,
-        ids=tuple(dataset.ids[index] for index in indices),
-        batch_size=batch_size,
-    )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from neotta.adapters.registry import find, methods
 from neotta.errors import NeottaError
 from neotta.evaluate.plan import SCORES_OTHERS, Run
 from neotta.evaluate.records import UNKNOWN, Record
@@ -67,11 +68,8 @@ class Conditions(NamedTuple):
 
     def words(self, names: Iterable[str]) -> str:
         """Some of them in words: `64 samples, batch size 1`."""
-        return ", ".join(filter(None, (self._word(name) for name in self._fields if name in set(names))))
-
-    def _word(self, name: str) -> str:
-        value = getattr(self, name)
-        return _WORDS[name](value) if name in _WORDS else str(value)
+        chosen = {name: value for name, value in self._asdict().items() if name in set(names)}
+        return ", ".join(filter(None, (_WORDS.get(name, str)(value) for name, value in chosen.items())))
 
 
 _WORDS: dict[str, Callable[[Any], str]] = {
@@ -104,7 +102,7 @@ def labels(runs: Iterable[Record] | Iterable[Run]) -> dict[Variant, str]:
         titles[run.method] = run.title or run.method
     names = {method: title if list(titles.values()).count(title) == 1 else method for method, title in titles.items()}
     named = {variant: _label(variant, names[variant.method], preset, presets) for variant, preset in presets.items()}
-    places = _places()
+    places = list(methods())
     return dict(sorted(named.items(), key=lambda entry: (_place(entry[0].method, places), natural(entry[1]))))
 
 
@@ -144,17 +142,9 @@ def defaults_of(method: str, preset: str) -> dict[str, str] | None:
 
 @functools.cache
 def _known_defaults(method: str, preset: str) -> dict[str, str]:
-    from neotta.adapters.registry import find
-
     options = find(method).Options
     values = {name: field.get_default(call_default_factory=True) for name, field in options.model_fields.items()}
     return {name: str(value) for name, value in {**values, **options.presets.get(preset, {})}.items()}
-
-
-def _places() -> list[str]:
-    from neotta.adapters.registry import methods
-
-    return list(methods())
 
 
 def _place(method: str, places: list[str]) -> tuple[int, int, str]:

@@ -14,7 +14,7 @@ from neotta.adapters.registry import METHODS, methods, register
 from neotta.data.base import DataSource, ImageDataset
 from neotta.data.memory import data_source
 from neotta.errors import DataError, InputError, NeottaError, OptionError
-from neotta.evaluate.plan import MethodPlan, Plan, Run, split_methods
+from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.results import Results
 from neotta.evaluate.session import Session
@@ -135,7 +135,9 @@ def evaluate_objects(
     else:
         loaded = _loaded(model, preprocess, source)
         given["model"] = loaded.name or type(loaded.model).__name__
-    given["methods"] = _method_entries(given["methods"])
+    if not isinstance(given["methods"], str):  # of several, or one alone
+        several = given["methods"] if isinstance(given["methods"], Sequence) else [given["methods"]]
+        given["methods"] = [_method_entry(entry) for entry in several]
     plan = Plan.make(given)
     with _bar(show) as watcher:
         measured = measure(plan, model=loaded, data=source, progress=watcher, **how)
@@ -146,7 +148,6 @@ def evaluate_objects(
 
 
 def check_model(model: Any) -> None:
-    """Raise an error if this is not a model in evaluation mode."""
     module = model.model if isinstance(model, LoadedModel) else model
     if not isinstance(module, nn.Module):
         raise InputError(
@@ -163,13 +164,6 @@ def _loaded(model: nn.Module | LoadedModel, preprocess: Preprocess | None, sourc
         shape = source.dataset(source.domains[0]).read(0).shape
         return LoadedModel(model, cast(Preprocess, AsIs(shape)))  # only here: a model that is loaded takes images
     return LoadedModel(model, cast(Preprocess, preprocess))
-
-
-def _method_entries(entries: Any) -> list[Any]:
-    if isinstance(entries, str):
-        return list(split_methods(entries))
-    several = entries if isinstance(entries, Sequence) else [entries]
-    return [_method_entry(entry) for entry in several]
 
 
 def _method_entry(entry: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -110,6 +111,10 @@ class Interval(NamedTuple):
     low: float = math.nan  # lower end, for an interval whose sides differ
     high: float = math.nan
 
+    @classmethod
+    def between(cls, mean: float, low: float, high: float, runs: int) -> Interval:
+        return cls(mean, max(high - mean, mean - low), runs, low, high)
+
     @property
     def ends(self) -> tuple[float, float]:
         """Both ends; NaN if there is no interval."""
@@ -122,15 +127,14 @@ class Interval(NamedTuple):
         even = self._replace(low=math.nan, high=math.nan)
         if math.isnan(self.half_width) or (even.ends[0] >= 0 and even.ends[1] <= highest):
             return even
-        low, high = max(0.0, self.ends[0]), min(highest, self.ends[1])
-        return self._replace(half_width=max(high - self.mean, self.mean - low), low=low, high=high)
+        return Interval.between(self.mean, max(0.0, self.ends[0]), min(highest, self.ends[1]), self.runs)
 
     def __str__(self) -> str:
         return self.text(1)
 
     def text(self, digits: int, sign: str = "") -> str:
         """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` if its sides differ; an end of a difference near 0 has more digits."""
-        mean = _rounded(self.mean, digits, sign)
+        mean = rounded(self.mean, digits, sign)
         if math.isnan(self.half_width):
             return mean
         if math.isnan(self.low):
@@ -138,13 +142,17 @@ class Interval(NamedTuple):
         return f"{mean} [{_end(self.low, digits, sign)}, {_end(self.high, digits, sign)}]"
 
 
+NOTHING = Interval(math.nan, math.nan, 0)
+"""What is known without a run."""
+
+
 def _end(value: float, digits: int, sign: str) -> str:
     while sign and round(value, digits) == 0 and abs(value) > 1e-9:
         digits += 1
-    return _rounded(value, digits, sign)
+    return rounded(value, digits, sign)
 
 
-def _rounded(value: float, digits: int, sign: str) -> str:
+def rounded(value: float, digits: int, sign: str = "") -> str:
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # + 0.0: no "-0.0"
 
 
@@ -156,8 +164,8 @@ def interval(values: list[float], shared: float = math.nan, level: float = 0.05)
     """
     count = len(values)
     if count == 0:
-        return Interval(math.nan, math.nan, 0)
-    mean = math.fsum(values) / count
+        return NOTHING
+    mean = fmean(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / max(1, count - 1)
     if not (count > 1 and shared < 1 and variance > 0):
         return Interval(mean, math.nan, count)

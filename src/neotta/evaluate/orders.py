@@ -1,9 +1,8 @@
-"""The orders that a plan names: registered functions with typed options. `neotta orders` lists them."""
+"""The orders that a plan names: functions with typed options. `neotta orders` lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,62 +31,18 @@ class Request(NamedTuple):
     common: dict[str, Any]  # `seed` and `batch_size`
 
 
-@dataclass(frozen=True)
-class OrderKind:
-    """An order by name."""
+Make = Callable[[Request, Any], tuple[Order, ...]]
 
+
+class OrderKind(NamedTuple):
     name: str  # what a plan calls it
-    protocol: str  # the protocol that it belongs to
+    about: str  # what comes
     options: type[Options]
     # makes it: a single order is adapted to and scored; of two, the second is scored with the state frozen
-    make: Callable[[Request, Any], tuple[Order, ...]]
-
-
-ORDERS: dict[tuple[str, str], OrderKind] = {}
-"""All orders, by protocol and kind; other combinations are invalid."""
-
-
-def register_order(
-    name: str, protocol: Protocol, kind: Kind, options: type[Options]
-) -> Callable[[Callable[[Request, Any], tuple[Order, ...]]], Callable[[Request, Any], tuple[Order, ...]]]:
-    """Register a function that makes an order, under its name and as a kind of a protocol."""
-
-    def add(make: Callable[[Request, Any], tuple[Order, ...]]) -> Callable[[Request, Any], tuple[Order, ...]]:
-        ORDERS[protocol, kind] = OrderKind(name, protocol, options, make)
-        return make
-
-    return add
-
-
-def order_options(protocol: str, order: str, options: Mapping[str, Any]) -> Options:
-    if (protocol, order) not in ORDERS:
-        protocols = " or ".join(repr(each) for each, kind in ORDERS if kind == order)
-        raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
-    checked = ORDERS[protocol, order].options.make(order, options, kind="order")
-    if isinstance(checked, RealOptions):
-        _check_kind(protocol, checked.kind)
-    return checked
-
-
-def named_order(name: str) -> tuple[str, str] | None:
-    """The protocol and kind of an order; None if there is no such name, or it depends on its options."""
-    places = [place for place, order in ORDERS.items() if order.name == name]
-    return places[0] if len(places) == 1 else None
-
-
-def _check_kind(protocol: str, kind: str) -> None:
-    if kind not in EVERY_KIND:
-        raise OptionError(f"the order 'real' has no kind {kind!r}: {suggestion(kind, EVERY_KIND)}")
-    needed = "continual" if kind in CHANGES else "online"
-    if protocol != needed:
-        raise OptionError(f"the kind {kind!r} of the order 'real' goes with the protocol {needed!r}, not {protocol!r}")
+    make: Make
 
 
 # ---- options
-
-
-class NoOptions(Options):
-    """Orders without options."""
 
 
 class ImbalancedOptions(Options):
@@ -144,110 +99,116 @@ class FewClassesOptions(Options):
     disjoint: bool = Field(False, description="Keep the classes adapted to out of the scored samples.")
 
 
-# ---- one domain
+# ---- what makes them
 
 
-@register_order("iid", "online", "iid", NoOptions)
-def _iid(request: Request, options: NoOptions) -> tuple[Order, ...]:
-    """Samples of one domain at random."""
-    return (orders.iid(request.data, samples=request.samples, **request.common),)
+def _made(function: Callable[..., Order]) -> Make:
+    def make(request: Request, options: Options) -> tuple[Order, ...]:
+        return (function(request.data, samples=request.samples, **options.given(), **request.common),)
+
+    return make
 
 
-@register_order("imbalanced", "online", "imbalanced", ImbalancedOptions)
-def _imbalanced(request: Request, options: ImbalancedOptions) -> tuple[Order, ...]:
-    """One domain with a long tail of classes."""
-    return (orders.imbalanced(request.data, ratio=options.ratio, samples=request.samples, **request.common),)
+def _skewed(function: Callable[..., Order]) -> Make:
+    def make(request: Request, options: Labels) -> tuple[Order, ...]:
+        own = {name: value for name, value in options.given().items() if name not in Labels.model_fields}
+        return (function(request.data, samples=request.samples, skew=options.skew, **own, **request.common),)
+
+    return make
 
 
-@register_order("correlated", "online", "correlated", CorrelatedOptions)
-def _correlated(request: Request, options: CorrelatedOptions) -> tuple[Order, ...]:
-    """One domain whose classes come in bursts."""
-    chosen: Any = options.given()
-    return (orders.correlated(request.data, samples=request.samples, **chosen, **request.common),)
+def _cameras(data: Datasets, *, per_domain: int, separate: bool, **how: Any) -> Order:
+    return orders.cameras(data, {f"{name} camera {n + 1}": name for name in data for n in range(per_domain)}, **how)
 
 
-@register_order("stored", "online", "stored", NoOptions)
-def _stored(request: Request, options: NoOptions) -> tuple[Order, ...]:
-    """Samples as they are stored in the data, such as a recorded stream."""
-    return (orders.stored(request.data, samples=request.samples, **request.common),)
-
-
-@register_order("real", "continual", "real", RealOptions)
-@register_order("real", "online", "real", RealOptions)
 def _real(request: Request, options: RealOptions) -> tuple[Order, ...]:
-    """What real cameras see: few classes, repeated frames, bad frames, changing domains."""
     bad = request.bad_frames() if options.kind == OUTLIERS else None
     made = orders.real(request.data, kind=options.kind, samples=request.samples, bad_frames=bad, **request.common)
     return (made,)
 
 
-# ---- through all domains, without a reset
-
-
-@register_order("imbalanced", "continual", "imbalanced", ImbalancedDomainsOptions)
-@register_order("correlated", "continual", "correlated", CorrelatedDomainsOptions)
-@register_order("continual", "continual", "iid", ContinualOptions)
-def _continual(request: Request, options: ContinualOptions) -> tuple[Order, ...]:
-    """One domain after the other, without a reset."""
-    return (orders.continual(request.data, **_sequence(request, options)),)
-
-
-@register_order("recurring", "continual", "recurring", RecurringOptions)
-def _recurring(request: Request, options: RecurringOptions) -> tuple[Order, ...]:
-    """The sequence of domains several times over."""
-    times: Any = {"rounds": options.rounds, "redraw": options.redraw}
-    return (orders.recurring(request.data, **times, **_sequence(request, options)),)
-
-
-@register_order("gradual", "continual", "gradual", ContinualOptions)
-def _gradual(request: Request, options: ContinualOptions) -> tuple[Order, ...]:
-    """Severity 1 to 5 and back, corruption after corruption."""
-    return (orders.gradual(request.data, **_sequence(request, options)),)
-
-
-@register_order("mixed", "continual", "mixed", Labels)
-def _mixed(request: Request, options: Labels) -> tuple[Order, ...]:
-    """Samples of all domains at random."""
-    return (orders.mixed(request.data, samples=request.samples, skew=options.skew, **request.common),)
-
-
-@register_order("cameras", "continual", "cameras", CameraOptions)
-def _cameras(request: Request, options: CameraOptions) -> tuple[Order, ...]:
-    """One or more cameras in each domain, interleaved."""
-    watch = {f"{name} camera {n + 1}": name for name in request.data for n in range(options.per_domain)}
-    chosen: Any = {"in_turn": options.in_turn, "skew": options.skew, "samples": request.samples}
-    return (orders.cameras(request.data, watch, **chosen, **request.common),)
-
-
-def _sequence(request: Request, options: ContinualOptions) -> dict[str, Any]:
-    chosen = {"shuffle": options.shuffle, "straddle": options.straddle, "skew": options.skew}
-    return {**chosen, "samples": request.samples, **request.common}
-
-
-# ---- scored on other samples, with the state frozen
-
-
-@register_order("hold-out", "hold-out", "iid", NoOptions)
-def _hold_out(request: Request, options: NoOptions) -> tuple[Order, ...]:
-    """Adapt to some samples of a domain, score the others."""
+def _hold_out(request: Request, options: Options) -> tuple[Order, ...]:
     held = orders.few_samples(request.data, request.samples, **request.common)
     return held.adapt, _first(held.validate, request.held_out_samples)
 
 
-@register_order("few-classes", "hold-out", "few-classes", FewClassesOptions)
 def _few_classes(request: Request, options: FewClassesOptions) -> tuple[Order, ...]:
-    """Adapt to some classes of a domain, score other samples."""
     chosen: Any = {"validate": options.validate_on, "disjoint": options.disjoint, "samples": request.samples}
     held = orders.few_classes(request.data, options.classes, **chosen, **request.common)
     return held.adapt, _first(held.validate, request.held_out_samples)
 
 
-@register_order("cross-domain", "cross-domain", "iid", NoOptions)
-def _cross_domain(request: Request, options: NoOptions) -> tuple[Order, ...]:
-    """Adapt to one domain, score another."""
+def _cross_domain(request: Request, options: Options) -> tuple[Order, ...]:
     adapt = orders.few_samples(request.source, request.samples, **request.common).adapt
     return adapt, _first(orders.iid(request.data, **request.common), request.held_out_samples)
 
 
 def _first(order: Order, count: int) -> Order:
     return order if count < 0 or count >= len(order) else reorder(order, np.arange(count))
+
+
+_CAMERAS_SEE = "What real cameras see: few classes, repeated frames, bad frames, changing domains."
+_IN_A_ROW = "One domain after the other, without a reset."
+ORDERS: dict[tuple[str, str], OrderKind] = {
+    # one domain
+    ("online", "iid"): OrderKind("iid", "Samples of one domain at random.", Options, _made(orders.iid)),
+    ("online", "imbalanced"): OrderKind(
+        "imbalanced", "One domain with a long tail of classes.", ImbalancedOptions, _made(orders.imbalanced)
+    ),
+    ("online", "correlated"): OrderKind(
+        "correlated", "One domain whose classes come in bursts.", CorrelatedOptions, _made(orders.correlated)
+    ),
+    ("online", "stored"): OrderKind(
+        "stored", "Samples as they are stored in the data, such as a recorded stream.", Options, _made(orders.stored)
+    ),
+    ("online", "real"): OrderKind("real", _CAMERAS_SEE, RealOptions, _real),
+    # through all domains, without a reset
+    ("continual", "real"): OrderKind("real", _CAMERAS_SEE, RealOptions, _real),
+    ("continual", "iid"): OrderKind("continual", _IN_A_ROW, ContinualOptions, _skewed(orders.continual)),
+    ("continual", "correlated"): OrderKind(
+        "correlated", _IN_A_ROW, CorrelatedDomainsOptions, _skewed(orders.continual)
+    ),
+    ("continual", "imbalanced"): OrderKind(
+        "imbalanced", _IN_A_ROW, ImbalancedDomainsOptions, _skewed(orders.continual)
+    ),
+    ("continual", "recurring"): OrderKind(
+        "recurring", "The sequence of domains several times over.", RecurringOptions, _skewed(orders.recurring)
+    ),
+    ("continual", "gradual"): OrderKind(
+        "gradual", "Severity 1 to 5 and back, corruption after corruption.", ContinualOptions, _skewed(orders.gradual)
+    ),
+    ("continual", "mixed"): OrderKind("mixed", "Samples of all domains at random.", Labels, _skewed(orders.mixed)),
+    ("continual", "cameras"): OrderKind(
+        "cameras", "One or more cameras in each domain, interleaved.", CameraOptions, _skewed(_cameras)
+    ),
+    # scored on other samples, with the state frozen
+    ("hold-out", "iid"): OrderKind(
+        "hold-out", "Adapt to some samples of a domain, score the others.", Options, _hold_out
+    ),
+    ("hold-out", "few-classes"): OrderKind(
+        "few-classes", "Adapt to some classes of a domain, score other samples.", FewClassesOptions, _few_classes
+    ),
+    ("cross-domain", "iid"): OrderKind("cross-domain", "Adapt to one domain, score another.", Options, _cross_domain),
+}
+"""All orders, by protocol and kind; other combinations are invalid."""
+
+
+def order_options(protocol: str, order: str, options: Mapping[str, Any]) -> Options:
+    if (protocol, order) not in ORDERS:
+        protocols = " or ".join(repr(each) for each, kind in ORDERS if kind == order)
+        raise OptionError(f"the order {order!r} goes with the protocol {protocols}, not {protocol!r}")
+    checked = ORDERS[protocol, order].options.make(order, options, kind="order")
+    if isinstance(checked, RealOptions):
+        if checked.kind not in EVERY_KIND:
+            raise OptionError(f"the order 'real' has no kind {checked.kind!r}: {suggestion(checked.kind, EVERY_KIND)}")
+        needed = "continual" if checked.kind in CHANGES else "online"
+        if protocol != needed:
+            kind = f"the kind {checked.kind!r} of the order 'real'"
+            raise OptionError(f"{kind} goes with the protocol {needed!r}, not {protocol!r}")
+    return checked
+
+
+def named_order(name: str) -> tuple[str, str] | None:
+    """The protocol and kind of an order; None if there is no such name, or it depends on its options."""
+    places = [place for place, order in ORDERS.items() if order.name == name]
+    return places[0] if len(places) == 1 else None

@@ -169,7 +169,6 @@ class Run(BaseModel):
 
     @property
     def separate_states(self) -> bool:
-        """Whether each camera has a state of its own."""
         if self.order == "real":
             return self.order_options.get("kind") in STARTS
         return self.order == "cameras" and bool(self.order_options.get("separate", False))
@@ -280,11 +279,7 @@ class Plan(BaseModel):
 
     @classmethod
     def make(cls, entries: Mapping[str, Any]) -> Plan:
-        """Check a plan.
-
-        Raises:
-            OptionError: A key is unknown or a value wrong; the message names it.
-        """
+        """Check a plan; an `OptionError` names an unknown key or a wrong value."""
         if not isinstance(entries, Mapping):
             raise OptionError(f"a plan is a table of entries, got {type(entries).__name__}")
         try:
@@ -351,16 +346,9 @@ CODE_OPTIONS = frozenset({"trust_remote_code", "code_revision", "use_kernels", "
 
 
 def check_code(entries: Mapping[str, Any], source: str, *, allowed: bool, typed: bool = False) -> None:
-    """Raise an error if entries run code, unless that is allowed.
+    """Raise a `CodeError` if entries of a plan or study run code, unless that is allowed.
 
-    Args:
-        entries: Entries of a plan or study, as they were read.
-        source: Where they come from.
-        allowed: Whether they may run code.
-        typed: Whether the user typed them: naming her own code (`py:`) is then what she wants.
-
-    Raises:
-        CodeError: The entries would run code.
+    If the user typed them, naming her own code (`py:`) is what she wants.
     """
     texts = [] if allowed else [text for text in code_in(entries) if not (typed and _OWN.search(text))]
     if texts:

@@ -69,7 +69,6 @@ class PredictionStats(NamedTuple):
         return PredictionStats(*(column[chosen] for column in self))
 
     def labelled(self) -> PredictionStats:
-        """Select those whose label is known."""
         known = self.labels != UNKNOWN
         return self if bool(known.all()) else self.at(known)
 
@@ -117,7 +116,6 @@ SUFFIXES = (".csv", ".parquet")
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Check the suffix of a file for predictions."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise OptionError(f"predictions go to a .csv or .parquet file, got {os.fspath(path)!r}")
 

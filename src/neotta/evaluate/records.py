@@ -37,8 +37,6 @@ _SCHEMA = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespac
 
 
 class Tuned(BaseModel):
-    """How the options of a run were chosen."""
-
     model_config = _SCHEMA
 
     among: dict[str, list[Any]]  # the values of each option
@@ -326,7 +324,6 @@ _JSON = ".json"
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of records is, or would be, Parquet: its name says so."""
     return os.fspath(path).lower().endswith(".parquet")
 
 

@@ -42,7 +42,8 @@ class Runner:
 
         def advance(order: Order, *, adapt: bool, scored: bool) -> None:
             began = time.perf_counter()
-            waiting = _Waiting(result, order, functools.partial(self._labels, order))
+            waiting: list[tuple[Indices, Tensor]] = []  # scored many batches at a time: much faster than one by one
+            samples = 0
             for inputs, entries, unreadable in batches(order):
                 result.unreadable += unreadable
                 if len(entries):
@@ -52,9 +53,13 @@ class Runner:
                     else:
                         logits = states.predict(inputs, order.camera[entries], step)
                     if scored:
-                        waiting.add(entries, logits)
+                        waiting.append((entries, logits.cpu()))
+                        samples += len(entries)
+                    if samples >= TOGETHER:
+                        self._score(result, order, waiting)
+                        waiting, samples = [], 0
             result.seconds += time.perf_counter() - began
-            waiting.flush()
+            self._score(result, order, waiting)
 
         with one_thread() if from_cache else contextlib.nullcontext():
             advance(orders[0], adapt=True, scored=len(orders) == 1)
@@ -101,34 +106,17 @@ class Runner:
         if len(loader.skipped) > seen:  # nothing of the last batches could be read
             yield self._weight.new_empty(0), np.empty(0, dtype=np.int64), len(loader.skipped) - seen
 
-    def _labels(self, order: Order, entries: Indices) -> Tensor:
+    def _score(self, result: RunResult, order: Order, waiting: list[tuple[Indices, Tensor]]) -> None:
+        if not waiting:
+            return
+        entries = np.concatenate([entries for entries, _ in waiting])
         labels = np.full(len(entries), UNKNOWN, dtype=np.int64)
         for number, name in enumerate(order.domains):
             known = self._data.dataset(name).labels
             if known is not None:
                 here = order.domain[entries] == number
                 labels[here] = known[order.index[entries[here]]]
-        return torch.from_numpy(labels)
-
-
-class _Waiting:  # scored many batches at a time: much faster than one by one
-    def __init__(self, result: RunResult, order: Order, labels: Callable[[Indices], Tensor]) -> None:
-        self._result, self._order, self._labels = result, order, labels
-        self._parts: list[tuple[Indices, Tensor]] = []
-        self._samples = 0
-
-    def add(self, entries: Indices, logits: Tensor) -> None:
-        self._parts.append((entries, logits.cpu()))
-        self._samples += len(entries)
-        if self._samples >= TOGETHER:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._parts:
-            entries = np.concatenate([entries for entries, _ in self._parts])
-            logits = torch.cat([logits for _, logits in self._parts])
-            self._result.add(self._order, entries, logits, self._labels(entries))
-            self._parts, self._samples = [], 0
+        result.add(order, entries, torch.cat([logits for _, logits in waiting]), torch.from_numpy(labels))
 
 
 def _logits(adapter: AnyAdapter, inputs: Tensor, *, adapt: bool, from_cache: bool) -> Tensor:

@@ -158,7 +158,6 @@ class Session:
         return ORDERS[run.protocol, run.order].make(request, options)
 
     def key(self, run: Run) -> str:
-        """A hash of everything that the result of a run depends on."""
         return content_key(self.content(run))
 
     def content(self, run: Run) -> dict[str, Any]:
@@ -302,18 +301,17 @@ class Session:
         return {**about, "key": content_key(content), "question": self.question(run, content), **known, **opened}
 
     def predict(self, run: Run) -> RunResult:
-        """Carry a run out and return its predictions."""
         self.fill([run])
         how = {"from_cache": _uses_cache(run), "separate": run.separate_states}
         return self.runner.predict(self.orders(run), self.adapter(run), **how)
 
     # ---- embeddings
 
-    def fill(self, runs: Iterable[Run], on_encoded: Callable[[int], None] | None = None) -> None:
+    def fill(self, runs: Iterable[Run]) -> None:
         """Let the encoder see, once, every image that runs from the cache will ask for."""
         fresh = {run.order_key: run for run in runs if _uses_cache(run) and run.order_key not in self._filled}
         for name, indices in self.wanted(fresh.values()).items():
-            self.embeddings.fill(self.data.dataset(name), indices, on_encoded)
+            self.embeddings.fill(self.data.dataset(name), indices)
         self._filled.update(fresh)
 
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:

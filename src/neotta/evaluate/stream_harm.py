@@ -18,8 +18,6 @@ PLAIN = "none"
 
 
 class Cell(NamedTuple):
-    """One stream."""
-
     kind: str
     domain: str
     seed: int
@@ -89,7 +87,6 @@ def gains(records: Mapping[str, Sequence[Record]]) -> Cells:
 
 
 def accuracies(records: Mapping[str, Sequence[Record]]) -> dict[Cell, dict[str, float]]:
-    """Accuracies by stream, then by method."""
     by_cell: dict[Cell, dict[str, float]] = {}
     names = {variant: name.removesuffix(" shrinkage=None") for variant, name in labels(_scored(records)).items()}
     for kind, mine in records.items():

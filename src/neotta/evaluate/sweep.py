@@ -18,8 +18,6 @@ from neotta.evaluate.session import Session
 
 @dataclass
 class Summary:
-    """How a sweep ended."""
-
     keys: list[str]  # the keys of all runs of the plan that have one: their records are in the file
     skipped: int  # number of runs that were recorded before, or asked for twice
     done: int = 0  # number of runs carried out and recorded, including those that failed
@@ -83,7 +81,6 @@ def sweep(
 
 
 def choose_engine(name: str, jobs: int) -> engines.Engine:
-    """The engine of a name, for a number of runs at a time."""
     if jobs < 1:
         raise OptionError(f"jobs must be at least 1, got {jobs}")
     if name not in ("local", "ray"):
@@ -182,14 +179,6 @@ def left_out_records(plan: Plan, left_out: Mapping[str, str]) -> list[Record]:
 def left_out_lines(records: Iterable[Record]) -> list[str]:
     """One line for each method that was left out, and has no results on the same model and data."""
     records = list(records)
-    measured = {_place(record) for record in records if record.measured}
-    lines = [_line(record) for record in records if record.left_out and _place(record) not in measured]
-    return list(dict.fromkeys(lines))
-
-
-def _place(record: Record) -> tuple[str, ...]:
-    return record.model, record.data, record.method
-
-
-def _line(record: Record) -> str:
-    return f"{record.method} was left out: {record.left_out}."
+    measured = {(each.model, each.data, each.method) for each in records if each.measured}
+    missing = (each for each in records if each.left_out and (each.model, each.data, each.method) not in measured)
+    return list(dict.fromkeys(f"{each.method} was left out: {each.left_out}." for each in missing))

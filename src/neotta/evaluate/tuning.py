@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from neotta.data.corruptions import EXTRA_CORRUPTIONS
@@ -26,7 +27,6 @@ EXTRA = "extra"
 
 
 def tune(bench: Session, plan: Plan, path: Path | None = None, **how: Any) -> Plan:
-    """Choose the options of a plan's methods."""
     trial = trial_plan(plan, bench.data.source.domains)
     here = bench if bench.suits(trial) else bench.other(trial)
     records = Records(None if path is None else path.with_name(f"{path.stem}.tuning.jsonl"))
@@ -44,15 +44,18 @@ def trial_plan(plan: Plan, available: Sequence[str] = ()) -> Plan:
         raise OptionError(
             "there is nothing to tune: give an option several values, as in --methods 'neo-continual:alpha=0.05|0.1'"
         )
+    names, changes = _tuned_on(plan), {"methods": varied, "tune": []}
     if plan.corruptions:
-        return plan.model_copy(update={"methods": varied, "tune": [], **_corruptions(plan)})
-    patterns = _tuned_on(plan)
-    reported = set(available)
-    for pattern in patterns:
-        both = sorted(name for name in reported if _same(name, pattern))
-        if both:
+        reported = {kind for each in plan.corruptions for kind in corruption(each)[0]}
+        if both := [kind for name in names for kind in corruption(name)[0] if kind in reported]:
             raise _overlap(both)
-    return plan.model_copy(update={"methods": varied, "tune": [], "domains": patterns})
+        levels = {level for each in plan.corruptions if (level := corruption(each)[1]) is not None}
+        severities = sorted(levels) or plan.severities
+        return plan.model_copy(update={**changes, "corruptions": names, "severities": severities})
+    for pattern in names:
+        if both := sorted(name for name in set(available) if _same(name, pattern)):
+            raise _overlap(both)
+    return plan.model_copy(update={**changes, "domains": names})
 
 
 def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
@@ -64,15 +67,6 @@ def reported_plan(plan: Plan, available: Sequence[str]) -> Plan:
     if not rest:
         raise OptionError(f"all domains of the data are tuned on ({', '.join(plan.tune)}): none is left to report")
     return plan.model_copy(update={"domains": rest})
-
-
-def _corruptions(plan: Plan) -> dict[str, Any]:
-    names = _tuned_on(plan)
-    reported = {kind for each in plan.corruptions for kind in corruption(each)[0]}
-    if both := [kind for name in names for kind in corruption(name)[0] if kind in reported]:
-        raise _overlap(both)
-    levels = {level for each in plan.corruptions if (level := corruption(each)[1]) is not None}
-    return {"corruptions": names, "severities": sorted(levels) or plan.severities}
 
 
 def _tuned_on(plan: Plan) -> list[str]:
@@ -107,7 +101,7 @@ def _best(
         records = [by_key.get(bench.key(run)) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
         measured = [None if record is None else record.metrics.get("top1") for record in records]
         accuracies = [math.nan if top1 is None else top1 for top1 in measured]
-        scores.append((math.fsum(accuracies) / len(accuracies), options))
+        scores.append((fmean(accuracies), options))
     known = [each for each in scores if not math.isnan(each[0])]
     if not known:
         raise DataError(f"{method.method} cannot be tuned: its runs failed, or the images have no labels")

@@ -36,7 +36,6 @@ class PredictionChange:
 
     @property
     def samples(self) -> int:
-        """Number of samples that both predicted."""
         return len(self.rows)
 
     @property
@@ -48,11 +47,9 @@ class PredictionChange:
 
     @property
     def changed(self) -> int:
-        """Number of predictions that differ."""
         return len(self.differing)
 
     def mean(self, name: str) -> float:
-        """The mean of a column."""
         return float(self.rows[name].mean())
 
     def classes(self, count: int = 5) -> list[tuple[int, int, int]]:
@@ -90,7 +87,6 @@ class Shift(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """The norm divided by the spread."""
         return self.norm / self.spread if self.spread else math.nan
 
     @property
@@ -101,8 +97,6 @@ class Shift(NamedTuple):
 
 @dataclass
 class UnlabelledReport:
-    """What is known of some data and what methods do to it."""
-
     setting: str  # the setting of the runs that the report is about, in words
     classes: int
     names: tuple[str, ...] | None = None
@@ -183,7 +177,6 @@ def unlabelled_report(
 
 
 def class_names(bench: Session, run: Run) -> tuple[str, ...] | None:
-    """The names of the classes that a run predicts, if they are known."""
     known, outputs = bench.loaded.labels, bench.data.class_indices
     if known is not None and outputs is not None:
         known = tuple(known[index] for index in outputs)

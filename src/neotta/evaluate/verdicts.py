@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -75,14 +76,14 @@ class Difference(NamedTuple):
 
 def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Interval:
     """The mean over domains, then over runs, with its interval."""
-    numbers = [_mean([value.number for value in run]) for run in runs]
+    numbers = [fmean([value.number for value in run]) for run in runs]
     if _one_state(runs):
-        return Interval(_mean(numbers), math.nan, 1)
+        return Interval(fmean(numbers), math.nan, 1)
     rows = _rows(runs) if metric.name == "top1" else None
     if rows is None:
         return interval(numbers, shared(runs)).within(metric.highest)
     _, low, high = statistics.accuracy(rows.right, rows.unit, domains=rows.domain, weights=rows.weight, spread=spread)
-    return _between(_mean(numbers), 100 * low, 100 * high, len(runs)).within(metric.highest)
+    return Interval.between(fmean(numbers), 100 * low, 100 * high, len(runs)).within(metric.highest)
 
 
 def means_of(runs: Mapping[Key, Runs], metric: Metric) -> dict[Key, Interval]:
@@ -96,10 +97,10 @@ def gap_of(
     pairs: Pairs, metric: Metric, spread: RunSpread | None = None, level: float = statistics.LEVEL
 ) -> Difference:
     """The difference between two methods, run by run and domain by domain on the same images."""
-    gaps = [_mean([one.number - other.number for one, other in run]) for run in pairs]
+    gaps = [fmean([one.number - other.number for one, other in run]) for run in pairs]
     ours = [[one for one, _ in run] for run in pairs]
     if _one_state(ours):
-        return Difference(Interval(_mean(gaps), math.nan, 1), CANNOT_TELL)
+        return Difference(Interval(fmean(gaps), math.nan, 1), CANNOT_TELL)
     rows = _paired(pairs) if metric.name == "top1" else None
     if rows is None:
         estimate = interval(gaps, shared(ours), level)
@@ -108,7 +109,7 @@ def gap_of(
     found = statistics.difference(
         mine.right, theirs.right, mine.unit, domains=mine.domain, weights=mine.weight, spread=spread, level=level
     )
-    estimate = _between(_mean(gaps), 100 * found.low, 100 * found.high, len(gaps))
+    estimate = Interval.between(fmean(gaps), 100 * found.low, 100 * found.high, len(gaps))
     return Difference(estimate, _verdict(estimate, metric), found.pvalue)
 
 
@@ -136,7 +137,7 @@ def shared(runs: Runs) -> float:
         return math.nan
     units = [set[int]().union(*(part.units for part in run)) for run in answers]
     pairs = list(itertools.combinations(units, 2))
-    return _mean([len(one & other) / max(1, min(len(one), len(other))) for one, other in pairs])
+    return fmean([len(one & other) / max(1, min(len(one), len(other))) for one, other in pairs])
 
 
 class _Rows(NamedTuple):
@@ -192,10 +193,6 @@ def _one_state(runs: Runs) -> bool:
     return len(runs) == 1 and any(value.held_out for value in runs[0])
 
 
-def _between(mean: float, low: float, high: float, runs: int) -> Interval:
-    return Interval(mean, max(high - mean, mean - low), runs, low, high)
-
-
 def _student(estimate: Interval, level: float) -> float:
     from scipy.special import stdtr, stdtrit
 
@@ -211,7 +208,3 @@ def _verdict(estimate: Interval, metric: Metric) -> str:
         return said
     opposite = {"helps": "hurts", "hurts": "helps"} if metric.better else {"helps": "higher", "hurts": "lower"}
     return opposite[said]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -86,7 +86,6 @@ class Item:
         return self.runs(setting) if len(setting.domains) >= self.domains else []
 
     def find(self, evidence: Evidence) -> Report:
-        """Answer the question from what was measured."""
         report, shown = Report(self, evidence, evidence.settings[0]), {}
         for setting in evidence.settings[: 1 if self.once else None]:
             report.setting = setting
@@ -133,12 +132,10 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The name of the subject."""
         return self.setting.title
 
     @property
     def answer(self) -> str:
-        """The answers for all subjects."""
         return " ".join(self.said) or self.item.nothing
 
     @property
@@ -176,21 +173,19 @@ class Report:
 
     @property
     def plans(self) -> list[Plan]:
-        """The item's plans for this subject."""
         return self.item.plans(self.setting)
 
     @property
     def records(self) -> list[Record]:
-        """The records of these plans."""
         return self.evidence.records(*self.plans)
 
     def results(self, metric: str = "top1") -> Results:
         """The methods compared with no adaptation."""
         return need(Results.of(self.records, metric))
 
-    def against(self, method: str, metric: str = "top1") -> Gaps:
+    def against(self, method: str) -> Gaps:
         """How all other methods differ from this one on the same samples, over the shifted domains."""
-        results = Results.of(self.records, metric, method)
+        results = Results.of(self.records, baseline=method)
         return results.gaps if results else {}
 
     @property
@@ -205,7 +200,6 @@ class Report:
     # ---- what is shown
 
     def add(self, *parts: Table | Figure) -> None:
-        """Add tables and figures."""
         self.parts += parts
 
     def say(self, words: str, holds: Holds | None = None, measured: Iterable[str] = ()) -> None:
@@ -226,16 +220,13 @@ class Report:
         self.note(*([f"{self.title}: the claim is not judged without {listed(missing)}."] if missing else []))
 
     def note(self, *notes: str) -> None:
-        """Add what else a reader has to know."""
         self.notes += notes
 
     def comparison(self, results: Results, *, heading: str = "", gaps: bool = True) -> None:
-        """Add the tables of a comparison, and its notes."""
         self.add(*results.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
         self.note(*results.notes(verdicts=gaps))
 
     def table(self, heading: str, shown: Grid, data: Rows, caption: str) -> None:
-        """Add a table of text."""
         self.add(Table(f"{self.title}: {heading}", shown, data, caption))
 
     def curve(self, heading: str, corner: str, curves: Curves, caption: str, **how: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from neotta._files import atomic
+from neotta._files import write_file
 from neotta._words import counted
 from neotta.evaluate.provenance import surroundings
 from neotta.paper.claims import file_name
@@ -70,25 +70,26 @@ def claims(reports: Sequence[Report]) -> Grid:
 
 def write_files(folder: Path, reports: Sequence[Report], formats: Sequence[str]) -> list[Path]:
     """Write tables and figures as files of their own, in all formats but `html`, and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
+    files: dict[str, str | bytes] = {}
     if "md" in formats:
-        written.append(_write(folder / "claims.md", f"{markdown_table(claims(reports))}\n".encode()))
+        files["claims.md"] = f"{markdown_table(claims(reports))}\n"
     for report in reports:
         name = report.item.name
         figures = [part for part in report.parts if isinstance(part, Figure)]
         if "png" in formats or ("md" in formats and figures):
-            written += [_write(folder / f"{figure.name}.png", figure.png()) for figure in figures]
+            files |= {f"{figure.name}.png": figure.png() for figure in figures}
         if "md" in formats:
-            written.append(_write(folder / f"{name}.md", markdown(report).encode()))
+            files[f"{name}.md"] = markdown(report)
         if "latex" in formats and any(isinstance(part, Table) for part in report.parts):
-            written.append(_write(folder / f"{name}.tex", latex(report).encode()))
+            files[f"{name}.tex"] = latex(report)
         if "csv" in formats:
             for number, part in enumerate(report.parts, start=1):
                 slug = file_name(part.title)[:48].strip("-")
                 label = part.name if isinstance(part, Figure) else f"{name}-{number}-{slug}"
-                written.append(_write(folder / f"{label}.csv", comma_separated(part.data).encode()))
-    return written
+                files[f"{label}.csv"] = comma_separated(part.data)
+    for file, content in files.items():
+        write_file(folder / file, content)
+    return [folder / file for file in files]
 
 
 def markdown(report: Report) -> str:
@@ -106,16 +107,9 @@ def markdown(report: Report) -> str:
 
 
 def latex(report: Report) -> str:
-    """The tables of one item as LaTeX."""
     tables = [_latex_table(part) for part in report.parts if isinstance(part, Table)]
     return "\n\n".join([f"% {report.item.title}\n% {report.answer}", *tables]) + "\n"
 
 
 def _latex_table(table: Table) -> str:
     return latex_table(table.grid, " ".join(filter(None, (f"{table.title}.", table.caption))))
-
-
-def _write(path: Path, content: bytes) -> Path:
-    with atomic(path) as temporary:
-        temporary.write_bytes(content)
-    return path

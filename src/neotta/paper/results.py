@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.comparison import Block, Comparison, Difference, compare
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.records import Record
 from neotta.evaluate.verdicts import Metric, Value, gap_of, mean_of
 from neotta.paper.claims import Holds, listed, place_among, some
 from neotta.paper.study import in_paper_order
-from neotta.paper.tables import NOTHING, Point, gains_along, gap_rows, value_rows
+from neotta.paper.tables import Point, gains_along, gap_rows, value_rows
 from neotta.report import grids
 from neotta.report.grids import Table
 
@@ -64,25 +64,22 @@ class Results:
     @property
     def means(self) -> dict[str, Interval]:
         """The mean of each method over the shifted domains; with a single domain, that of the domain."""
-        alone, cells = self._alone, self.block.cells
-        single = {label: cell.interval for (domain, label), cell in cells.items() if domain in alone and cell.values}
-        return self._in_order(self.block.average or single)
+        return self._in_order(self.block.average or self.in_domain(self._alone)[0])
 
     @property
     def gaps(self) -> Gaps:
         """The differences to the baseline over the shifted domains; with a single domain, those on it."""
-        single = {label: gap for (domain, label), gap in self.block.differences.items() if domain in self._alone}
-        return self._in_order(self.block.average_differences or single)
+        return self._in_order(self.block.average_differences or self.in_domain(self._alone)[1])
 
     @property
     def gains(self) -> dict[str, Interval]:
         return {label: gap.interval for label, gap in self.gaps.items()}
 
-    def in_domain(self, domain: str) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    def in_domain(self, domain: str) -> tuple[dict[str, Interval], Gaps]:
         """Means and differences to the baseline in one domain, by method."""
         cells, gaps = self.block.cells, self.block.differences
         means = {label: cell.interval for (where, label), cell in cells.items() if where == domain and cell.values}
-        return means, {label: gap.interval for (where, label), gap in gaps.items() if where == domain}
+        return means, {label: gap for (where, label), gap in gaps.items() if where == domain}
 
     @property
     def by_corruption(self) -> dict[str, dict[str, Interval]]:
@@ -102,7 +99,6 @@ class Results:
         return {seed: got for seed, got in full.items() if len(got) == len(domains)}
 
     def seeds_of(self, label: str) -> set[int]:
-        """The seeds that a method has in any domain."""
         return {seed for (_, name), cell in self.block.cells.items() if name == label for seed in cell.values}
 
     def curves(
@@ -119,9 +115,10 @@ class Results:
         """
         by_label: dict[str, list[Point]] = {}
         for each in self.each():
-            means, gains = (each.means, each.gains) if domain is None else each.in_domain(domain)
+            means, gaps = (each.means, each.gaps) if domain is None else each.in_domain(domain)
             for label, mean in means.items():
-                point = Point(place(each.block.conditions), mean, gains.get(label, NOTHING))
+                gain = gaps[label].interval if label in gaps else NOTHING
+                point = Point(place(each.block.conditions), mean, gain)
                 by_label.setdefault((names or {}).get(label, label), []).append(point)
         complete = all(gains_along(by_label.get(name, [])) for name in (names or {}).values())
         return {label: sorted(points) for label, points in by_label.items()} if complete else {}
@@ -149,9 +146,9 @@ class Results:
         return {label: by_label[label] for label in self.block.methods if label in by_label}
 
     @property
-    def _alone(self) -> tuple[str, ...]:
+    def _alone(self) -> str:
         names = self.block.averaged or self.block.domains
-        return names if len(names) == 1 else ()
+        return names[0] if len(names) == 1 else ""
 
     # ---- tables and words
 

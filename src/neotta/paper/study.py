@@ -26,18 +26,12 @@ RIVALS = tuple(method for method in METHODS if method not in ("none", "neo"))
 
 
 class Subject(BaseModel):
-    """A model and data to put the paper's questions to.
+    """A model and data to put the paper's questions to. What is not described here is as in a `Plan`.
 
     Attributes:
-        model: What `neotta.load_model` takes.
-        model_options: Further arguments of `neotta.load_model`.
-        data: What `neotta.data.open_data` takes.
         domains: Only these domains of the data; where it has severities, by default those of `severity`.
         corruptions: Corrupt the data in these ways. By default all 15, and none where the data is shifted as it is.
         severity: Severity of the corruptions, 1 to 5.
-        corruption_preset: `"imagenet"`, `"tiny"` or `"cifar"`; by default chosen by the size of the images.
-        source: Clean images for methods that need some (FOA), as `PATH` or `PATH:domain`; by default those of the data,
-            if it has a clean domain.
         name: What to call it; by default made from model and data.
         methods: What to compare on this subject; by default the study's.
         slow_continual_samples: How many samples of each domain methods that need images get where domain follows
@@ -230,7 +224,6 @@ class Setting:
         return [*([self.plan(*fast, **entries)] if fast else []), *plans]
 
     def left_out_note(self) -> list[str]:
-        """A note on the methods that are not run on all images, if there are some."""
         why = f"because the study gives slow methods only {self.slow_samples} samples of each domain"
         names = self.left_out_of_all
         return [f"{self.title}: left out, {why}: {', '.join(names)}."] if names else []

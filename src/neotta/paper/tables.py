@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neotta.evaluate.comparison import METRICS, Block
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
 from neotta.report import grids
 from neotta.report.charts import Series
 from neotta.report.grids import Entry, Table, number
-
-NOTHING = Interval(math.nan, math.nan, 0)
 
 Rows = list[dict[str, Any]]
 """Plain numbers for CSV."""
@@ -26,7 +24,6 @@ def plain(interval: Interval) -> dict[str, float | int | None]:
 
 
 def single(value: float) -> Interval:
-    """A measured number without an interval."""
     return Interval(value, math.nan, 1)
 
 
@@ -36,7 +33,6 @@ def known(value: float) -> float | None:
 
 
 def value_rows(block: Block) -> Rows:
-    """The cells of a comparison and their averages as plain numbers."""
     rows: Rows = [
         {"domain": domain, "method": label, **plain(cell.interval), "failed": len(cell.failed)}
         for (domain, label), cell in block.cells.items()
@@ -45,7 +41,6 @@ def value_rows(block: Block) -> Rows:
 
 
 def gap_rows(block: Block) -> Rows:
-    """The differences of a comparison as plain numbers."""
     averages = {("average", label): gap for label, gap in block.average_differences.items()}
     return [
         {"domain": domain, "method": label, **plain(gap.interval), "verdict": gap.verdict}
@@ -103,7 +98,7 @@ def each_beside(
 
 
 def _text(value: float, digits: int, sign: str) -> str:
-    return Entry().text if math.isnan(value) else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+    return Entry().text if math.isnan(value) else rounded(value, digits, sign)
 
 
 class Point(NamedTuple):

@@ -20,8 +20,9 @@ from rich.text import Text
 from neotta.adapters.registry import create
 from neotta.data.base import Image
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.order import Order
-from neotta.data.orders import iid
+from neotta.data.drawing import Indices
+from neotta.data.order import reorder
+from neotta.data.orders import iid, stored
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
@@ -44,7 +45,6 @@ EXAMPLES = 16
 WHICH = 'Classes mixed? Take NEO: neotta.adapt(model, "neo"). A camera? Take NEO-Stream: neotta.adapt(model).'
 """Which rule to take when."""
 
-Indices = NDArray[np.int64]
 Cameras = Mapping[str, tuple[NDArray[np.bool_], ...]]
 """By method, whether each answer of each camera is right: (frames,) for every camera."""
 
@@ -147,8 +147,7 @@ def _measure(bench: Session, kind: str, name: str, index: Indices) -> DemoDomain
     dataset = bench.data.dataset(name)
 
     def predict(method: str, places: Indices, size: int) -> RunResult:
-        ids = tuple(dataset.ids[place] for place in places)
-        order = Order("list", 0, (name,), np.zeros(len(places), dtype=np.int64), places, ids, size)
+        order = reorder(stored({name: dataset}, batch_size=size), places)
         return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
 
     results = {method: predict(method, index, BATCH_SIZE) for method in METHODS}
@@ -215,7 +214,6 @@ def summary(demo: Demo) -> str:
 
 
 def one_digit(demo: Demo) -> str:
-    """Say what happens to a camera that sees only one digit."""
     plain, neo, stream = (f"{100 * share(demo.clean.cameras, method):.1f} %" for method in METHODS)
     return (
         f"A camera that sees only one digit, clean images: the plain model is right on {plain} of the frames, NEO on "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from neotta.evaluate.blocks import Block, Cell, Failure
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.verdicts import RELATIVE_ERROR, Difference, Metric
 
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]
@@ -63,10 +63,9 @@ def values(block: Block, metric: Metric) -> Grid:
         cells = [block.cells.get((domain, label), Cell()) for label in block.methods]
         marks = _ranks([cell.interval.mean for cell in cells], metric)
         rows.append((domain, tuple(_entry(cell, metric, mark) for cell, mark in zip(cells, marks, strict=True))))
-    nothing = Interval(math.nan, math.nan, 0)
     for name, means, kind in ((AVERAGE, block.average, metric), (RELATIVE, block.relative_error, RELATIVE_ERROR)):
         if means:
-            row = [means.get(label, nothing) for label in block.methods]
+            row = [means.get(label, NOTHING) for label in block.methods]
             marks = _ranks([each.mean for each in row], kind)
             entries = [Entry(number(each, kind), mark) for each, mark in zip(row, marks, strict=True)]
             rows.append((name, tuple(entries)))

@@ -66,7 +66,6 @@ class RealDemo:
         return self.results[0]
 
     def count(self, verdict: str) -> int:
-        """Number of methods with a verdict."""
         return sum(result.verdict == verdict for result in self.results[1:])
 
     def measured(self) -> str:

@@ -7,10 +7,9 @@ for this process, and hands work out to the workers of the others, each of which
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol
 
 from neotta.evaluate.plan import Run
@@ -50,34 +49,23 @@ def hand_out(
     bench: Session, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
 ) -> Generator[Outcome, None, None]:
     """Let workers carry out runs, and yield what comes of them. A thread waits for each worker."""
-    todo: queue.SimpleQueue[Run] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Run, Outcome | None] | BaseException] = queue.SimpleQueue()
-    for run in runs:
-        todo.put(run)
-    workers = [start() for _ in range(min(jobs, todo.qsize()))]
+    workers = [start() for _ in range(min(jobs, len(runs)))]
+    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
 
-    def serve(worker: Worker) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                run = todo.get_nowait()
-                try:
-                    done.put((run, worker.execute(run, keep)))
-                except BaseException as error:
-                    done.put(error)
-                    return
+    def carry_out(run: Run) -> Outcome:
+        worker = idle.get()
+        try:
+            return worker.execute(run, keep) or (bench.failure(run, KILLED), None)
+        finally:
+            idle.put(worker)
 
-    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
+    threads = ThreadPoolExecutor(max(1, len(workers)))
     try:
-        for thread in threads:
-            thread.start()
-        for _ in runs:
-            message = done.get()
-            if isinstance(message, BaseException):
-                raise message
-            run, result = message
-            yield result or (bench.failure(run, KILLED), None)
+        for done in as_completed([threads.submit(carry_out, run) for run in runs]):
+            yield done.result()
     finally:
         for worker in workers:
             worker.end()
-        for thread in threads:
-            thread.join()
+        threads.shutdown(cancel_futures=True)

@@ -146,7 +146,6 @@ def neural_collapse(embeddings: Tensor, labels: Tensor, weight: Tensor, bias: Te
 
 
 def class_statistics(embeddings: Tensor, labels: Tensor) -> ClassStatistics:
-    """Means and variances of the classes that occur."""
     if embeddings.dim() != 2 or labels.shape != embeddings.shape[:1]:
         raise InputError(f"embeddings (N, d) and labels (N,) were expected, got {embeddings.shape}, {labels.shape}")
     embeddings = embeddings.detach().double()

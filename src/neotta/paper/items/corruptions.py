@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from neotta.evaluate.comparison import METRICS, Difference
+from neotta.evaluate.metrics import NOTHING
 from neotta.evaluate.plan import Plan
 from neotta.paper import published
 from neotta.paper.claims import Holds, doubted, gained, listed, points, some, together
 from neotta.paper.item import Report, item, need
 from neotta.paper.results import Gaps, Results, ahead, rank
 from neotta.paper.study import RIVALS, Setting, method_of
-from neotta.paper.tables import NOTHING, plain
+from neotta.paper.tables import plain
 from neotta.report.grids import grid, number
 
 BEST, DOMAINS = 12, 15

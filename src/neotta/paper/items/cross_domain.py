@@ -11,14 +11,13 @@ import torch
 from torch.nn import functional as F
 
 from neotta.evaluate.comparison import METRICS
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.session import Session
 from neotta.evaluate.verdicts import Value, gap_of
 from neotta.paper.claims import Holds, counted, family, gained, listed, short_names, together
 from neotta.paper.item import Report, item, need
 from neotta.paper.latent import same_images
 from neotta.paper.results import Results
-from neotta.paper.tables import NOTHING
 from neotta.report.charts import heat_chart
 
 Matrix = dict[tuple[str, str], float]

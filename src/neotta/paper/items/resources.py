@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from neotta.adapters import registry
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.evaluate.records import Record
 from neotta.paper.claims import Holds, file_name, listed, some, together
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, item, need
 from neotta.paper.results import Gaps, ahead, with_verdict
 from neotta.paper.study import RIVALS, in_paper_order, method_of
-from neotta.paper.tables import NOTHING, Rows, beside, known, plain, single
+from neotta.paper.tables import Rows, beside, known, plain, single
 from neotta.report.charts import Ranking, SizedPoint, ranking_chart, scatter_chart
 from neotta.report.figures import Figure
 from neotta.report.grids import Entry, Table, grid
@@ -39,8 +39,6 @@ def slowdown(cost: Record) -> float:
 
 def milliseconds(costs: Mapping[str, Record]) -> dict[str, float]:
     """Time for an image by method, as if the unadapted model had taken the same time beside each of them."""
-    if not costs:
-        return {}
     plain = statistics.median(cost.plain_seconds_per_image or math.nan for cost in costs.values())
     return {name: 1e3 * plain * slowdown(cost) for name, cost in costs.items()}
 
@@ -51,7 +49,6 @@ def mebibytes(cost: Record) -> float:
 
 
 def faster(one: Record, other: Record) -> bool:
-    """Whether a method is clearly faster than another."""
     return slowdown(one) * SAME_TIME < slowdown(other)
 
 
@@ -70,7 +67,6 @@ def busy(plain: Record) -> str:
 
 
 def device(cost: Record) -> str:
-    """What a cost was measured on."""
     gpu = cost.machine.get("gpu") if not str(cost.conditions.get("device", "cpu")).startswith("cpu") else None
     return str(gpu or cost.machine.get("processor") or "an unknown device")
 

@@ -173,8 +173,7 @@ def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: s
     """Take the reference out of the tensors of a state, if it has one."""
     if "reference" not in about:
         return None
-    arrays = {name.removeprefix(PREFIX): tensors[name].numpy() for name in tensors if name.startswith(PREFIX)}
-    return Reference.of(arrays, about)
+    return Reference.of({name: tensor.numpy() for name, tensor in part_of(tensors, PREFIX).items()}, about)
 
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Reference | None) -> None:
@@ -201,7 +200,7 @@ def _check(
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
         many = bool(about.get("streams"))
         states = {
-            name: states_in(neo.streams.layout, neo.streams.rule, _part(tensors, f"{name}."), many)
+            name: states_in(neo.streams.layout, neo.streams.rule, part_of(tensors, f"{name}."), many)
             for name, neo in heads(model).items()
         }
         for name, moving in _moving(model).items():
@@ -237,8 +236,9 @@ def _give(
             neo.streams.put(states[name][1], stream)
 
 
-def _part(tensors: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
-    return {name.removeprefix(head): tensor for name, tensor in tensors.items() if name.startswith(head)}
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:

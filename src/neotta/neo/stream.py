@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.compiler import is_exporting
 from torch.nn import functional as F
 
-from neotta.errors import OptionError
 from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.state import TALLIES, Field, Layout, Rule, taken
 
@@ -132,9 +130,6 @@ class StreamRule(Rule):
         window: The short time scale, in label draws; None to use only all time.
         prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
         clean: The logits of clean data, if they were measured (see `neotta.reference`).
-
-    Raises:
-        OptionError: An option is out of range.
     """
 
     space = "logits"
@@ -144,16 +139,6 @@ class StreamRule(Rule):
     window: float | None = 32.0
     prior: bool = True
     clean: CleanLogits | None = None
-
-    def __post_init__(self) -> None:
-        if self.gate is not None and not (_is_number(self.gate) and self.gate >= 0.0):
-            raise OptionError(f"gate is {self.gate!r}: expected a number of at least 0, or None")
-        if not _is_number(self.stay) or not 0.0 < self.stay < 1.0:
-            raise OptionError(f"stay is {self.stay!r}: expected a probability between 0 and 1")
-        if self.window is not None and not (_is_number(self.window) and self.window > 0):
-            raise OptionError(f"window is {self.window!r}: expected a number above 0, or None")
-        if not isinstance(self.prior, bool):
-            raise OptionError(f"prior is {self.prior!r}: expected True or False")
 
     def fields(self, size: int) -> dict[str, Field]:
         """See `StreamState`."""
@@ -222,18 +207,18 @@ class StreamRule(Rule):
         Returns:
             The new state, the log prior R of each sample, (K, T, C), and how likely its label is a fresh draw, (K, T).
         """
-        if is_exporting():  # T is a symbol: no loop over blocks of samples
-            state, mix = _joined(state, likelihood, weights, counted, self.clean)
-            chances = likelihood / (likelihood @ mix[..., None])
-            chain, weight, last, sticky = _one_by_one(chances, counted, mix, state, self.stay)
-            state = state._replace(sticky=sticky, last=last)
-            return state, (weight[..., None] * (chain - 1)).log1p().clamp(max=BOOST), 1 - self.stay * weight
+        blocks = [(likelihood, weights, counted)]
+        if not is_exporting():  # where T is a symbol: no loop over blocks of samples
+            blocks = list(zip(*(torch.split(rows, BLOCK, 1) for rows in blocks[0]), strict=True))
         priors, fresh = [], []
-        blocks = (torch.split(rows, BLOCK, 1) for rows in (likelihood, weights, counted))
-        for chance, some_weights, some_counted in zip(*blocks, strict=True):
+        for chance, some_weights, some_counted in blocks:
             state, mix = _joined(state, chance, some_weights, some_counted, self.clean)
-            chain, gain, last = _chain(chance / (chance @ mix[..., None]), some_counted, mix, state.last, self.stay)
-            weight, sticky = _competed(state.sticky, gain, some_counted)
+            chances = chance / (chance @ mix[..., None])
+            if is_exporting():
+                chain, weight, last, sticky = _one_by_one(chances, some_counted, mix, state, self.stay)
+            else:
+                chain, gain, last = _chain(chances, some_counted, mix, state.last, self.stay)
+                weight, sticky = _competed(state.sticky, gain, some_counted)
             state = state._replace(sticky=sticky, last=last)
             priors.append((weight[..., None] * (chain - 1)).log1p().clamp(max=BOOST))
             fresh.append(1 - self.stay * weight)
@@ -256,9 +241,21 @@ class StreamRule(Rule):
         top = mean.argmax(-1, keepdim=True)
         width = spread.gather(-1, top)[..., 0].clamp(min=TINY)
         mixed = third.gather(-1, top)[..., 0] >= -math.sqrt(6) * samples.rsqrt() * width**1.5
-        expected, between, uneven = _mix_of_classes(m.predicted / trust[..., None], m.peak / trust, self.clean)
-        # Classes deviate from the model of what they look like. As expected, that cancels; one-sided, it stays.
-        noise = variance / (samples - 1).clamp(min=TINY) + (variance - between).clamp(min=0) * uneven
+        # What the predicted classes look like without a shift, if each has a peak of the same height. Clean data, if it
+        # was measured, says how they are mixed and where their mean lies. Under a shift all embeddings shrink: that
+        # mean is scaled by the height of the peak relative to that of the clean data, at most 1.
+        share, peak, clean = m.predicted / trust[..., None], m.peak / trust, self.clean
+        uneven = share - (1 / classes if clean is None else clean.on(share)[0])
+        if clean is not None:
+            peak = peak.clamp(min=0.0, max=clean.peak)
+        height = peak * (classes / (classes - 1))
+        expected = height[..., None] * uneven
+        if clean is not None:
+            expected = expected - (1 - peak / clean.peak)[..., None] * clean.on(share)[1]
+        between = height * height * (1 - (share * share).sum(-1))
+        one_sided = (uneven * uneven).sum(-1) * (classes / (classes - 1))  # from 0 to about 1
+        # Classes deviate from this model of what they look like. As expected, that cancels; one-sided, it stays.
+        noise = variance / (samples - 1).clamp(min=TINY) + (variance - between).clamp(min=0) * one_sided
         enough = (samples > FEWEST) & (variance >= FLAT)
         return Estimates(enough, visible, mixed, mean - expected, noise, variance)
 
@@ -291,37 +288,6 @@ class StreamRule(Rule):
         state = self.state(states)
         state.shift.copy_(self._shift(torch.stack([state.ever, state.lately], 1)))
         return states
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and value == value
-
-
-def _mix_of_classes(share: Tensor, peak: Tensor, clean: CleanLogits | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a mix of classes looks like without a shift, if each class has a peak of the same height.
-
-    Clean data, if it was measured, says where its mean lies and how its classes are mixed. Under a shift all embeddings
-    shrink: its mean is scaled by the height of the peak relative to that of the clean data, at most 1.
-
-    Args:
-        share: The shares of the predicted classes, (..., C).
-        peak: Expected logit of the predicted class, (...).
-        clean: The logits of clean data; None if unknown, as if its mean were zero and its classes equally frequent.
-
-    Returns:
-        The mean of the mix, (..., C); the variance between its classes, (...); and how far the shares are from those of
-        the clean data, from 0 to about 1, (...).
-    """
-    classes = share.shape[-1]
-    uneven = share - (1 / classes if clean is None else clean.on(share)[0])
-    if clean is not None:
-        peak = peak.clamp(min=0.0, max=clean.peak)
-    height = peak * (classes / (classes - 1))
-    mean = height[..., None] * uneven
-    if clean is not None:
-        mean = mean - (1 - peak / clean.peak)[..., None] * clean.on(share)[1]
-    between = height * height * (1 - (share * share).sum(-1))
-    return mean, between, (uneven * uneven).sum(-1) * (classes / (classes - 1))
 
 
 def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]:

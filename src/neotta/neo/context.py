@@ -183,9 +183,10 @@ def settings(head: Any, rows: Tensor) -> tuple[bool, Tensor | None]:
             return head.adapting, None
         _define_operators()
         return head.adapting, torch.ops.neotta.row_weights(rows, id(head))
-    if head.followers and has_weights():
+    call = _CALL.get()
+    if head.followers and call.weights is not None:
         raise InputError("neo-bn normalises whole batches, so its rows cannot have weights: leave bad ones out")
-    return head.adapting and not is_paused(head), current_weights(len(rows))
+    return head.adapting and id(head) not in call.paused, current_weights(len(rows))
 
 
 # ---- compiled graphs, which are traced once and so must look up the settings when they run

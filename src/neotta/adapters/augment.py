@@ -341,7 +341,14 @@ class AugmentingAdapter(SeededAdapter[A]):
 
     def _start(self) -> None:
         super()._start()
-        self._check_channels()
+        read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
+        for name in ("mean", "std"):  # here, rather than at the first view
+            value = getattr(self.options, name)
+            if read and isinstance(value, tuple) and len(value) not in read:
+                raise OptionError(
+                    f"option {name!r} of method {self.name!r} has {len(value)} numbers, but no layer of the model "
+                    "takes images with that many channels: give one number, or one per channel"
+                )
 
     @torch.no_grad()
     def view(self, images: Tensor) -> Tensor:
@@ -353,17 +360,6 @@ class AugmentingAdapter(SeededAdapter[A]):
         if augmentation is None:
             return Augmentation(self.generator, mean=mean, std=std, style=self.style)(images)
         return (augmentation(images * std + mean) - mean) / std
-
-    def _check_channels(self) -> None:
-        """Raise an error now, rather than at the first view, if no layer takes this number of channels."""
-        read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
-        for name in ("mean", "std"):
-            value = getattr(self.options, name)
-            if read and isinstance(value, tuple) and len(value) not in read:
-                raise OptionError(
-                    f"option {name!r} of method {self.name!r} has {len(value)} numbers, but no layer of the model "
-                    "takes images with that many channels: give one number, or one per channel"
-                )
 
     def _per_channel(self, name: str, images: Tensor) -> Tensor:
         values = torch.as_tensor(getattr(self.options, name), dtype=images.dtype, device=images.device)

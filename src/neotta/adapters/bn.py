@@ -100,8 +100,10 @@ class RuleNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Normalise; input and output (B, channels, ...)."""
         source = Statistics(self._buffers["running_mean"], self._buffers["running_var"])  # type: ignore[arg-type]
-        if self.needs_values and values_per_channel(input) <= 1:
-            self._warn()
+        if self.needs_values and input.numel() <= input.shape[1]:
+            if not self._warned:
+                self._warned = True
+                warn("one value per channel has no statistics: the stored ones of this batch-norm layer are used")
             chosen: Statistics | None = source
         else:
             chosen = self.rule(input, source)
@@ -119,21 +121,11 @@ class RuleNorm(_BatchNorm):
         finally:
             self._statistics = None
 
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            warn("one value per channel has no statistics: the stored ones of this batch-norm layer are used")
-
 
 def rule_norm(layer: _BatchNorm, rule: Rule, needs_values: bool = True) -> RuleNorm:
     """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks."""
     new: RuleNorm = stand_in(layer, RuleNorm, rule=rule, needs_values=needs_values, _statistics=None, _warned=False)
     return new
-
-
-def values_per_channel(input: Tensor) -> int:
-    """Number of values per channel, n = B h w."""
-    return input.numel() // max(input.shape[1], 1)
 
 
 def batch_statistics(input: Tensor, unbiased: bool) -> Statistics:
@@ -240,21 +232,18 @@ class BN(Adapter[BNOptions]):
         }
         return rules[self.options.statistics]
 
-    def _forward(self, images: Tensor) -> Tensor:
+    def _predict(self, images: Tensor) -> Tensor:
         with self._norms:
             return self.keep(logits_of(call(self.model, images)))
 
-    def _predict(self, images: Tensor) -> Tensor:
-        return self._forward(images)
-
     def _adapt(self, images: Tensor) -> Tensor:
         if not self.running:
-            return self._forward(images)
+            return self._predict(images)
         before = self.state_dict()
         try:
             for each in self.running.values():
                 each.collecting = "normalise with batch" if self._in_two_passes else "normalise with average"
-            logits = self._forward(images)
+            logits = self._predict(images)
         except BaseException:
             self.load_state_dict(before)
             raise
@@ -263,8 +252,8 @@ class BN(Adapter[BNOptions]):
                 each.collecting = "no"
         if not self.usable(logits):
             self.load_state_dict(before)
-            return self._forward(images)
-        return self._forward(images) if self._in_two_passes else logits
+            return self._predict(images)
+        return self._predict(images) if self._in_two_passes else logits
 
     def _state(self) -> dict[str, Tensor]:
         return {

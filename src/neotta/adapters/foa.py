@@ -15,7 +15,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.hooks import RemovableHandle
 
 from neotta.adapters._evolution import Evolution
 from neotta.adapters._inputs import check_source
@@ -173,7 +172,9 @@ class FOA(Adapter[FOAOptions]):
         trials = [*(self._judge(self.vit.features(images, prompts)) for prompts in candidates[:-1]), before]
         chosen = min(range(len(trials)), key=lambda index: trials[index].fitness)  # the first of equals
         self.search.tell(torch.stack(candidates).flatten(1), [trial.fitness for trial in trials])
-        self._remember([trial.mean for trial in trials if math.isfinite(trial.fitness)])
+        mean = torch.stack([trial.mean for trial in trials if math.isfinite(trial.fitness)]).mean(dim=0)
+        momentum = self.options.hist_momentum
+        self.hist = mean if bool(self.hist.isnan().any()) else momentum * self.hist + (1 - momentum) * mean
         self.best = candidates[chosen]
         answer = trials[chosen].logits
         self.watch(answer)
@@ -211,11 +212,6 @@ class FOA(Adapter[FOAOptions]):
         if shift is not None:
             embeddings = embeddings + shift
         return self.classify(embeddings.to(self.head.weight.dtype))
-
-    def _remember(self, means: list[Tensor]) -> None:
-        mean = torch.stack(means).mean(dim=0)
-        momentum = self.options.hist_momentum
-        self.hist = mean if bool(self.hist.isnan().any()) else momentum * self.hist + (1 - momentum) * mean
 
     # ---- the state
 
@@ -289,7 +285,9 @@ class PromptedViT:
         def catch(module: nn.Module, args: Any, output: Tensor) -> None:
             tokens.append(output[:, 0].clone())  # a view would keep all tokens of all blocks in memory
 
-        with _hooks([norm.register_forward_hook(catch) for norm in self.norms]):
+        with contextlib.ExitStack() as hooks:
+            for norm in self.norms:
+                hooks.enter_context(norm.register_forward_hook(catch))
             last = self.embeddings(images, prompts)
         together = torch.cat([*tokens[1:], last], dim=1)  # the first norm is in front of all blocks
         return together.float() if together.dtype.itemsize < 4 else together
@@ -316,7 +314,7 @@ class PromptedViT:
             embeddings = self.embeddings(image, prompts)
         except (RuntimeError, ValueError, IndexError) as error:
             raise _unsupported(self.model, f"it does not take further tokens ({error})") from error
-        with _hooks([self.blocks[-1].register_forward_hook(_class_token_alone)]):
+        with self.blocks[-1].register_forward_hook(_class_token_alone):
             alone = self.embeddings(image, prompts)
         if not _alike(alone, embeddings):
             raise _unsupported(self.model, "its head reads more than the class token")
@@ -335,17 +333,8 @@ class PromptedViT:
             new = prompts.to(tokens).expand(len(tokens), -1, -1)
             return torch.cat([tokens[:, :1], new, tokens[:, 1:]], dim=1), *rest
 
-        with _hooks([self.entry.register_forward_pre_hook(insert)]):
+        with self.entry.register_forward_pre_hook(insert):
             yield
-
-
-@contextlib.contextmanager
-def _hooks(handles: list[RemovableHandle]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _stacks(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:

@@ -294,11 +294,8 @@ def forward_with_embeddings(
         Embeddings, (B, d), and logits, (B, C).
     """
     seen: list[Tensor] = []
-    hook = layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    try:
+    with layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0])):
         output = call_with(model, params or {}, images)
-    finally:
-        hook.remove()
     return embeddings_of(head, seen[-1]), logits_of(output)
 
 

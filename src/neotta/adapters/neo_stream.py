@@ -26,8 +26,6 @@ class NEOStream(StatefulAdapter, EmbeddingAdapter[Options]):
     declaration = Declaration(needs="embeddings", optimization_free=True, row_weights=True)
     Options = VARIANTS["neo-stream"]
 
-    streams: Streams
-
     def _start(self) -> None:
         self.streams = Streams(rule_of(self.options), self.num_classes, device=self.head.weight.device)
 

@@ -127,7 +127,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         sums[overfull] = 0.0
         sums.index_add_(0, labels, self.supports.directions[supports].to(sums.dtype))
         if adapt:
-            self.supports.drop(slots[~keep])
+            self.supports.labels[slots[~keep]] = -1
             self.counts[overfull] = self.options.filter_k
         return sums
 
@@ -187,10 +187,6 @@ class Supports:
         self.directions[slots] = directions.to(self.directions.dtype)
         self.labels[slots] = labels
         self.entropies[slots] = entropies.to(self.entropies.dtype)
-
-    def drop(self, slots: Tensor) -> None:
-        """Free some slots."""
-        self.labels[slots] = -1
 
     def slots(self, wanted: Tensor) -> Tensor:
         """The slots of the supports of some classes, given as a mask (C,)."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from neotta.adapters.gradient import (
     GradientAdapter,
     LearningRate,
     Momentum,
+    Objective,
     Steps,
     WeightDecay,
 )
@@ -58,14 +58,6 @@ class TENT(GradientAdapter[TENTOptions]):
     def _adapt(self, images: Tensor) -> Tensor:
         if self.options.episodic:
             self._start()
-        for _ in range(self.options.steps):
-            with torch.enable_grad():
-                logits = self.forward(images)
-                if not self.usable(logits):
-                    break
-                grads = self.gradients(self.options.of(logits).mean())
-            if not self.step(grads, len(logits)):
-                break
-        logits = logits.detach()
+        logits, _ = self.take_steps(images, lambda images, logits: Objective(self.options.of(logits).mean()))
         self.watch(logits)
         return logits

@@ -20,7 +20,7 @@ from neotta.neo.reference_file import PREFIX, Reference
 from neotta.neo.state import LARGEST, Layout, Rule
 from neotta.neo.statefile import State, fingerprint, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
-from neotta.neo.surgery import adaptation, check_module, check_stream, heads, one_at_a_time, stand_ins
+from neotta.neo.surgery import adaptation, check_module, heads, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
 
 
@@ -102,12 +102,13 @@ def load(
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
     method, options, streams, known, _ = adaptation(model)
+    many = streams is not None and stream is None
     about: dict[str, Any] = {
         "kind": "model",
         "method": method,
         "options": options.model_dump(mode="json"),
         "heads": _fingerprints(model),
-        "streams": streams is not None and stream is None,
+        "streams": many,
     }
     tensors: dict[str, Tensor] = {}
     if known is not None:
@@ -115,9 +116,6 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         tensors.update({f"{PREFIX}{name}": torch.as_tensor(array) for name, array in known.arrays().items()})
     if stream is None:
         tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
-    else:
-        check_stream(model, stream)
-    many = streams is not None and stream is None
     for name, neo in heads(model).items():
         ids, states = neo.streams.everything() if stream is None else ([], neo.streams.state(stream))
         tensors.update(

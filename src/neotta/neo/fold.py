@@ -125,7 +125,6 @@ def _follow(old: nn.Module, new: nn.Module) -> None:
 
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
     """Return heads with the centroid of one stream, by the heads they replace; the model is not changed."""
-    check_stream(model, stream)
     settings = adaptation(model)._replace(streams=None)
     pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
     for neo in pairs.values():

@@ -214,18 +214,15 @@ class Streams(nn.Module):
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or everything."""
         with self._lock:
-            if stream is None and not self.many:
-                self.put(self.layout.blank(1, self.table.device))
             item = None if stream is None else self.check_stream(stream)
-            if item is None:
-                if self.spill is not None:
-                    self.spill.delete(None)
-                if self.many:
-                    self._clear(self.table.device)
+            if not self.many:
+                self.put(self.layout.blank(1, self.table.device))
                 return
             if self.spill is not None:
-                self.spill.delete([item])
-            if item in self._rows:
+                self.spill.delete(None if item is None else [item])
+            if item is None:
+                self._clear(self.table.device)
+            elif item in self._rows:
                 self._free.append(self._rows.pop(item))
 
     def check_stream(self, stream: StreamId | None) -> StreamId | None:

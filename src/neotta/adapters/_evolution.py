@@ -66,11 +66,9 @@ class Evolution:
         return torch.from_numpy(np.stack(self._strategy.ask()).astype(np.float32))
 
     def tell(self, vectors: Tensor, fitness: list[float]) -> None:
-        """Learn how fit vectors are; lower is better, infinite is worst of all.
+        """Learn how fit vectors are, (n, dimension): those of `ask`, and perhaps one more; lower is better.
 
-        Args:
-            vectors: What `ask` proposed, and possibly one more from elsewhere, (n, dimension).
-            fitness: One number each; at least one is finite.
+        Infinite is worst of all; at least one is finite.
         """
         worst = max(value for value in fitness if np.isfinite(value))
         ranked = [value if np.isfinite(value) else abs(worst) * 2 + 1 for value in fitness]  # only ranks count

@@ -38,44 +38,27 @@ NOISE = 0.005
 
 
 class Parameters(NamedTuple):
-    """What was drawn for one batch.
+    """What was drawn for one batch."""
 
-    Attributes:
-        brightness: Factor, as are contrast and saturation.
-        hue: Part of a full turn.
-        gamma: Exponent.
-        angle: In degrees, clockwise.
-        scale: Factor of the zoom.
-        sigma: Standard deviation of the blur, in pixels.
-        translate: In pixels, right and down.
-        flip: Whether to mirror the images.
-        order: In which order brightness, contrast, saturation, hue and gamma are applied.
-    """
-
-    brightness: float
+    brightness: float  # factor, as are contrast and saturation
     contrast: float
     saturation: float
-    hue: float
+    hue: float  # part of a full turn
     gamma: float
-    angle: float
-    scale: float
-    sigma: float
-    translate: tuple[int, int]
+    angle: float  # in degrees, clockwise
+    scale: float  # factor of the zoom
+    sigma: float  # standard deviation of the blur, in pixels
+    translate: tuple[int, int]  # in pixels, right and down
     flip: bool
-    order: Sequence[int] = (0, 1, 2, 3, 4)
+    order: Sequence[int] = (0, 1, 2, 3, 4)  # in which order brightness, contrast, saturation, hue and gamma are applied
 
 
 class Style(NamedTuple):
-    """Which parts of the augmentation a method uses.
-
-    Attributes:
-        blur: Whether images are blurred.
-        noise: Whether noise is added.
-        edge: What is seen beyond the edge: the edge repeated, or the image reflected.
-    """
+    """Which parts of the augmentation a method uses."""
 
     blur: bool = True
     noise: bool = True
+    # What is seen beyond the edge: the edge repeated, or the image reflected.
     edge: Literal["repeat", "reflect"] = "repeat"
 
 
@@ -245,15 +228,10 @@ def positions(
     pad: tuple[int, int],
     size: tuple[int, int],
 ) -> Points:
-    """Where to sample images to pad them, zoom and turn about the centre, shift and crop.
+    """Where to sample images, (B, C, H, W), to pad them, zoom and turn about the centre, shift and crop.
 
-    Args:
-        images: (B, C, H, W).
-        angle: In degrees, clockwise.
-        translate: In pixels, right and down.
-        scale: Factor of the zoom.
-        pad: How often the edge is repeated above and below, left and right; outside are zeros.
-        size: Rows and columns of the result, round the centre.
+    The edge is repeated `pad` times above and below, left and right; outside are zeros. The result has `size` rows and
+    columns, round the centre. For the others see `Parameters`.
     """
     (height, width), (rows, columns) = images.shape[2:], size
     down = (torch.arange(rows).to(images) - ((rows - 1) / 2 + translate[1])).unsqueeze(1)

@@ -110,12 +110,9 @@ class DeYO(SeededAdapter[DeYOOptions]):
 
 
 def shuffle_patches(images: Tensor, permutations: Tensor, antialias: bool = True) -> Tensor:
-    """Cut images into a grid of patches and rearrange them.
+    """Cut images, (B, C, H, W), into a grid of patches and rearrange them; they are resized if it does not fit them.
 
-    Args:
-        images: (B, C, H, W); resized, and back again, if the grid does not fit them.
-        permutations: (B, L * L): which patch, counted row by row, comes to each position.
-        antialias: Whether resizing avoids aliasing.
+    The permutations, (B, L * L), say which patch, counted row by row, comes to each position.
     """
     count, channels, height, width = images.shape
     side = round(permutations.shape[1] ** 0.5)

@@ -69,19 +69,12 @@ class Statistics(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The result of one candidate on a batch.
+    """The result of one candidate on a batch."""
 
-    Attributes:
-        fitness: Distance to the source statistics plus entropy; lower is better, infinite if not finite.
-        entropy: The entropy in it, summed over the batch.
-        logits: The prediction, (B, C).
-        mean: Mean embedding, (d,).
-    """
-
-    fitness: float
-    entropy: float
-    logits: Tensor
-    mean: Tensor
+    fitness: float  # distance to the source statistics plus entropy; lower is better, infinite if not finite
+    entropy: float  # the entropy in it, summed over the batch
+    logits: Tensor  # the prediction, (B, C)
+    mean: Tensor  # mean embedding, (d,)
 
 
 @register
@@ -236,14 +229,7 @@ class PromptedViT:
     """Runs a vision transformer with prompts, and records its class token after every block.
 
     The tokens become [class, prompts, patches] after the position embeddings are added, and before a norm in front
-    of the blocks. After a call the model is as before.
-
-    Args:
-        model: The classifier: of timm, Hugging Face or torchvision, or built alike.
-        encoder: The encoder of the model.
-
-    Raises:
-        UnsupportedModelError: The model is not one plain stack of transformer blocks.
+    of the blocks. After a call the model is as before. It is of timm, Hugging Face or torchvision, or built alike.
     """
 
     def __init__(self, model: nn.Module, encoder: Encoder) -> None:
@@ -302,11 +288,7 @@ class PromptedViT:
         return None
 
     def check(self, image: Tensor, prompts: Tensor) -> None:
-        """Check, with one image, that prompts can be inserted and that the head reads only the class token.
-
-        Raises:
-            UnsupportedModelError: The model does not work this way.
-        """
+        """Check, with one image, that prompts can be inserted and that the head reads only the class token."""
         self.encoder(image)  # errors of the image itself are raised here
         try:
             with self._prompted(prompts):

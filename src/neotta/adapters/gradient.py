@@ -87,14 +87,10 @@ S = TypeVar("S", bound=SeededOptions)
 
 
 class Objective(NamedTuple):
-    """What a batch asks for.
+    """What a batch asks for."""
 
-    Attributes:
-        loss: A scalar with a graph.
-        commit: Called after the step, and only if it was taken, to move running quantities.
-    """
-
-    loss: Tensor
+    loss: Tensor  # a scalar with a graph
+    # Called after the step, and only if it was taken, to move running quantities.
     commit: Callable[[], None] = lambda: None
 
 
@@ -393,10 +389,7 @@ def limit(dtype: torch.dtype) -> float:
 def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtype) -> bool:
     """Whether a step of Adam or SGD certainly stays in range, so that no copies are needed to undo it.
 
-    Args:
-        group: The settings of the optimiser.
-        magnitude: The largest magnitude of gradients, weights and moving averages.
-        dtype: The dtype of the weights.
+    `magnitude` is the largest of gradients, weights and moving averages.
     """
     direction = (3 + 2 * float(group["weight_decay"])) * max(1.0, magnitude)  # with decay, momentum and looking ahead
     # Below the root of the largest number, so that Adam can square the direction.

@@ -128,11 +128,7 @@ class RDumb(Restarting):
 
 @functools.cache
 def around(kind: type[AnyAdapter]) -> type[Restarting]:
-    """Make the class of a method with restarts.
-
-    Args:
-        kind: The class of the method; its options, presets and needs become those of the result.
-    """
+    """Make the class of a method with restarts, which has the method's options, presets and needs."""
     if issubclass(kind, Restarting):
         raise OptionError(f"{kind.name} restarts already: name another method after 'rdumb+'")
     base = RestartingEmbeddings if issubclass(kind, EmbeddingAdapter) else Restarting

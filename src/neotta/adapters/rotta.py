@@ -122,15 +122,7 @@ class MemoryBank:
         }
 
     def load(self, content: Mapping[str, Tensor], like: Tensor) -> None:
-        """Take over what `content` gave; the order among classes does not matter.
-
-        Args:
-            content: From `content`.
-            like: A tensor with the dtype and device of the images.
-
-        Raises:
-            StateMismatchError: The parts do not belong together, or to these classes.
-        """
+        """Take over what `content` gave, with images like a tensor; the order among classes does not matter."""
         labels = content["labels"].tolist()
         if len({len(part) for part in content.values()}) > 1 or not all(0 <= label < self.classes for label in labels):
             raise StateMismatchError("the memory of this state is damaged, or of another number of classes")

@@ -195,11 +195,7 @@ def frozen_by_name(name: str) -> bool:
 
 
 def last_layers(model: nn.Module, count: int) -> set[str]:
-    """Names of the modules of the last `count` blocks, and of all that follow.
-
-    Raises:
-        UnsupportedModelError: The model has no blocks.
-    """
+    """Names of the modules of the last `count` blocks, and of all that follow."""
     if count == 0:
         return set()
     blocks = list(_blocks(model, ""))

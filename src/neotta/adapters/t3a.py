@@ -108,10 +108,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             self.supports.add(directions, labels, entropies)
 
     def _filtered(self, predicted: Tensor, adapt: bool) -> Tensor:
-        """The sums without the worst supports of overfull classes, (C, d).
-
-        If adapting, the worst supports are dropped.
-        """
+        """The sums without the worst supports of overfull classes, (C, d); if adapting, these are dropped."""
         if self.supports is None:
             return self.sums
         overfull = self.counts > self.options.filter_k
@@ -210,16 +207,7 @@ class Supports:
 
 
 def best(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
-    """Which supports are among the `count` of lowest entropy of their class.
-
-    Args:
-        labels: Classes, (n,).
-        entropies: Entropies, (n,).
-        count: Number for each class.
-
-    Returns:
-        A mask, (n,).
-    """
+    """Which supports, (n,), are among the `count` of lowest entropy of their class."""
     order = entropies.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]  # by class, and by entropy within a class
     ordered = labels[order]

@@ -16,17 +16,11 @@ from neotta.neo.stream_ids import StreamId, checked, checked_weights, for_rows
 
 
 class Call(NamedTuple):
-    """What the `with` blocks around a call say.
+    """What the `with` blocks around a call say."""
 
-    Attributes:
-        ids: The stream of each row, or one for all rows.
-        weights: How much each row counts, (N,) float64 on the CPU.
-        paused: The ids of the objects that predict without adapting.
-    """
-
-    ids: StreamId | tuple[StreamId, ...] | None = None
-    weights: Tensor | None = None
-    paused: frozenset[int] = frozenset()
+    ids: StreamId | tuple[StreamId, ...] | None = None  # the stream of each row, or one for all rows
+    weights: Tensor | None = None  # how much each row counts, (N,) float64 on the CPU
+    paused: frozenset[int] = frozenset()  # the ids of the objects that predict without adapting
 
 
 # A context variable is local to each thread and to each task of an event loop.

@@ -20,19 +20,12 @@ _TINY = 1e-12
 
 
 class MeanState(NamedTuple):
-    """The fields of the states of K streams of embeddings.
+    """The fields of the states of K streams of embeddings."""
 
-    Attributes:
-        tallies: See `Layout`, (K, 3).
-        weight: Sum of the weights of samples or batches, (K,).
-        square: Weighted sum of the squared lengths of samples, (K,); only for shrinkage.
-        total: Weighted sum of the samples, or of the means of batches, (K, d): the mean is total / weight.
-    """
-
-    tallies: Tensor
-    weight: Tensor
-    square: Tensor
-    total: Tensor
+    tallies: Tensor  # see `Layout`, (K, 3)
+    weight: Tensor  # sum of the weights of samples or batches, (K,)
+    square: Tensor  # weighted sum of the squared lengths of samples, (K,); only for shrinkage
+    total: Tensor  # weighted sum of the samples, or of the means of batches, (K, d): the mean is total / weight
 
 
 @dataclass(frozen=True)
@@ -44,12 +37,6 @@ class MeanRule(Rule):
     - `alpha=a`: an exponential moving average of batch means (NEO-Continual). It starts at zero; `debias=True`
       corrects the bias towards that start.
 
-    Attributes:
-        weighting: See above.
-        alpha: Weight of a new batch in a moving average, in [0, 1].
-        debias: Divide the moving average by 1 - (1 - alpha)^t.
-        shrinkage: `"james-stein"` scales the mean down while few samples have been seen.
-
     Raises:
         OptionError: Shrinkage is combined with another average.
     """
@@ -57,9 +44,9 @@ class MeanRule(Rule):
     space = "embeddings"
 
     weighting: Weighting = "sample"
-    alpha: float | None = None
-    debias: bool = False
-    shrinkage: Shrinkage | None = None
+    alpha: float | None = None  # weight of a new batch in a moving average, in [0, 1]
+    debias: bool = False  # divide the moving average by 1 - (1 - alpha)^t
+    shrinkage: Shrinkage | None = None  # `"james-stein"` scales the mean down while few samples have been seen
 
     def __post_init__(self) -> None:
         if self.shrinkage and (self.alpha is not None or self.weighting != "sample"):

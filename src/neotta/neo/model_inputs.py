@@ -170,28 +170,16 @@ class Call(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Result of a run.
-
-    Attributes:
-        samples: Number of samples in the batch.
-        output: What the model returned.
-        answers: The tensors that may be the logits: the field of that name, or else everything returned.
-        logits: The one of them that `logits_of` takes, if there is one.
-        returned: Layers whose output is returned, perhaps changed in place.
-        direct: Whether the logits are the output of one of them.
-        joined: Layers that the logits are computed from, with no other such layer in between.
-        bypassed: Whether the logits also depend on the input by a path through none of these layers.
-        calls: The calls of each layer.
-    """
+    """Result of a run."""
 
     samples: int
-    output: Any
-    answers: list[Tensor]
-    logits: Tensor | None
-    returned: list[nn.Module]
-    direct: bool
-    joined: list[nn.Module]
-    bypassed: bool
+    output: Any  # what the model returned
+    answers: list[Tensor]  # the tensors that may be the logits: the field of that name, or else everything returned
+    logits: Tensor | None  # the one of them that `logits_of` takes, if there is one
+    returned: list[nn.Module]  # layers whose output is returned, perhaps changed in place
+    direct: bool  # whether the logits are the output of one of them
+    joined: list[nn.Module]  # layers that the logits are computed from, with no other such layer in between
+    bypassed: bool  # whether the logits also depend on the input by a path through none of these layers
     calls: dict[nn.Module, list[Call]]
 
 

@@ -208,13 +208,9 @@ def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Param
 def check_outputs(model: nn.Module, classes: Iterable[int], *, per_output: bool = False) -> None:
     """Raise an error for heads whose outputs are not the scores of classes that exclude each other.
 
-    The configuration of Hugging Face models says so, and a single output; a plain torch module does not say it.
-
-    Args:
-        model: The classifier.
-        classes: Number of classes of each of its heads.
-        per_output: Whether the rule treats every output on its own and knows where clean data lies. Otherwise the mean
-            holds how often each tag occurs, and a softmax over tags means nothing.
+    The configuration of Hugging Face models says so, and a single output; a plain torch module does not say it. Tags
+    are allowed if the rule works per output and knows where clean data lies: otherwise the mean holds how often each
+    occurs, and a softmax over tags means nothing.
     """
     kind = getattr(getattr(uncompiled(model), "config", None), "problem_type", None)
     if kind == "regression" or 1 in classes:

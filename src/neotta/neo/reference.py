@@ -93,11 +93,7 @@ def reference(
 
 
 def measured(linear: nn.Linear, embeddings: Tensor, name: str) -> HeadReference:
-    """Measure where clean embeddings, (N, d), lie, as a head of this name sees them.
-
-    Raises:
-        InputError: There are fewer than two.
-    """
+    """Measure where clean embeddings, (N, d), lie, as a head of this name sees them."""
     sums = _HeadSums(linear)
     with torch.inference_mode():
         sums.see(linear, (embeddings,))
@@ -105,13 +101,7 @@ def measured(linear: nn.Linear, embeddings: Tensor, name: str) -> HeadReference:
 
 
 class _Sums:
-    """Sums over clean embeddings and logits.
-
-    Args:
-        features: Length d of an embedding.
-        classes: Number of classes C.
-        bias: Bias of the head, (C,), if it has one that is known.
-    """
+    """Sums over clean embeddings and logits."""
 
     def __init__(self, features: int, classes: int, bias: Tensor | None) -> None:
         known = np.zeros(classes) if bias is None else bias.detach().cpu().double().numpy()

@@ -20,21 +20,14 @@ TALLIES = ("count", "rejected", "changed")  # the first columns of every state
 
 
 class Field(NamedTuple):
-    """A field of a state.
+    """A field of a state."""
 
-    Attributes:
-        shape: Shape for one stream.
-        merge: What a state that saw both streams holds: `"sum"` the sum of both, `"keep"` the value of the first.
-        start: Initial value.
-        least: Smallest valid value.
-        most: Largest valid value.
-    """
-
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # shape for one stream
+    # What a state that saw both streams holds: `"sum"` the sum of both, `"keep"` the value of the first.
     merge: Literal["sum", "keep"] = "sum"
     start: float = 0.0
-    least: float = -math.inf
-    most: float = math.inf
+    least: float = -math.inf  # smallest valid value
+    most: float = math.inf  # largest valid value
 
     @property
     def size(self) -> int:
@@ -85,12 +78,9 @@ _LAYOUTS: dict[tuple[str, int], Layout] = {}  # by rule and size; compilers do n
 
 
 class Rule(ABC):
-    """How states learn from samples, and what is subtracted; a frozen dataclass of its options.
+    """How states learn from samples, and what is subtracted; a frozen dataclass of its options."""
 
-    Attributes:
-        space: Whether rows are embeddings (the input of the head) or logits (its output).
-    """
-
+    # Whether rows are embeddings (the input of the head) or logits (its output).
     space: ClassVar[Literal["embeddings", "logits"]]
 
     @property
@@ -143,11 +133,9 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def taken(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What can be learnt from.
+    """The rows, with zeros for those that cannot be learnt from, (K, T, d).
 
-    Returns:
-        The rows, with zeros for those that cannot be learnt from, (K, T, d); their weights, which of them count, and
-        which are rejected, all as numbers, (K, T).
+    And their weights, which of them count, and which are rejected, all as numbers, (K, T).
     """
     usable = (rows.abs() <= LARGEST).all(-1)
     rows, counted = rows.masked_fill(~usable[..., None], 0.0), usable.to(rows.dtype)

@@ -36,29 +36,17 @@ PART = {torch.float64: (22, 1e-13), torch.float32: (4, 1e-7)}
 
 
 class StreamState(NamedTuple):
-    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`.
+    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`."""
 
-    Attributes:
-        tallies: See `Layout`, (K, 3).
-        ever: Moments over all time, (K, 4 + 4C).
-        lately: Moments over the window, (K, 4 + 4C).
-        previous: The last sample, (K, C).
-        shift: The vector v that is subtracted, (K, C).
-        sticky: Weight w of the sticky chain, (K,).
-        last: Distribution of the last label under the chain, (K, C), once a sample was seen.
-        labels: Expected counts of the labels, over all time and lately, (K, 2, C).
-        seen: Sums of the labels, (K, 2).
-    """
-
-    tallies: Tensor
-    ever: Tensor
-    lately: Tensor
-    previous: Tensor
-    shift: Tensor
-    sticky: Tensor
-    last: Tensor
-    labels: Tensor
-    seen: Tensor
+    tallies: Tensor  # see `Layout`, (K, 3)
+    ever: Tensor  # moments over all time, (K, 4 + 4C)
+    lately: Tensor  # moments over the window, (K, 4 + 4C)
+    previous: Tensor  # the last sample, (K, C)
+    shift: Tensor  # the vector v that is subtracted, (K, C)
+    sticky: Tensor  # weight w of the sticky chain, (K,)
+    last: Tensor  # distribution of the last label under the chain, (K, C), once a sample was seen
+    labels: Tensor  # expected counts of the labels, over all time and lately, (K, 2, C)
+    seen: Tensor  # sums of the labels, (K, 2)
 
     def mix(self, clean: CleanLogits | None) -> Tensor:
         """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
@@ -67,27 +55,16 @@ class StreamState(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Weighted sums over the samples of a time scale, (...) or (..., C).
+    """Weighted sums over the samples of a time scale, (...) or (..., C)."""
 
-    Attributes:
-        weight: Sum of the weights.
-        sum1: Sum of the samples.
-        sum2: Sum of their squares.
-        sum3: Sum of their cubes.
-        squares: Sum of the squared weights.
-        trust: Sum of the weights in `predicted`.
-        peak: Sum of the expected logits of the predicted classes.
-        predicted: Expected counts of the predicted classes.
-    """
-
-    weight: Tensor
-    sum1: Tensor
-    sum2: Tensor
-    sum3: Tensor
-    squares: Tensor
-    trust: Tensor
-    peak: Tensor
-    predicted: Tensor
+    weight: Tensor  # sum of the weights
+    sum1: Tensor  # sum of the samples
+    sum2: Tensor  # sum of their squares
+    sum3: Tensor  # sum of their cubes
+    squares: Tensor  # sum of the squared weights
+    trust: Tensor  # sum of the weights in `predicted`
+    peak: Tensor  # sum of the expected logits of the predicted classes
+    predicted: Tensor  # expected counts of the predicted classes
 
     @classmethod
     def of(cls, scales: Tensor) -> Moments:
@@ -100,45 +77,30 @@ class Moments(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the time scales of K streams say of the shift, each by itself.
+    """What the time scales of K streams say of the shift, each by itself."""
 
-    Attributes:
-        enough: Whether there are enough samples that differ, (K, 2).
-        visible: Whether enough classes are visible to tell shift from label, (K, 2).
-        mixed: Whether no class has more than half of the samples, (K, 2).
-        shift: The shift, (K, 2, C).
-        noise: Squared length of the error to expect of it, (K, 2).
-        variance: Total variance of the samples, (K, 2).
-    """
-
-    enough: Tensor
-    visible: Tensor
-    mixed: Tensor
-    shift: Tensor
-    noise: Tensor
-    variance: Tensor
+    enough: Tensor  # whether there are enough samples that differ, (K, 2)
+    visible: Tensor  # whether enough classes are visible to tell shift from label, (K, 2)
+    mixed: Tensor  # whether no class has more than half of the samples, (K, 2)
+    shift: Tensor  # the shift, (K, 2, C)
+    noise: Tensor  # squared length of the error to expect of it, (K, 2)
+    variance: Tensor  # total variance of the samples, (K, 2)
 
 
 @dataclass(frozen=True)
 class StreamRule(Rule):
-    """Subtract the shift of a stream's logits, not its classes.
-
-    Attributes:
-        gate: Minimum skewness of the logits at which shift and label can be told apart: about three visible classes. A
-            lower value gains more and harms more. By default 0.6, and 0.5 from 500 classes on.
-        stay: Probability that a sticky stream repeats its last label.
-        window: The short time scale, in label draws; None to use only all time.
-        prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
-        clean: The logits of clean data, if they were measured (see `neotta.reference`).
-    """
+    """Subtract the shift of a stream's logits, not its classes."""
 
     space = "logits"
 
+    # Minimum skewness of the logits at which shift and label can be told apart: about three visible classes. A lower
+    # value gains more and harms more. By default 0.6, and 0.5 from 500 classes on.
     gate: float | None = None
-    stay: float = 0.98
-    window: float | None = 32.0
+    stay: float = 0.98  # probability that a sticky stream repeats its last label
+    window: float | None = 32.0  # the short time scale, in label draws; None to use only all time
+    # Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
     prior: bool = True
-    clean: CleanLogits | None = None
+    clean: CleanLogits | None = None  # the logits of clean data, if they were measured (see `neotta.reference`)
 
     def fields(self, size: int) -> dict[str, Field]:
         """See `StreamState`."""

@@ -41,15 +41,10 @@ def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, 
 
 
 class StreamSettings(NamedTuple):
-    """Settings for one state per stream.
+    """Settings for one state per stream."""
 
-    Attributes:
-        capacity: The maximum number in memory.
-        folder: The folder of the others.
-    """
-
-    capacity: int | None
-    folder: str | None
+    capacity: int | None  # the maximum number in memory
+    folder: str | None  # the folder of the others
 
 
 class Adaptation(NamedTuple):

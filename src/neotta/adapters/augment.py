@@ -291,8 +291,6 @@ A = TypeVar("A", bound="AugmentingOptions")
 
 
 class AugmentingOptions(SeededOptions):
-    """Options of methods that use augmented images."""
-
     mean: float | Annotated[tuple[float, ...], Strict(False)] = Field(
         0.5, description="Mean of the model's normalisation: one number, or one per channel."
     )

@@ -28,8 +28,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class BNOptions(Options):
-    """Options of BN."""
-
     presets: ClassVar = {"original-single": {"statistics": "mix", "alpha": 0.1}}
 
     statistics: Literal["batch", "mix", "mean_only", "var_only", "ema"] = Field(

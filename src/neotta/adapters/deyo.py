@@ -21,8 +21,6 @@ from neotta.adapters.sar import frozen_by_name
 
 
 class DeYOOptions(StepOptions, SeededOptions):
-    """Options of DeYO."""
-
     presets: ClassVar = {
         "original": {"lr": 2.5e-4, "plpd_threshold": 0.3},
         "cifar": {"optimizer": "adam", "lr": 1e-3},

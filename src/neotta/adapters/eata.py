@@ -21,8 +21,6 @@ from neotta.errors import OptionError
 
 
 class EATAOptions(ETAOptions):
-    """Options of EATA."""
-
     presets: ClassVar = {
         "original": {"lr": 2.5e-4},
         "come": {"uncertainty": "come"},

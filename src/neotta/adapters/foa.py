@@ -34,8 +34,6 @@ FIRST_NORMS = ("norm1", "layernorm_before", "ln_1", "layer_norm1")
 
 
 class FOAOptions(Options):
-    """Options of FOA."""
-
     presets: ClassVar = {"original": {"num_prompts": 3, "population": 27}}
 
     source: Tensor | tuple[Tensor, Tensor] | None = Field(

@@ -51,8 +51,6 @@ Episodic = Annotated[bool, Field(description="Start every batch from the source 
 
 
 class OptimizerOptions(Options):
-    """Options of methods that train with SGD or Adam."""
-
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="The optimiser.")
     lr: LearningRate = 1e-3
     momentum: Momentum = 0.9
@@ -69,14 +67,10 @@ class OptimizerOptions(Options):
 
 
 class StepOptions(OptimizerOptions):
-    """Options of methods that take gradient steps on a batch."""
-
     steps: Steps = 1
 
 
 class SeededOptions(Options):
-    """Options of methods that draw at random."""
-
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness.")
 
 

@@ -26,8 +26,6 @@ CONVERGED = 1e-8
 
 
 class LAMEOptions(Options):
-    """Options of LAME."""
-
     presets: ClassVar = {"original": {"affinity": "rbf", "symmetrise": False}}
 
     affinity: Affinity = Field(

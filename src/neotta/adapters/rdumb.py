@@ -26,8 +26,6 @@ from neotta.options import Options
 
 
 class RestartOptions(Options):
-    """Options of restarts."""
-
     reset_every: int = Field(1000, ge=1, description="Number of batches after which the source model is restored, T.")
     reset_keeps_count: bool = Field(
         False, description="Whether reset() leaves the count of batches running, as a published implementation does."
@@ -35,8 +33,6 @@ class RestartOptions(Options):
 
 
 class RDumbOptions(RestartOptions, ETAOptions):
-    """Options of RDumb."""
-
     presets: ClassVar = {
         "original": ETAOptions.presets["original"],
         "cifar": ETAOptions.presets["cifar"],

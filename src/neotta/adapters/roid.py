@@ -25,8 +25,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ROIDOptions(StepOptions, AugmentingOptions):
-    """Options of ROID."""
-
     presets: ClassVar = {
         "original": {"nesterov": True},
         "cifar": {"optimizer": "adam", "lr": 1e-3},

@@ -28,8 +28,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class RoTTAOptions(OptimizerOptions, AugmentingOptions):
-    """Options of RoTTA."""
-
     optimizer: Literal["sgd", "adam"] = Field("adam", description="The optimiser.")
     memory_size: int = Field(64, ge=1, description="Number of images that are kept, N.")
     update_frequency: int = Field(64, ge=1, description="Number of samples after which the student learns.")

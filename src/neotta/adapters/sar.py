@@ -33,8 +33,6 @@ Quirk = Literal["recovery_keeps_ema", "reset_keeps_momentum"]
 
 
 class SAROptions(UncertaintyOptions):
-    """Options of SAR."""
-
     presets: ClassVar = {"original": {"lr_scaling": "original"}, "come": {"uncertainty": "come"}}
 
     lr: LearningRate = 1e-3

@@ -26,8 +26,6 @@ Quirk = Literal["positional_alignment", "stale_gradients"]
 
 
 class SurgeonOptions(AugmentingOptions):
-    """Options of Surgeon."""
-
     presets: ClassVar = {"original": {"lr": 5e-6}}
 
     lr: LearningRate = 1e-5

@@ -28,8 +28,6 @@ WARMUP_BATCH = 1024
 
 
 class T3AOptions(Options):
-    """Options of T3A."""
-
     presets: ClassVar = {"original": {"filter_classes": "all"}}
 
     filter_k: int = Field(

@@ -27,8 +27,6 @@ from neotta.adapters.losses import UncertaintyOptions
 
 
 class TENTOptions(UncertaintyOptions):
-    """Options of TENT."""
-
     presets: ClassVar = {
         "original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9},
         "original-cifar10": {"optimizer": "adam", "lr": 1e-3},

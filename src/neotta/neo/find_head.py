@@ -132,14 +132,19 @@ def other_task(model: nn.Module) -> ModelError | None:
         for module, end, does in _OTHER_TASKS:
             if kind.__module__.startswith(module) and kind.__name__.endswith(end):
                 return HeadNotFoundError(f"{_kind(model)} {does}, {WHOLE}")
-    texts, images = ("get_text_features", "encode_text"), ("get_image_features", "encode_image")
-    embeds = all(any(hasattr(model, name) for name in either) for either in (texts, images))
-    if embeds and hasattr(model, "logit_scale") and not _by_convention(model):
+    if compares_with_texts(model) and not _by_convention(model):
         return HeadNotFoundError(
             f"{_kind(model)} compares images with texts and has no classifier: make one from the names of your "
             "classes, neotta.adapt(neotta.zero_shot(model, processor, 'a photo of a {}', ['cat', 'dog']))"
         )
     return None
+
+
+def compares_with_texts(model: nn.Module) -> bool:
+    """Whether a model is CLIP-like: it embeds images and texts, and has a temperature."""
+    texts, images = ("get_text_features", "encode_text"), ("get_image_features", "encode_image")
+    embeds = all(any(hasattr(model, name) for name in either) for either in (texts, images))
+    return embeds and getattr(model, "logit_scale", None) is not None
 
 
 def _by_convention(model: nn.Module) -> list[nn.Module]:

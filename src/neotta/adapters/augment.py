@@ -108,7 +108,7 @@ class Augmentation:
 
     def draw(self, height: int, width: int) -> Parameters:
         """Draw the parameters for images of this size."""
-        rows, columns = (round(self._uniform(-1, 1) * TRANSLATE * padded(side)) for side in (height, width))
+        rows, columns = (round(self._uniform(-1, 1) * TRANSLATE * (side + 2 * (side // 2))) for side in (height, width))
         drawn = {name: self._uniform(*bounds) for name, bounds in RANGES.items()}
         flip = self._uniform(0, 1) < 0.5
         order = torch.randperm(5, generator=self.generator).tolist()
@@ -142,23 +142,11 @@ def pieces(images: Tensor) -> Sequence[Tensor]:
     return torch.split(images, 2 * torch.get_num_threads() if images.is_cpu else len(images))
 
 
-def padded(side: int) -> int:
-    """How long a side is with half of it added at both ends."""
-    return side + 2 * (side // 2)
-
-
 def jitter(images: Tensor, drawn: Parameters) -> Tensor:
     """The operations on colours, in the order drawn. Like each of them it changes the images it is given."""
-    operations: list[tuple[Callable[[Tensor, float], Tensor], float]] = [
-        (brightness, drawn.brightness),
-        (contrast, drawn.contrast),
-        (saturation, drawn.saturation),
-        (hue, drawn.hue),
-        (gamma, drawn.gamma),
-    ]
-    for index in drawn.order:
-        operation, value = operations[index]
-        images = operation(images, value)
+    operations = (brightness, contrast, saturation, hue, gamma)
+    for operation in (operations[index] for index in drawn.order):
+        images = operation(images, getattr(drawn, operation.__name__))
     return images
 
 

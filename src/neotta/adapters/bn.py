@@ -212,23 +212,21 @@ class BN(Adapter[BNOptions]):
             for name, layer in layers:
                 source = Statistics(layer.running_mean, layer.running_var)  # type: ignore[arg-type]
                 self.running[name] = Running(source, self.options.momentum)
-        rules: dict[str, Rule] = {name: self.running.get(name) or self._rule() for name, _ in layers}
+        rules: dict[str, Rule] = {name: self.running.get(name) or self._rule for name, _ in layers}
         self._norms = ModuleSwap(self.model, {layer: rule_norm(layer, rules[name]) for name, layer in layers})
 
-    def _rule(self) -> Rule:
-        def mix(input: Tensor, source: Statistics) -> Statistics:
-            prior = self.options.prior_samples
-            alpha = 0.1 if self.options.alpha is None else self.options.alpha
-            share = alpha if prior is None else len(input) / (prior + len(input))
-            return mixed(source, batch_statistics(input, unbiased=True), share)
-
-        rules: dict[str, Callable[[Tensor, Statistics], Statistics | None]] = {
-            "batch": lambda input, source: None,
-            "mix": mix,
-            "mean_only": lambda input, source: source._replace(mean=batch_statistics(input, unbiased=True).mean),
-            "var_only": lambda input, source: source._replace(variance=batch_statistics(input, unbiased=True).variance),
-        }
-        return rules[self.options.statistics]
+    def _rule(self, input: Tensor, source: Statistics) -> Statistics | None:
+        chosen = self.options
+        if chosen.statistics == "batch":
+            return None
+        batch = batch_statistics(input, unbiased=True)
+        if chosen.statistics == "mean_only":
+            return source._replace(mean=batch.mean)
+        if chosen.statistics == "var_only":
+            return source._replace(variance=batch.variance)
+        alpha = 0.1 if chosen.alpha is None else chosen.alpha
+        prior = chosen.prior_samples
+        return mixed(source, batch, alpha if prior is None else len(input) / (prior + len(input)))
 
     def _predict(self, images: Tensor) -> Tensor:
         with self._norms:

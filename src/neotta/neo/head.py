@@ -6,7 +6,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +27,6 @@ from neotta.neo.streams import Streams
 
 if TYPE_CHECKING:
     from neotta.neo.reference_file import HeadReference
-
-Plain = TypeVar("Plain", nn.Linear, nn.Conv2d)
-
 
 CANNOT_ADAPT = (
     "cannot run a head that adapts: neotta.fold(model) first, or use torch.compile, torch.export or neotta export"
@@ -179,15 +176,15 @@ class NEOHead(nn.Linear):
         raise UnsupportedModelError(f"TorchScript {CANNOT_ADAPT}")
 
     def _check(self, input: Tensor) -> None:
-        if isinstance(input, Tensor) and input.dtype == self.weight.dtype and input.shape[1:] == (self.in_features,):
-            return
         if not isinstance(input, Tensor):  # a proxy
             raise UnsupportedModelError(f"torch.fx {CANNOT_ADAPT}")
-        if input.dim() != 2 or input.shape[1] != self.in_features:
+        if input.shape[1:] != (self.in_features,):
             raise InputError(
                 f"expected embeddings of shape (batch, {self.in_features}), got {tuple(input.shape)}: if the head runs "
                 "on tokens, neotta.adapt(model, at='logits') re-centers the answers for whole samples"
             )
+        if input.dtype == self.weight.dtype:
+            return
         if not input.is_floating_point():
             raise InputError(f"expected floating point embeddings, got {input.dtype}: convert them first")
         if not torch.is_autocast_enabled(input.device.type):
@@ -224,20 +221,20 @@ class NEOHead(nn.Linear):
     @torch.inference_mode(False)
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
         """Return a plain layer with the bias b - W c: it predicts as this head does now (for one stream)."""
-        plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
-        return self._fold_into(plain, stream)
-
-    def _fold_into(self, plain: Plain, stream: StreamId | None) -> Plain:
         offset = self.offset(stream)
         bias = offset.new_zeros(self.out_features) if self.bias is None else self.bias.to(offset.dtype)
         if self.uniform_bias:
             bias = torch.full_like(bias, 1.0 / self.out_features)
         in_logits = self.streams.rule.space == "logits"
         bias = bias - (offset if in_logits else self.weight.flatten(1).to(offset.dtype) @ offset)
+        plain = self._plain()
         plain.weight = self.weight
         plain.bias = nn.Parameter(bias.to(self.weight.dtype), requires_grad=self.weight.requires_grad)
         share_hooks(self, plain)
         return plain.train(self.training)
+
+    def _plain(self) -> nn.Linear:
+        return nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
 
     def extra_repr(self) -> str:
         """Arguments shown when the module is printed."""

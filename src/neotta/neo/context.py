@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from neotta.errors import InputError
+from neotta.neo.state import widest
 from neotta.neo.stream_ids import StreamId, checked, checked_weights, for_rows
 
 
@@ -198,7 +199,7 @@ def _define_operators() -> None:
     library.impl("row_weights", _row_weights, "CompositeExplicitAutograd")
     library.impl("adapts", _adapts, "CompositeExplicitAutograd")
     torch.library.register_fake("neotta::row_weights", _ones, lib=library)
-    torch.library.register_fake("neotta::adapts", _scalar, lib=library)
+    torch.library.register_fake("neotta::adapts", lambda like, part: like.new_empty(()), lib=library)
 
 
 # The compiler calls it when it meets it, and traces nothing: torch.compiler.assume_constant_result, without its import.
@@ -214,15 +215,11 @@ def _row_weights(rows: Tensor, head: int) -> Tensor:
 
 
 def _ones(rows: Tensor, head: int) -> Tensor:
-    return rows.new_ones(rows.shape[0], dtype=torch.float32 if rows.device.type == "mps" else torch.float64)
+    return rows.new_ones(rows.shape[0], dtype=widest(rows.device))
 
 
 def _adapts(like: Tensor, part: int) -> Tensor:
     return like.new_full((), part not in _CALL.get().paused)
-
-
-def _scalar(like: Tensor, part: int) -> Tensor:
-    return like.new_empty(())
 
 
 def adapts_in_graph(like: Tensor, part: object) -> Tensor | float:

@@ -25,6 +25,7 @@ from neotta.adapters.losses import entropy
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import Encoder
+from neotta.neo.statefile import part_of
 from neotta.options import Options
 
 CHUNK = 64
@@ -214,8 +215,7 @@ class FOA(Adapter[FOAOptions]):
         return name in ("hist", "search/mirrors")  # NaN before the first batch, and where there are fewer
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        prefix = "search/"
-        self.search.load({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
+        self.search.load(part_of(state, "search/"))
         self.best = state["best"].to(self.best).clone()
         self.hist = state["hist"].to(self.hist).clone()
 

@@ -23,6 +23,7 @@ from neotta.adapters.losses import cross_entropy
 from neotta.errors import StateMismatchError
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import norm_layers
+from neotta.neo.statefile import part_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -49,13 +50,9 @@ class Entry(NamedTuple):
 
 
 class MemoryBank:
-    """Images that replace each other by age and uncertainty.
+    """At most N images, which replace each other by age and uncertainty, with the weights lambda_t and lambda_u.
 
-    Args:
-        size: The most images it holds, N.
-        classes: The number of classes, C; each may have N / C images before it has to give up its own.
-        age_weight: Weight of the age in the score by which images are given up, lambda_t.
-        uncertainty_weight: Weight of the uncertainty, lambda_u.
+    Each of C classes may have N / C images before it has to give up its own.
     """
 
     def __init__(self, size: int, classes: int, age_weight: float, uncertainty_weight: float) -> None:
@@ -269,8 +266,7 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
         before = self.memory.content()
-        parts = {name.removeprefix("memory/"): state[name] for name in state if name.startswith("memory/")}
-        self.memory.load(parts, self.head.weight)
+        self.memory.load(part_of(state, "memory/"), self.head.weight)
         try:
             super()._load({**state, **{f"memory/{name}": part for name, part in self.memory.content().items()}})
         except Exception:

@@ -18,7 +18,7 @@ from neotta.neo.output_head import NAME as OUTPUT
 from neotta.neo.output_head import OutputHead, output_fingerprint
 from neotta.neo.reference_file import PREFIX, Reference
 from neotta.neo.state import LARGEST, Layout, Rule
-from neotta.neo.statefile import State, fingerprint, read_state
+from neotta.neo.statefile import State, fingerprint, part_of, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
 from neotta.neo.surgery import adaptation, check_module, heads, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
@@ -232,11 +232,6 @@ def _give(
             neo.streams.replace(*states[name])
         else:
             neo.streams.put(states[name][1], stream)
-
-
-def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The entries whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:

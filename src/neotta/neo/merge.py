@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
-from neotta.neo.files import check_about, entries, part_of, reference_in, state_of, states_in
+from neotta.neo.files import check_about, entries, reference_in, state_of, states_in
 from neotta.neo.reference_file import PREFIX
 from neotta.neo.state import Layout, Rule
-from neotta.neo.statefile import State, fingerprint, read_state
+from neotta.neo.statefile import State, fingerprint, part_of, read_state
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import adaptation, heads
 from neotta.neo.variants import VARIANTS, mergeable, rule_of

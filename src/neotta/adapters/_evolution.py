@@ -24,11 +24,7 @@ class Evolution:
     wait to be proposed, and the random generator. Everything else that the package keeps is for its stopping rules,
     its log, and solutions told exactly as they were asked, which rounding to float32 rules out.
 
-    Args:
-        dimension: Length of a vector.
-        population: How many vectors are proposed at a time, at least 2.
-        sigma: The initial standard deviation.
-        seed: Seed of the random generator; numpy's global one is not used.
+    At least two vectors are proposed at a time. numpy's global random generator is not used.
     """
 
     def __init__(self, dimension: int, population: int, sigma: float, seed: int) -> None:

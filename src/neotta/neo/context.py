@@ -134,11 +134,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def current_ids(rows: int) -> tuple[StreamId, ...]:
-    """The stream of each row of a call.
-
-    Raises:
-        InputError: There are none, or not as many as rows.
-    """
+    """The stream of each row of a call."""
     ids = _CALL.get().ids
     if ids is None:
         raise InputError(
@@ -150,11 +146,7 @@ def current_ids(rows: int) -> tuple[StreamId, ...]:
 
 
 def current_weights(rows: int) -> Tensor | None:
-    """The weights of the rows of a call, (rows,) float64 on the CPU; None if there are none.
-
-    Raises:
-        InputError: They are not as many as rows.
-    """
+    """The weights of the rows of a call, (rows,) float64 on the CPU; None if there are none."""
     weights = _CALL.get().weights
     if weights is not None and len(weights) != rows:
         raise InputError(f"got {len(weights)} weights for a batch of {rows}: pass one per sample")

@@ -40,15 +40,9 @@ _QUANTIZERS = ("torch.ao.", "torchao", "bitsandbytes", "optimum.quanto", "hqq", 
 def find_heads(
     model: nn.Module, head: str | Sequence[str] | None = None, example: Inputs | None = None
 ) -> dict[str, Head]:
-    """Find the head of a classifier, or the two heads of a distilled one.
+    """Find the head of a classifier, or the two heads of a distilled one: linear layers, 1x1 convolutions, or views.
 
-    Args:
-        model: Any classifier.
-        head: Name of the layer, or several names; skips the search.
-        example: A batch that the model takes: a tensor, or a dict of tensors. If given, the model is always run.
-
-    Returns:
-        By name: linear layers, 1x1 convolutions, or views of cosine classifiers.
+    A name, or several, skips the search. If an example is given, the model is always run.
     """
     if example is not None:
         tensors(example, "example")

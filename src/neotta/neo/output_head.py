@@ -34,12 +34,7 @@ class OutputHead(NEOHead):
     """A NEO head without weights of its own, at the output of a model; a forward hook applies it.
 
     W (h - c) + b = (W h + b) - W c, and W c is the mean of the logits without their bias: the logits are all it needs.
-
-    Args:
-        bias: The bias of the head, (C,), where it is known; otherwise the logits count as free of it.
-        streams: States of logits.
-        uniform_bias: See `NEOHead`.
-        reference: Where clean logits lie, if it was measured.
+    Where the bias of the head, (C,), is not known, the logits count as free of it. For the rest see `NEOHead`.
     """
 
     def __init__(

@@ -75,13 +75,9 @@ class Streams(nn.Module):
 
     @torch.no_grad()
     def step(self, rows: Tensor, bias: Tensor | None, *, adapt: bool = True, weights: Tensor | None = None) -> Tensor:
-        """Learn from rows, (N, size), and return what to subtract from them, (N, size) or (1, size).
+        """Learn from rows, (N, size), if `adapt`, and return what to subtract from them, (N, size) or (1, size).
 
-        Args:
-            rows: Embeddings or logits, as the rule wants them.
-            bias: Bias of the head, (C,); None for 0.
-            adapt: Whether to learn; if not, nothing changes.
-            weights: How much each row counts, (N,), at least 0; None for 1 each.
+        The bias of the head, (C,), is 0 by default, and the weight of each row, (N,), is 1.
         """
         rows = rows.detach().to(self.table.dtype)  # an exported program does not keep the no_grad
         bias = rows.new_zeros(1) if bias is None else bias.detach().to(rows.dtype)

@@ -95,7 +95,14 @@ def load(
         if not was_adapted:
             undo_adapt(model)
         raise
-    _give(model, tensors, states, stream)
+    with torch.no_grad():
+        for name, tensor in _moving(model).items():
+            tensor.copy_(tensors[name])
+    for name, neo in heads(model).items():
+        if stream is None:
+            neo.streams.replace(*states[name])
+        else:
+            neo.streams.put(states[name][1], stream)
 
 
 @one_at_a_time
@@ -216,22 +223,6 @@ def _check(
             "anyway)"
         )
     return states
-
-
-@torch.no_grad()
-def _give(
-    model: nn.Module,
-    tensors: dict[str, Tensor],
-    states: dict[str, tuple[list[StreamId], Tensor]],
-    stream: StreamId | None,
-) -> None:
-    for name, tensor in _moving(model).items():
-        tensor.copy_(tensors[name])
-    for name, neo in heads(model).items():
-        if stream is None:
-            neo.streams.replace(*states[name])
-        else:
-            neo.streams.put(states[name][1], stream)
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:

@@ -45,7 +45,12 @@ class ZeroShotClassifier(nn.Module):
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         """Classify images, (B, 3, H, W), prepared as the model's processor does. Returns logits, (B, C)."""
-        logits: Tensor = self.head(F.normalize(_image_features(self.model, pixel_values), dim=-1))
+        model: Any = self.model
+        if hasattr(model, "encode_image"):  # of open_clip
+            features = model.encode_image(pixel_values)
+        else:
+            features = model.get_image_features(pixel_values=pixel_values)
+        logits: Tensor = self.head(F.normalize(_tensor(features), dim=-1))
         return logits
 
 
@@ -124,12 +129,6 @@ def _tokens(model: nn.Module, processor: Any, texts: list[str]) -> Iterator[Any]
         length = getattr(getattr(getattr(model, "config", None), "text_config", None), "max_position_embeddings", None)
         made = tokenizer(part, padding=padding, truncation=True, max_length=length, return_tensors="pt")
         yield {name: value.to(device) for name, value in made.items() if name in ("input_ids", "attention_mask")}
-
-
-def _image_features(model: Any, images: Tensor) -> Tensor:
-    if hasattr(model, "encode_image"):
-        return _tensor(model.encode_image(images))
-    return _tensor(model.get_image_features(pixel_values=images))
 
 
 def _tensor(features: Any) -> Tensor:

@@ -42,11 +42,12 @@ class RoTTAOptions(OptimizerOptions, AugmentingOptions):
 
 
 class Entry(NamedTuple):
-    """An image, (3, H, W), the class it was predicted as, and how uncertain that was."""
+    """An image, (3, H, W), the class it was predicted as, how uncertain that was, and how many came since."""
 
     image: Tensor
     label: int
     uncertainty: float
+    age: int = 0
 
 
 class MemoryBank:
@@ -61,7 +62,6 @@ class MemoryBank:
         self.age_weight = age_weight
         self.uncertainty_weight = uncertainty_weight
         self._entries: list[Entry] = []
-        self._ages: list[int] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -69,26 +69,20 @@ class MemoryBank:
     def insert(self, new: Entry) -> bool:
         """Take in an image if there is room, or if it scores lower than the worst of those it may replace."""
         rivals = self._rivals(new.label)
-        accepted = True
-        if rivals:
-            worst = max(rivals, key=lambda index: (self._score(index), self._place(index)))
-            accepted = self._score(worst) > self.score(0, new.uncertainty)
-            if accepted:
-                del self._entries[worst], self._ages[worst]
+        worst = max(rivals, key=lambda index: (self._score(self._entries[index]), self._place(index)), default=None)
+        accepted = worst is None or self._score(self._entries[worst]) > self._score(new)
+        if worst is not None and accepted:
+            del self._entries[worst]
         if accepted:
             self._entries.append(new._replace(image=new.image.clone()))  # not a view that keeps a whole batch alive
-            self._ages.append(0)
-        self._ages = [age + 1 for age in self._ages]
+        self._entries = [entry._replace(age=entry.age + 1) for entry in self._entries]
         return accepted
 
-    def score(self, age: int, uncertainty: float) -> float:
+    def _score(self, entry: Entry) -> float:
         """How readily an image is given up."""
         largest = math.log(self.classes) if self.classes > 1 else 1.0
-        timely = self.age_weight / (1 + math.exp(-age / self.size))
-        return timely + self.uncertainty_weight * uncertainty / largest
-
-    def _score(self, index: int) -> float:
-        return self.score(self._ages[index], self._entries[index].uncertainty)
+        timely = self.age_weight / (1 + math.exp(-entry.age / self.size))
+        return timely + self.uncertainty_weight * entry.uncertainty / largest
 
     def _place(self, index: int) -> tuple[int, int]:
         """Where an image stands: classes in their order, then the order of insertion."""
@@ -107,12 +101,11 @@ class MemoryBank:
 
     def content(self) -> dict[str, Tensor]:
         """Images, (n, 3, H, W), labels, ages and uncertainties, (n,), class by class."""
-        order = sorted(range(len(self)), key=self._place)
-        entries = [self._entries[index] for index in order]
+        entries = [self._entries[index] for index in sorted(range(len(self)), key=self._place)]
         return {
             "images": torch.stack([entry.image for entry in entries]) if entries else torch.empty(0, 0, 0, 0),
             "labels": torch.tensor([entry.label for entry in entries], dtype=torch.int64),
-            "ages": torch.tensor([self._ages[index] for index in order], dtype=torch.int64),
+            "ages": torch.tensor([entry.age for entry in entries], dtype=torch.int64),
             "uncertainties": torch.tensor([entry.uncertainty for entry in entries], dtype=torch.float64),
         }
 
@@ -122,8 +115,8 @@ class MemoryBank:
         if len({len(part) for part in content.values()}) > 1 or not all(0 <= label < self.classes for label in labels):
             raise StateMismatchError("the memory of this state is damaged, or of another number of classes")
         images = content["images"].to(like).clone()
-        self._entries = [Entry(*each) for each in zip(images, labels, content["uncertainties"].tolist(), strict=True)]
-        self._ages = content["ages"].tolist()
+        others = (content[name].tolist() for name in ("uncertainties", "ages"))
+        self._entries = [Entry(*each) for each in zip(images, labels, *others, strict=True)]
 
 
 # ---- the networks

@@ -177,7 +177,10 @@ class Supports:
         """Put supports, (B, d), into the first free slots."""
         missing = len(labels) - int((self.labels < 0).sum())
         if missing > 0:
-            self._grow(max(missing, len(self.labels)))
+            by = max(missing, len(self.labels))
+            self.directions = torch.cat([self.directions, self.directions.new_zeros(by, self.directions.shape[1])])
+            self.labels = torch.cat([self.labels, self.labels.new_full((by,), -1)])
+            self.entropies = torch.cat([self.entropies, self.entropies.new_zeros(by)])
         slots = (self.labels < 0).nonzero().flatten()[: len(labels)]
         self.directions[slots] = directions.to(self.directions.dtype)
         self.labels[slots] = labels
@@ -186,11 +189,6 @@ class Supports:
     def slots(self, wanted: Tensor) -> Tensor:
         """The slots of the supports of some classes, given as a mask (C,)."""
         return (wanted[self.labels] & (self.labels >= 0)).nonzero().flatten()
-
-    def _grow(self, by: int) -> None:
-        self.directions = torch.cat([self.directions, self.directions.new_zeros(by, self.directions.shape[1])])
-        self.labels = torch.cat([self.labels, self.labels.new_full((by,), -1)])
-        self.entropies = torch.cat([self.entropies, self.entropies.new_zeros(by)])
 
     def state(self) -> dict[str, Tensor]:
         """The slots up to the last used one, by name."""

@@ -9,7 +9,6 @@ from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import StatefulAdapter
 from neotta.neo.context import current_weights
-from neotta.neo.head import subtract
 from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
@@ -32,6 +31,4 @@ class NEOStream(StatefulAdapter, EmbeddingAdapter[Options]):
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         logits = self.classify(embeddings)
         bias = None if self.head.bias is None else self.keep(self.head.bias[None])[0]
-        offsets = self.streams.step(logits, bias, adapt=adapt, weights=current_weights(len(logits)))
-        self._learnt()
-        return subtract(logits, offsets)
+        return self._recentered(logits, bias, adapt, current_weights(len(logits)))

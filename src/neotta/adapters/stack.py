@@ -70,12 +70,12 @@ class Stack(Combined):
         self.first, self.last = self.members.values()  # type: ignore[assignment]
 
     def _adapt(self, images: Tensor) -> Tensor:
-        return self._answer(self.first.embed(images, adapt=True), adapt=True)
+        return self._embeddings(self.first.embed(images, adapt=True), adapt=True)
 
     def _predict(self, images: Tensor) -> Tensor:
-        return self._answer(self.first.embed(images, adapt=False), adapt=False)
+        return self._embeddings(self.first.embed(images, adapt=False), adapt=False)
 
-    def _answer(self, embeddings: Tensor, adapt: bool) -> Tensor:
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         answer = self.last.predict_embeddings(self.first.recenter(embeddings, adapt), adapt)
         self.skipped = self.last.skipped
         return answer
@@ -83,9 +83,6 @@ class Stack(Combined):
 
 class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
     """A stack that needs only embeddings."""
-
-    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        return self._answer(embeddings, adapt)
 
 
 @functools.cache

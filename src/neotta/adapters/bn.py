@@ -143,19 +143,14 @@ def mixed(first: Statistics, second: Statistics, weight: float) -> Statistics:
 
 
 class Running:
-    """The moving average of the statistics of one layer.
-
-    Attributes:
-        mean: (channels,), in float32 at least; so is the variance.
-        batches: How many batches it holds, a scalar.
-        collecting: Whether it moves; and then whether its layer normalises with the batch or with the average.
-    """
+    """The moving average of the statistics of one layer, (channels,) each, in float32 at least."""
 
     def __init__(self, source: Statistics, momentum: float | None) -> None:
         dtype = torch.promote_types(source.mean.dtype, torch.float32)
         self.mean, self.variance = (part.detach().to(dtype, copy=True) for part in source)
         self.batches = torch.zeros((), dtype=torch.int64)
         self.momentum = momentum
+        # Whether it moves; and then whether its layer normalises with the batch or with the average.
         self.collecting: Literal["no", "normalise with batch", "normalise with average"] = "no"
 
     def __call__(self, input: Tensor, source: Statistics) -> Statistics | None:

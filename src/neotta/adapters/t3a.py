@@ -157,21 +157,14 @@ class Supports:
 
     Each has a slot, and free slots are reused, so that the pool is at most twice as large as the largest number of
     supports at one time. The slots are part of the state: they decide the order of summation, and so the last bit.
-
-    Args:
-        like: A tensor of the embeddings' size (..., d), device and dtype; numbers are kept in float32 at least.
-
-    Attributes:
-        directions: Supports of length 1, (slots, d).
-        labels: Class of each support, (slots,); -1 for a free slot.
-        entropies: Entropy of each support, (slots,).
+    They are like a tensor of embeddings, (..., d), but in float32 at least.
     """
 
     def __init__(self, like: Tensor) -> None:
         dtype = torch.promote_types(like.dtype, torch.float32)
-        self.directions = like.new_empty(0, like.shape[-1], dtype=dtype)
-        self.labels = like.new_empty(0, dtype=torch.int64)
-        self.entropies = like.new_empty(0, dtype=dtype)
+        self.directions = like.new_empty(0, like.shape[-1], dtype=dtype)  # of length 1, (slots, d)
+        self.labels = like.new_empty(0, dtype=torch.int64)  # (slots,); -1 for a free slot
+        self.entropies = like.new_empty(0, dtype=dtype)  # (slots,)
 
     def add(self, directions: Tensor, labels: Tensor, entropies: Tensor) -> None:
         """Put supports, (B, d), into the first free slots."""

@@ -88,8 +88,10 @@ def restore(model: Model) -> Model:
     for module in model.modules():
         first = module
         while (older := _stands_for(first)) is not None:
-            if first in _FOLDED:
-                _follow(older, first)
+            if first in _FOLDED:  # the older one follows it to its device and dtype, and keeps its values
+                like = next(first.parameters())
+                older.to(device=like.device, dtype=like.dtype)
+                older.training = first.training
             else:
                 give_back(older, first)
             first = older
@@ -114,13 +116,6 @@ def undo_adapt(model: nn.Module) -> None:
 def is_folded(model: nn.Module) -> bool:
     """Whether a head of this model, or what it was before `adapt`, has a centroid in its bias."""
     return any(module in _FOLDED or original(module) in _FOLDED for module in model.modules())
-
-
-def _follow(old: nn.Module, new: nn.Module) -> None:
-    """Move a module to the device and dtype of the folded layer that replaced it; its values are kept."""
-    like = next(new.parameters())
-    old.to(device=like.device, dtype=like.dtype)
-    old.training = new.training
 
 
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:

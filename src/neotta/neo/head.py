@@ -105,8 +105,7 @@ class NEOHead(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Re-center and classify, (B, d) to (B, C)."""
-        if self.adapting and not is_compiling():
-            self._check_mode()
+        self._check_mode()
         self._check(input)
         if self.streams.rule.space == "logits":
             logits = self.classify(input)
@@ -130,6 +129,8 @@ class NEOHead(nn.Linear):
 
     def _check_mode(self) -> None:
         """Raise an error where this head cannot adapt, and warn of training mode, the first time."""
+        if not self.adapting or is_compiling():
+            return
         if peek_interpreter_stack() is not None:  # each call would see one sample, or a tensor without values
             raise UnsupportedModelError(
                 "torch.vmap and torch.func cannot run a head that adapts: call the model on whole batches, or "

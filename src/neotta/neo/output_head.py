@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.compiler import is_compiling
 
 from neotta.errors import (
     HeadNotFoundError,
@@ -69,8 +68,7 @@ class OutputHead(NEOHead):
         return replaced(input, self._recentered(logits))
 
     def _recentered(self, input: Tensor) -> Tensor:
-        if self.adapting and not is_compiling():
-            self._check_mode()
+        self._check_mode()
         if self.streams.rule.space == "logits":
             return subtract(input, self._offsets(input))
         bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)

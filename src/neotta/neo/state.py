@@ -39,11 +39,7 @@ class Layout:
     """Which columns of a table of states belong to which field.
 
     Every state begins with `tallies`: the number of samples learnt from, of rows rejected because of NaN or Inf, and of
-    answers that differ from plain ones.
-
-    Attributes:
-        fields: The fields by name, in the order of the columns.
-        width: Number of columns.
+    answers that differ from plain ones. The `fields` are in the order of the columns.
     """
 
     def __init__(self, fields: Mapping[str, Field]) -> None:

@@ -5,7 +5,6 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,8 +12,6 @@ from torch import Tensor, nn
 from torch._C._functorch import peek_interpreter_stack
 from torch.compiler import is_compiling
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 
 from neotta._warning import warn
 from neotta.errors import InputError, UnsupportedModelError
@@ -31,14 +28,6 @@ if TYPE_CHECKING:
 CANNOT_ADAPT = (
     "cannot run a head that adapts: neotta.fold(model) first, or use torch.compile, torch.export or neotta export"
 )
-_UNWARNED = "_warn_in_training_mode"
-
-
-def watch_mode(model: nn.Module, heads: Iterable[nn.Module]) -> None:
-    """Let the heads of a model warn, if it has layers that behave differently in training mode."""
-    if any(isinstance(module, (_NormBase, _DropoutNd)) for module in model.modules()):
-        for head in heads:
-            head.__dict__[_UNWARNED] = True
 
 
 class NEOHead(nn.Linear):
@@ -92,6 +81,7 @@ class NEOHead(nn.Linear):
         self.register_buffer("origin", origin, persistent=False)
         # BatchNorm layers that adapt together with this head (NEO-BN); not its children.
         self.followers: list[Unregistered[AdaptiveNorm]] = []
+        self._warns_in_training = False  # whether its model has layers that behave differently then
 
     def alone(self, stream: StreamId) -> NEOHead:
         """Return a head whose only state is a copy of one stream's.
@@ -138,7 +128,8 @@ class NEOHead(nn.Linear):
             )
         if torch._C._is_tracing():
             raise UnsupportedModelError(f"torch.jit.trace {CANNOT_ADAPT}")
-        if self.training and self.__dict__.pop(_UNWARNED, False):
+        if self.training and self._warns_in_training:
+            self._warns_in_training = False
             warn(
                 "the model adapts in training mode, in which dropout and batch normalisation change its embeddings: "
                 "call model.eval() first"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +16,7 @@ from neotta.adapters.base import Adapter
 from neotta.errors import ModelChangedError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head_views import embeddings_of, layer_of
-from neotta.neo.model_inputs import Inputs
+from neotta.neo.model_inputs import Inputs, switched_off
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import adaptive_norm, norm_layers
 from neotta.options import Options
@@ -138,7 +137,7 @@ class GradientAdapter(Adapter[O]):
 
     def forward(self, images: Tensor, params: Mapping[str, Tensor] | None = None) -> Tensor:
         """Logits, (B, C), of the model with other tensors than its own (by default the trained ones)."""
-        with self._batch_norm, frozen(self.model):
+        with self._batch_norm, switched_off(self.model.parameters(), "requires_grad"):
             output = call_with(self.model, self.params if params is None else params, images)
         return self.keep(logits_of(output))
 
@@ -146,7 +145,7 @@ class GradientAdapter(Adapter[O]):
         self, images: Tensor, params: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """As `forward`, but returns embeddings, (B, d), and logits, (B, C)."""
-        with self._batch_norm, frozen(self.model):
+        with self._batch_norm, switched_off(self.model.parameters(), "requires_grad"):
             chosen = self.params if params is None else params
             embeddings, logits = forward_with_embeddings(self.model, self.head, images, chosen)
         return embeddings, self.keep(logits)
@@ -323,19 +322,6 @@ def largest(tensors: list[Tensor]) -> float:
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether no number in any of the tensors is NaN or Inf."""
     return math.isfinite(largest(tensors))
-
-
-@contextlib.contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Exclude the model's own parameters from the graph."""
-    live = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in live:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in live:
-            parameter.requires_grad_(True)
 
 
 @torch.no_grad()

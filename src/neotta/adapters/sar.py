@@ -143,7 +143,8 @@ class SAR(GradientAdapter[SAROptions]):
                 if not self.step(grads, len(logits)):
                     break
             if loss is not None:
-                self._average(loss)
+                before = float(self.ema)
+                self.ema.fill_(loss if math.isnan(before) else 0.9 * before + 0.1 * loss)
             if float(self.ema) < self.options.reset_threshold:  # never true while undefined
                 self._recover()
         logits = logits.detach()
@@ -174,10 +175,6 @@ class SAR(GradientAdapter[SAROptions]):
         scale = self.options.rho / (length + 1e-12)
         moved = zip(self.params.items(), slope, strict=True)
         return {name: (tensor + scale * part).requires_grad_() for (name, tensor), part in moved}
-
-    def _average(self, loss: float) -> None:
-        before = float(self.ema)
-        self.ema.fill_(loss if math.isnan(before) else 0.9 * before + 0.1 * loss)
 
     def _recover(self) -> None:
         ema = self.ema

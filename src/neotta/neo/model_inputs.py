@@ -51,16 +51,21 @@ def each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 
 @contextlib.contextmanager
-def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Put modules into evaluation mode inside a block."""
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
+def switched_off(objects: Iterable[Any], attribute: str) -> Iterator[None]:
+    """Set an attribute to False inside a block, for those objects for which it is True."""
+    switched = [one for one in objects if getattr(one, attribute)]
+    for one in switched:
+        setattr(one, attribute, False)
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for one in switched:
+            setattr(one, attribute, True)
+
+
+def evaluating(modules: Iterable[nn.Module]) -> contextlib.AbstractContextManager[None]:
+    """Put modules into evaluation mode inside a block."""
+    return switched_off(modules, "training")
 
 
 # ---- what a model returns

@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from neotta.neo.files import load, save
     from neotta.neo.fold import fold, restore
     from neotta.neo.head import NEOHead
-    from neotta.neo.merge import merge
+    from neotta.neo.merge import merge, sync
     from neotta.neo.reference import reference
     from neotta.neo.reference_file import Reference
     from neotta.neo.split import split
     from neotta.neo.surgery import head, heads, reset
-    from neotta.neo.sync import sync
     from neotta.neo.zero_shot import zero_shot
 
 __all__ = [
@@ -94,12 +93,11 @@ __getattr__, __dir__ = lazy(
         "neotta.neo.files": "load save",
         "neotta.neo.fold": "fold restore",
         "neotta.neo.head": "NEOHead",
-        "neotta.neo.merge": "merge",
+        "neotta.neo.merge": "merge sync",
         "neotta.neo.reference": "reference",
         "neotta.neo.reference_file": "Reference",
         "neotta.neo.split": "split",
         "neotta.neo.surgery": "head heads reset",
-        "neotta.neo.sync": "sync",
         "neotta.neo.zero_shot": "zero_shot",
     },
 )

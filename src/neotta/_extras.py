@@ -29,15 +29,7 @@ EXTRAS = {
 
 
 def need(package: str, purpose: str) -> Any:
-    """Import an optional package or module.
-
-    Args:
-        package: For example `"onnx"` or `"pyarrow.parquet"`.
-        purpose: What needs it, as the subject of the message: "exporting to ONNX".
-
-    Raises:
-        MissingExtraError: The package is not installed.
-    """
+    """Import an optional package or module; `purpose` is what needs it, for the message: "exporting to ONNX"."""
     with naming_the_extra(purpose):
         return importlib.import_module(package)
 

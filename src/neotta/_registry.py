@@ -57,11 +57,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._ready = False
 
     def register(self, name: str, thing: T) -> T:
-        """Register an object; redefining a class or function (in a notebook, by a reload) replaces it.
-
-        Raises:
-            ValueError: The name is already registered.
-        """
+        """Register an object; redefining a class or function (in a notebook, by a reload) replaces it."""
         self._check(name, thing)
         present = self._things.get(name)
         if present is not None and _origin(present) != _origin(thing):
@@ -79,11 +75,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return add
 
     def find(self, name: str) -> T:
-        """Return the object of this name; `py:path/to/file.py:Name` and `py:module:Name` are imported.
-
-        Raises:
-            NeottaError: The name is unknown, or its code raises an error.
-        """
+        """Return the object of this name; `py:path/to/file.py:Name` and `py:module:Name` are imported."""
         if name.startswith("py:"):
             return self._from_file(name)
         self._load()
@@ -158,11 +150,7 @@ def _origin(thing: Any) -> Any:
 
 
 def load_object(target: str) -> Any:
-    """Import a user's file or module and return one of its objects.
-
-    Args:
-        target: `"py:<module>:<name>"` or `"py:<path>.py:<name>"`; paths are relative to the working directory.
-    """
+    """An object of a user's code, `py:<module>:<name>` or `py:<path>.py:<name>`, relative to the working directory."""
     place, _, name = target.removeprefix("py:").rpartition(":")
     if not place or not name:
         raise CodeError(f"{target!r} names no object: expected py:<module or file.py>:<name>")

@@ -11,10 +11,6 @@ _PASSED_THROUGH = ("neotta", "torch", "timm", "transformers", "torchvision")
 def warn(message: str) -> None:
     """Warn at the nearest caller outside this package and the libraries that call it."""
     level, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and _package(frame.f_globals.get("__name__")) in _PASSED_THROUGH:
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PASSED_THROUGH:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, RuntimeWarning, stacklevel=level)
-
-
-def _package(module: object) -> str:
-    return str(module).partition(".")[0]

@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import neotta
 from neotta.errors import OptionError
 from neotta.neo.mean import MeanRule
 
@@ -151,10 +153,12 @@ def test_the_sum_of_a_million_samples_is_exact_enough():
 
 
 def test_wrong_options():
-    for wrong, match in [
-        ({"weighting": "row"}, "weighting"), ({"alpha": 2.0}, "alpha"), ({"alpha": True}, "alpha"),
-        ({"alpha": math.nan}, "alpha"), ({"debias": True}, "debias"), ({"shrinkage": "stein"}, "shrinkage"),
-        ({"alpha": 0.1, "shrinkage": "james-stein"}, "shrinkage"),
+    for method, wrong, match in [
+        ("neo", {"weighting": "row"}, "weighting"), ("neo", {"shrinkage": "stein"}, "shrinkage"),
+        ("neo", {"weighting": "batch", "shrinkage": "james-stein"}, "shrinkage depends on the number of samples"),
+        ("neo", {"alpha": 0.1, "shrinkage": "james-stein"}, "alpha"), ("neo", {"debias": True}, "debias"),
+        ("neo-continual", {"alpha": 2.0}, "alpha"), ("neo-continual", {"alpha": True}, "alpha"),
+        ("neo-continual", {"alpha": math.nan}, "alpha"),
     ]:  # fmt: skip
         with pytest.raises(OptionError, match=match):
-            MeanRule(**wrong)
+            neotta.adapt(nn.Sequential(nn.Linear(3, 4)), method, **wrong)

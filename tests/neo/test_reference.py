@@ -220,6 +220,12 @@ def test_measuring_an_adapted_model_changes_nothing_and_sees_the_plain_model():
     assert neotta.head(model).adapting
 
 
+def test_measuring_a_model_with_streams_needs_no_stream_ids():
+    model = neotta.adapt(network(), "neo", streams=True)
+    assert neotta.reference(model, pictures()) == neotta.reference(network(), pictures())
+    assert neotta.head(model).count == 0
+
+
 def test_neo_bn_takes_no_reference():
     with pytest.raises(OptionError, match="neo-bn"):
         neotta.adapt(network(), "neo-bn", reference=neotta.reference(network(), pictures()))

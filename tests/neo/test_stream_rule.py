@@ -12,7 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.slow_neo_stream import SlowStream
+from torch import nn
 
+import neotta
 from neotta.errors import OptionError
 from neotta.neo.stream import Moments, StreamRule
 
@@ -390,7 +392,7 @@ def test_options_out_of_range_are_rejected():
         {"window": "long"}, {"prior": 1},
     ):  # fmt: skip
         with pytest.raises(OptionError, match=next(iter(wrong))):
-            StreamRule(**wrong)
+            neotta.adapt(nn.Sequential(nn.Linear(3, 4)), **wrong)
 
 
 def test_the_defaults_are_the_documented_ones():

@@ -24,11 +24,7 @@ class Evolution:
     wait to be proposed, and the random generator. Everything else that the package keeps is for its stopping rules,
     its log, and solutions told exactly as they were asked, which rounding to float32 rules out.
 
-    Args:
-        dimension: Length of a vector.
-        population: How many vectors are proposed at a time, at least 2.
-        sigma: The initial standard deviation.
-        seed: Seed of the random generator; numpy's global one is not used.
+    At least two vectors are proposed at a time. numpy's global random generator is not used.
     """
 
     def __init__(self, dimension: int, population: int, sigma: float, seed: int) -> None:
@@ -66,11 +62,9 @@ class Evolution:
         return torch.from_numpy(np.stack(self._strategy.ask()).astype(np.float32))
 
     def tell(self, vectors: Tensor, fitness: list[float]) -> None:
-        """Learn how fit vectors are; lower is better, infinite is worst of all.
+        """Learn how fit vectors are, (n, dimension): those of `ask`, and perhaps one more; lower is better.
 
-        Args:
-            vectors: What `ask` proposed, and possibly one more from elsewhere, (n, dimension).
-            fitness: One number each; at least one is finite.
+        Infinite is worst of all; at least one is finite.
         """
         worst = max(value for value in fitness if np.isfinite(value))
         ranked = [value if np.isfinite(value) else abs(worst) * 2 + 1 for value in fitness]  # only ranks count

@@ -15,14 +15,7 @@ Classes = Sequence[int] | Sequence[bool] | Tensor
 
 
 def check_batch(batch: Tensor, what: str, shape: tuple[str | int, ...], weight: Tensor) -> None:
-    """Check that a model can take a batch.
-
-    Args:
-        batch: The batch.
-        what: What it holds, for messages.
-        shape: The expected sizes; a word stands for any size.
-        weight: A weight of the model, for its dtype and device.
-    """
+    """Check that a model with such a weight can take a batch of this shape, in which a word stands for any size."""
     fits = (
         isinstance(batch, Tensor)
         and batch.is_floating_point()

@@ -38,44 +38,27 @@ NOISE = 0.005
 
 
 class Parameters(NamedTuple):
-    """What was drawn for one batch.
+    """What was drawn for one batch."""
 
-    Attributes:
-        brightness: Factor, as are contrast and saturation.
-        hue: Part of a full turn.
-        gamma: Exponent.
-        angle: In degrees, clockwise.
-        scale: Factor of the zoom.
-        sigma: Standard deviation of the blur, in pixels.
-        translate: In pixels, right and down.
-        flip: Whether to mirror the images.
-        order: In which order brightness, contrast, saturation, hue and gamma are applied.
-    """
-
-    brightness: float
+    brightness: float  # factor, as are contrast and saturation
     contrast: float
     saturation: float
-    hue: float
+    hue: float  # part of a full turn
     gamma: float
-    angle: float
-    scale: float
-    sigma: float
-    translate: tuple[int, int]
+    angle: float  # in degrees, clockwise
+    scale: float  # factor of the zoom
+    sigma: float  # standard deviation of the blur, in pixels
+    translate: tuple[int, int]  # in pixels, right and down
     flip: bool
-    order: Sequence[int] = (0, 1, 2, 3, 4)
+    order: Sequence[int] = (0, 1, 2, 3, 4)  # in which order brightness, contrast, saturation, hue and gamma are applied
 
 
 class Style(NamedTuple):
-    """Which parts of the augmentation a method uses.
-
-    Attributes:
-        blur: Whether images are blurred.
-        noise: Whether noise is added.
-        edge: What is seen beyond the edge: the edge repeated, or the image reflected.
-    """
+    """Which parts of the augmentation a method uses."""
 
     blur: bool = True
     noise: bool = True
+    # What is seen beyond the edge: the edge repeated, or the image reflected.
     edge: Literal["repeat", "reflect"] = "repeat"
 
 
@@ -125,7 +108,7 @@ class Augmentation:
 
     def draw(self, height: int, width: int) -> Parameters:
         """Draw the parameters for images of this size."""
-        rows, columns = (round(self._uniform(-1, 1) * TRANSLATE * padded(side)) for side in (height, width))
+        rows, columns = (round(self._uniform(-1, 1) * TRANSLATE * (side + 2 * (side // 2))) for side in (height, width))
         drawn = {name: self._uniform(*bounds) for name, bounds in RANGES.items()}
         flip = self._uniform(0, 1) < 0.5
         order = torch.randperm(5, generator=self.generator).tolist()
@@ -159,23 +142,11 @@ def pieces(images: Tensor) -> Sequence[Tensor]:
     return torch.split(images, 2 * torch.get_num_threads() if images.is_cpu else len(images))
 
 
-def padded(side: int) -> int:
-    """How long a side is with half of it added at both ends."""
-    return side + 2 * (side // 2)
-
-
 def jitter(images: Tensor, drawn: Parameters) -> Tensor:
     """The operations on colours, in the order drawn. Like each of them it changes the images it is given."""
-    operations: list[tuple[Callable[[Tensor, float], Tensor], float]] = [
-        (brightness, drawn.brightness),
-        (contrast, drawn.contrast),
-        (saturation, drawn.saturation),
-        (hue, drawn.hue),
-        (gamma, drawn.gamma),
-    ]
-    for index in drawn.order:
-        operation, value = operations[index]
-        images = operation(images, value)
+    operations = (brightness, contrast, saturation, hue, gamma)
+    for operation in (operations[index] for index in drawn.order):
+        images = operation(images, getattr(drawn, operation.__name__))
     return images
 
 
@@ -245,15 +216,10 @@ def positions(
     pad: tuple[int, int],
     size: tuple[int, int],
 ) -> Points:
-    """Where to sample images to pad them, zoom and turn about the centre, shift and crop.
+    """Where to sample images, (B, C, H, W), to pad them, zoom and turn about the centre, shift and crop.
 
-    Args:
-        images: (B, C, H, W).
-        angle: In degrees, clockwise.
-        translate: In pixels, right and down.
-        scale: Factor of the zoom.
-        pad: How often the edge is repeated above and below, left and right; outside are zeros.
-        size: Rows and columns of the result, round the centre.
+    The edge is repeated `pad` times above and below, left and right; outside are zeros. The result has `size` rows and
+    columns, round the centre. For the others see `Parameters`.
     """
     (height, width), (rows, columns) = images.shape[2:], size
     down = (torch.arange(rows).to(images) - ((rows - 1) / 2 + translate[1])).unsqueeze(1)
@@ -313,8 +279,6 @@ A = TypeVar("A", bound="AugmentingOptions")
 
 
 class AugmentingOptions(SeededOptions):
-    """Options of methods that use augmented images."""
-
     mean: float | Annotated[tuple[float, ...], Strict(False)] = Field(
         0.5, description="Mean of the model's normalisation: one number, or one per channel."
     )
@@ -341,7 +305,14 @@ class AugmentingAdapter(SeededAdapter[A]):
 
     def _start(self) -> None:
         super()._start()
-        self._check_channels()
+        read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
+        for name in ("mean", "std"):  # here, rather than at the first view
+            value = getattr(self.options, name)
+            if read and isinstance(value, tuple) and len(value) not in read:
+                raise OptionError(
+                    f"option {name!r} of method {self.name!r} has {len(value)} numbers, but no layer of the model "
+                    "takes images with that many channels: give one number, or one per channel"
+                )
 
     @torch.no_grad()
     def view(self, images: Tensor) -> Tensor:
@@ -353,17 +324,6 @@ class AugmentingAdapter(SeededAdapter[A]):
         if augmentation is None:
             return Augmentation(self.generator, mean=mean, std=std, style=self.style)(images)
         return (augmentation(images * std + mean) - mean) / std
-
-    def _check_channels(self) -> None:
-        """Raise an error now, rather than at the first view, if no layer takes this number of channels."""
-        read = {layer.in_channels for layer in self._modules if isinstance(layer, nn.Conv2d)}
-        for name in ("mean", "std"):
-            value = getattr(self.options, name)
-            if read and isinstance(value, tuple) and len(value) not in read:
-                raise OptionError(
-                    f"option {name!r} of method {self.name!r} has {len(value)} numbers, but no layer of the model "
-                    "takes images with that many channels: give one number, or one per channel"
-                )
 
     def _per_channel(self, name: str, images: Tensor) -> Tensor:
         values = torch.as_tensor(getattr(self.options, name), dtype=images.dtype, device=images.device)

@@ -28,8 +28,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class BNOptions(Options):
-    """Options of BN."""
-
     presets: ClassVar = {"original-single": {"statistics": "mix", "alpha": 0.1}}
 
     statistics: Literal["batch", "mix", "mean_only", "var_only", "ema"] = Field(
@@ -100,8 +98,10 @@ class RuleNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Normalise; input and output (B, channels, ...)."""
         source = Statistics(self._buffers["running_mean"], self._buffers["running_var"])  # type: ignore[arg-type]
-        if self.needs_values and values_per_channel(input) <= 1:
-            self._warn()
+        if self.needs_values and input.numel() <= input.shape[1]:
+            if not self._warned:
+                self._warned = True
+                warn("one value per channel has no statistics: the stored ones of this batch-norm layer are used")
             chosen: Statistics | None = source
         else:
             chosen = self.rule(input, source)
@@ -119,21 +119,11 @@ class RuleNorm(_BatchNorm):
         finally:
             self._statistics = None
 
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            warn("one value per channel has no statistics: the stored ones of this batch-norm layer are used")
-
 
 def rule_norm(layer: _BatchNorm, rule: Rule, needs_values: bool = True) -> RuleNorm:
     """Make the stand-in for a batch-norm layer; it shares the layer's parameters, buffers and hooks."""
     new: RuleNorm = stand_in(layer, RuleNorm, rule=rule, needs_values=needs_values, _statistics=None, _warned=False)
     return new
-
-
-def values_per_channel(input: Tensor) -> int:
-    """Number of values per channel, n = B h w."""
-    return input.numel() // max(input.shape[1], 1)
 
 
 def batch_statistics(input: Tensor, unbiased: bool) -> Statistics:
@@ -153,19 +143,14 @@ def mixed(first: Statistics, second: Statistics, weight: float) -> Statistics:
 
 
 class Running:
-    """The moving average of the statistics of one layer.
-
-    Attributes:
-        mean: (channels,), in float32 at least; so is the variance.
-        batches: How many batches it holds, a scalar.
-        collecting: Whether it moves; and then whether its layer normalises with the batch or with the average.
-    """
+    """The moving average of the statistics of one layer, (channels,) each, in float32 at least."""
 
     def __init__(self, source: Statistics, momentum: float | None) -> None:
         dtype = torch.promote_types(source.mean.dtype, torch.float32)
         self.mean, self.variance = (part.detach().to(dtype, copy=True) for part in source)
         self.batches = torch.zeros((), dtype=torch.int64)
         self.momentum = momentum
+        # Whether it moves; and then whether its layer normalises with the batch or with the average.
         self.collecting: Literal["no", "normalise with batch", "normalise with average"] = "no"
 
     def __call__(self, input: Tensor, source: Statistics) -> Statistics | None:
@@ -222,39 +207,34 @@ class BN(Adapter[BNOptions]):
             for name, layer in layers:
                 source = Statistics(layer.running_mean, layer.running_var)  # type: ignore[arg-type]
                 self.running[name] = Running(source, self.options.momentum)
-        rules: dict[str, Rule] = {name: self.running.get(name) or self._rule() for name, _ in layers}
+        rules: dict[str, Rule] = {name: self.running.get(name) or self._rule for name, _ in layers}
         self._norms = ModuleSwap(self.model, {layer: rule_norm(layer, rules[name]) for name, layer in layers})
 
-    def _rule(self) -> Rule:
-        def mix(input: Tensor, source: Statistics) -> Statistics:
-            prior = self.options.prior_samples
-            alpha = 0.1 if self.options.alpha is None else self.options.alpha
-            share = alpha if prior is None else len(input) / (prior + len(input))
-            return mixed(source, batch_statistics(input, unbiased=True), share)
+    def _rule(self, input: Tensor, source: Statistics) -> Statistics | None:
+        chosen = self.options
+        if chosen.statistics == "batch":
+            return None
+        batch = batch_statistics(input, unbiased=True)
+        if chosen.statistics == "mean_only":
+            return source._replace(mean=batch.mean)
+        if chosen.statistics == "var_only":
+            return source._replace(variance=batch.variance)
+        alpha = 0.1 if chosen.alpha is None else chosen.alpha
+        prior = chosen.prior_samples
+        return mixed(source, batch, alpha if prior is None else len(input) / (prior + len(input)))
 
-        rules: dict[str, Callable[[Tensor, Statistics], Statistics | None]] = {
-            "batch": lambda input, source: None,
-            "mix": mix,
-            "mean_only": lambda input, source: source._replace(mean=batch_statistics(input, unbiased=True).mean),
-            "var_only": lambda input, source: source._replace(variance=batch_statistics(input, unbiased=True).variance),
-        }
-        return rules[self.options.statistics]
-
-    def _forward(self, images: Tensor) -> Tensor:
+    def _predict(self, images: Tensor) -> Tensor:
         with self._norms:
             return self.keep(logits_of(call(self.model, images)))
 
-    def _predict(self, images: Tensor) -> Tensor:
-        return self._forward(images)
-
     def _adapt(self, images: Tensor) -> Tensor:
         if not self.running:
-            return self._forward(images)
+            return self._predict(images)
         before = self.state_dict()
         try:
             for each in self.running.values():
                 each.collecting = "normalise with batch" if self._in_two_passes else "normalise with average"
-            logits = self._forward(images)
+            logits = self._predict(images)
         except BaseException:
             self.load_state_dict(before)
             raise
@@ -263,8 +243,8 @@ class BN(Adapter[BNOptions]):
                 each.collecting = "no"
         if not self.usable(logits):
             self.load_state_dict(before)
-            return self._forward(images)
-        return self._forward(images) if self._in_two_passes else logits
+            return self._predict(images)
+        return self._predict(images) if self._in_two_passes else logits
 
     def _state(self) -> dict[str, Tensor]:
         return {

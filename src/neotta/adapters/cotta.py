@@ -19,8 +19,6 @@ from neotta.adapters.losses import cross_entropy
 
 
 class CoTTAOptions(OptimizerOptions, AugmentingOptions):
-    """Options of CoTTA."""
-
     presets: ClassVar = {
         "paper-cifar10": {"optimizer": "adam", "lr": 1e-3},
         "original": {"lr": 1e-2, "nesterov": True},

@@ -21,8 +21,6 @@ from neotta.adapters.sar import frozen_by_name
 
 
 class DeYOOptions(StepOptions, SeededOptions):
-    """Options of DeYO."""
-
     presets: ClassVar = {
         "original": {"lr": 2.5e-4, "plpd_threshold": 0.3},
         "cifar": {"optimizer": "adam", "lr": 1e-3},
@@ -110,12 +108,9 @@ class DeYO(SeededAdapter[DeYOOptions]):
 
 
 def shuffle_patches(images: Tensor, permutations: Tensor, antialias: bool = True) -> Tensor:
-    """Cut images into a grid of patches and rearrange them.
+    """Cut images, (B, C, H, W), into a grid of patches and rearrange them; they are resized if it does not fit them.
 
-    Args:
-        images: (B, C, H, W); resized, and back again, if the grid does not fit them.
-        permutations: (B, L * L): which patch, counted row by row, comes to each position.
-        antialias: Whether resizing avoids aliasing.
+    The permutations, (B, L * L), say which patch, counted row by row, comes to each position.
     """
     count, channels, height, width = images.shape
     side = round(permutations.shape[1] ** 0.5)

@@ -21,8 +21,6 @@ from neotta.errors import OptionError
 
 
 class EATAOptions(ETAOptions):
-    """Options of EATA."""
-
     presets: ClassVar = {
         "original": {"lr": 2.5e-4},
         "come": {"uncertainty": "come"},
@@ -54,10 +52,8 @@ class EATA(ETA[EATAOptions]):
 
     def _start(self) -> None:
         super()._start()
-        if not hasattr(self, "fisher"):  # so after a reset
-            self.fisher = self._fisher_information(self._source())
-
-    def _source(self) -> Tensor:
+        if hasattr(self, "fisher"):  # so after a reset
+            return
         source = self.options.source
         if source is None:
             raise OptionError(
@@ -65,7 +61,7 @@ class EATA(ETA[EATAOptions]):
                 "source=images of (2000, 3, H, W); 'eta' needs none"
             )
         check_source(source, least=1)
-        return source.to(self.head.weight)
+        self.fisher = self._fisher_information(source.to(self.head.weight))
 
     def _fisher_information(self, images: Tensor) -> dict[str, Tensor]:
         """The diagonal Fisher information of what is trained, at the source weights.

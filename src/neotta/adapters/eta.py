@@ -24,8 +24,6 @@ KEPT = 0.9
 
 
 class ETAOptions(StepOptions, UncertaintyOptions):
-    """Options of ETA."""
-
     presets: ClassVar = {
         "original": {"lr": 2.5e-4},
         "come": {"uncertainty": "come"},

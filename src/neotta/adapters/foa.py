@@ -15,7 +15,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.hooks import RemovableHandle
 
 from neotta.adapters._evolution import Evolution
 from neotta.adapters._inputs import check_source
@@ -26,6 +25,7 @@ from neotta.adapters.losses import entropy
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import Encoder
+from neotta.neo.statefile import part_of
 from neotta.options import Options
 
 CHUNK = 64
@@ -35,8 +35,6 @@ FIRST_NORMS = ("norm1", "layernorm_before", "ln_1", "layer_norm1")
 
 
 class FOAOptions(Options):
-    """Options of FOA."""
-
     presets: ClassVar = {"original": {"num_prompts": 3, "population": 27}}
 
     source: Tensor | tuple[Tensor, Tensor] | None = Field(
@@ -70,19 +68,12 @@ class Statistics(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """The result of one candidate on a batch.
+    """The result of one candidate on a batch."""
 
-    Attributes:
-        fitness: Distance to the source statistics plus entropy; lower is better, infinite if not finite.
-        entropy: The entropy in it, summed over the batch.
-        logits: The prediction, (B, C).
-        mean: Mean embedding, (d,).
-    """
-
-    fitness: float
-    entropy: float
-    logits: Tensor
-    mean: Tensor
+    fitness: float  # distance to the source statistics plus entropy; lower is better, infinite if not finite
+    entropy: float  # the entropy in it, summed over the batch
+    logits: Tensor  # the prediction, (B, C)
+    mean: Tensor  # mean embedding, (d,)
 
 
 @register
@@ -173,7 +164,9 @@ class FOA(Adapter[FOAOptions]):
         trials = [*(self._judge(self.vit.features(images, prompts)) for prompts in candidates[:-1]), before]
         chosen = min(range(len(trials)), key=lambda index: trials[index].fitness)  # the first of equals
         self.search.tell(torch.stack(candidates).flatten(1), [trial.fitness for trial in trials])
-        self._remember([trial.mean for trial in trials if math.isfinite(trial.fitness)])
+        mean = torch.stack([trial.mean for trial in trials if math.isfinite(trial.fitness)]).mean(dim=0)
+        momentum = self.options.hist_momentum
+        self.hist = mean if bool(self.hist.isnan().any()) else momentum * self.hist + (1 - momentum) * mean
         self.best = candidates[chosen]
         answer = trials[chosen].logits
         self.watch(answer)
@@ -212,11 +205,6 @@ class FOA(Adapter[FOAOptions]):
             embeddings = embeddings + shift
         return self.classify(embeddings.to(self.head.weight.dtype))
 
-    def _remember(self, means: list[Tensor]) -> None:
-        mean = torch.stack(means).mean(dim=0)
-        momentum = self.options.hist_momentum
-        self.hist = mean if bool(self.hist.isnan().any()) else momentum * self.hist + (1 - momentum) * mean
-
     # ---- the state
 
     def _state(self) -> dict[str, Tensor]:
@@ -227,8 +215,7 @@ class FOA(Adapter[FOAOptions]):
         return name in ("hist", "search/mirrors")  # NaN before the first batch, and where there are fewer
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
-        prefix = "search/"
-        self.search.load({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
+        self.search.load(part_of(state, "search/"))
         self.best = state["best"].to(self.best).clone()
         self.hist = state["hist"].to(self.hist).clone()
 
@@ -240,14 +227,7 @@ class PromptedViT:
     """Runs a vision transformer with prompts, and records its class token after every block.
 
     The tokens become [class, prompts, patches] after the position embeddings are added, and before a norm in front
-    of the blocks. After a call the model is as before.
-
-    Args:
-        model: The classifier: of timm, Hugging Face or torchvision, or built alike.
-        encoder: The encoder of the model.
-
-    Raises:
-        UnsupportedModelError: The model is not one plain stack of transformer blocks.
+    of the blocks. After a call the model is as before. It is of timm, Hugging Face or torchvision, or built alike.
     """
 
     def __init__(self, model: nn.Module, encoder: Encoder) -> None:
@@ -289,7 +269,9 @@ class PromptedViT:
         def catch(module: nn.Module, args: Any, output: Tensor) -> None:
             tokens.append(output[:, 0].clone())  # a view would keep all tokens of all blocks in memory
 
-        with _hooks([norm.register_forward_hook(catch) for norm in self.norms]):
+        with contextlib.ExitStack() as hooks:
+            for norm in self.norms:
+                hooks.enter_context(norm.register_forward_hook(catch))
             last = self.embeddings(images, prompts)
         together = torch.cat([*tokens[1:], last], dim=1)  # the first norm is in front of all blocks
         return together.float() if together.dtype.itemsize < 4 else together
@@ -304,11 +286,7 @@ class PromptedViT:
         return None
 
     def check(self, image: Tensor, prompts: Tensor) -> None:
-        """Check, with one image, that prompts can be inserted and that the head reads only the class token.
-
-        Raises:
-            UnsupportedModelError: The model does not work this way.
-        """
+        """Check, with one image, that prompts can be inserted and that the head reads only the class token."""
         self.encoder(image)  # errors of the image itself are raised here
         try:
             with self._prompted(prompts):
@@ -316,7 +294,7 @@ class PromptedViT:
             embeddings = self.embeddings(image, prompts)
         except (RuntimeError, ValueError, IndexError) as error:
             raise _unsupported(self.model, f"it does not take further tokens ({error})") from error
-        with _hooks([self.blocks[-1].register_forward_hook(_class_token_alone)]):
+        with self.blocks[-1].register_forward_hook(_class_token_alone):
             alone = self.embeddings(image, prompts)
         if not _alike(alone, embeddings):
             raise _unsupported(self.model, "its head reads more than the class token")
@@ -335,17 +313,8 @@ class PromptedViT:
             new = prompts.to(tokens).expand(len(tokens), -1, -1)
             return torch.cat([tokens[:, :1], new, tokens[:, 1:]], dim=1), *rest
 
-        with _hooks([self.entry.register_forward_pre_hook(insert)]):
+        with self.entry.register_forward_pre_hook(insert):
             yield
-
-
-@contextlib.contextmanager
-def _hooks(handles: list[RemovableHandle]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _stacks(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +16,7 @@ from neotta.adapters.base import Adapter
 from neotta.errors import ModelChangedError, StateMismatchError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head_views import embeddings_of, layer_of
-from neotta.neo.model_inputs import Inputs
+from neotta.neo.model_inputs import Inputs, switched_off
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import adaptive_norm, norm_layers
 from neotta.options import Options
@@ -51,8 +50,6 @@ Episodic = Annotated[bool, Field(description="Start every batch from the source 
 
 
 class OptimizerOptions(Options):
-    """Options of methods that train with SGD or Adam."""
-
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="The optimiser.")
     lr: LearningRate = 1e-3
     momentum: Momentum = 0.9
@@ -69,14 +66,10 @@ class OptimizerOptions(Options):
 
 
 class StepOptions(OptimizerOptions):
-    """Options of methods that take gradient steps on a batch."""
-
     steps: Steps = 1
 
 
 class SeededOptions(Options):
-    """Options of methods that draw at random."""
-
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness.")
 
 
@@ -87,14 +80,10 @@ S = TypeVar("S", bound=SeededOptions)
 
 
 class Objective(NamedTuple):
-    """What a batch asks for.
+    """What a batch asks for."""
 
-    Attributes:
-        loss: A scalar with a graph.
-        commit: Called after the step, and only if it was taken, to move running quantities.
-    """
-
-    loss: Tensor
+    loss: Tensor  # a scalar with a graph
+    # Called after the step, and only if it was taken, to move running quantities.
     commit: Callable[[], None] = lambda: None
 
 
@@ -148,7 +137,7 @@ class GradientAdapter(Adapter[O]):
 
     def forward(self, images: Tensor, params: Mapping[str, Tensor] | None = None) -> Tensor:
         """Logits, (B, C), of the model with other tensors than its own (by default the trained ones)."""
-        with self._batch_norm, frozen(self.model):
+        with self._batch_norm, switched_off(self.model.parameters(), "requires_grad"):
             output = call_with(self.model, self.params if params is None else params, images)
         return self.keep(logits_of(output))
 
@@ -156,7 +145,7 @@ class GradientAdapter(Adapter[O]):
         self, images: Tensor, params: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """As `forward`, but returns embeddings, (B, d), and logits, (B, C)."""
-        with self._batch_norm, frozen(self.model):
+        with self._batch_norm, switched_off(self.model.parameters(), "requires_grad"):
             chosen = self.params if params is None else params
             embeddings, logits = forward_with_embeddings(self.model, self.head, images, chosen)
         return embeddings, self.keep(logits)
@@ -294,11 +283,8 @@ def forward_with_embeddings(
         Embeddings, (B, d), and logits, (B, C).
     """
     seen: list[Tensor] = []
-    hook = layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-    try:
+    with layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0])):
         output = call_with(model, params or {}, images)
-    finally:
-        hook.remove()
     return embeddings_of(head, seen[-1]), logits_of(output)
 
 
@@ -336,19 +322,6 @@ def largest(tensors: list[Tensor]) -> float:
 def all_finite(tensors: list[Tensor]) -> bool:
     """Whether no number in any of the tensors is NaN or Inf."""
     return math.isfinite(largest(tensors))
-
-
-@contextlib.contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Exclude the model's own parameters from the graph."""
-    live = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in live:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in live:
-            parameter.requires_grad_(True)
 
 
 @torch.no_grad()
@@ -396,10 +369,7 @@ def limit(dtype: torch.dtype) -> float:
 def stays_in_range(group: Mapping[str, Any], magnitude: float, dtype: torch.dtype) -> bool:
     """Whether a step of Adam or SGD certainly stays in range, so that no copies are needed to undo it.
 
-    Args:
-        group: The settings of the optimiser.
-        magnitude: The largest magnitude of gradients, weights and moving averages.
-        dtype: The dtype of the weights.
+    `magnitude` is the largest of gradients, weights and moving averages.
     """
     direction = (3 + 2 * float(group["weight_decay"])) * max(1.0, magnitude)  # with decay, momentum and looking ahead
     # Below the root of the largest number, so that Adam can square the direction.

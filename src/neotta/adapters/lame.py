@@ -26,8 +26,6 @@ CONVERGED = 1e-8
 
 
 class LAMEOptions(Options):
-    """Options of LAME."""
-
     presets: ClassVar = {"original": {"affinity": "rbf", "symmetrise": False}}
 
     affinity: Affinity = Field(
@@ -76,15 +74,7 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
         return plain.to(logits.dtype)
 
     def _refine(self, plain: Tensor, embeddings: Tensor) -> Tensor:
-        """Minimise the Laplacian objective by its fixed-point iteration.
-
-        Args:
-            plain: Log-probabilities of the model, (B, C).
-            embeddings: What the similarity of samples is read from, (B, d).
-
-        Returns:
-            Log-probabilities, (B, C).
-        """
+        """Minimise the Laplacian objective by its fixed-point iteration: log-probabilities, (B, C), to the same."""
         chosen = self.options
         unary = (plain.exp() + 1e-10).log()
         answer, before = unary.log_softmax(dim=1), math.inf
@@ -107,16 +97,7 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
 
 
 def affinity(directions: Tensor, kind: Affinity, knn: int) -> Tensor:
-    """How similar samples are to each other.
-
-    Args:
-        directions: Embeddings of length 1, (B, d).
-        kind: The measure, see `LAMEOptions`.
-        knn: How many neighbours count.
-
-    Returns:
-        Weights, (B, B); row i holds what the others mean to sample i.
-    """
+    """How similar samples are, (B, B), by embeddings of length 1, (B, d); row i is what others mean to sample i."""
     cosine = directions @ directions.T
     if kind == "linear":
         return cosine

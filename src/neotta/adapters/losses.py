@@ -27,8 +27,6 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 class UncertaintyOptions(Options):
-    """Options of methods that minimise an entropy."""
-
     uncertainty: Literal["entropy", "come"] = Field(
         "entropy",
         description='What is minimised, and what samples are filtered by: the "entropy" of the softmax, or that of '

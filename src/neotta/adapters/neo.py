@@ -28,8 +28,10 @@ class StatefulAdapter(Adapter[Options]):
 
     streams: Streams
 
-    def _learnt(self) -> None:
+    def _recentered(self, rows: Tensor, bias: Tensor | None, adapt: bool, weights: Tensor | None) -> Tensor:
+        offsets = self.streams.step(rows, bias, adapt=adapt, weights=weights)
         self.skipped = int(self.streams.table[0, 1])
+        return subtract(rows, offsets)
 
     def _state(self) -> dict[str, Tensor]:
         return entries(self.streams.layout, [], self.streams.table, many=False)
@@ -53,7 +55,7 @@ class Recentering(StatefulAdapter):
         self.streams = Streams(rule_of(self.options), self.head.in_features, device=self.head.weight.device)
         self.neo = NEOHead(self.head, self.streams, uniform_bias=self.name == "neo-mse")
 
-    def _answer(self, embeddings: Tensor, adapt: bool) -> Tensor:
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         return self.keep(self.neo.classify(self.recenter(embeddings, adapt)))
 
     def embed(self, images: Tensor, adapt: bool) -> Tensor:
@@ -66,9 +68,7 @@ class Recentering(StatefulAdapter):
         weights = current_weights(len(embeddings))
         if adapt and self.observer is not None:
             self.observer(embeddings if weights is None else embeddings[weights.to(embeddings.device) > 0])
-        offsets = self.streams.step(embeddings, None, adapt=adapt, weights=weights)
-        self._learnt()
-        return subtract(embeddings, offsets)
+        return self._recentered(embeddings, None, adapt, weights)
 
 
 @register
@@ -85,9 +85,6 @@ class NEO(Recentering, EmbeddingAdapter[Options]):
         row_weights=True,
     )
     Options = VARIANTS["neo"]
-
-    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        return self._answer(embeddings, adapt)
 
 
 @register
@@ -136,12 +133,12 @@ class NEOBN(Recentering):
         )
 
     def _adapt(self, images: Tensor) -> Tensor:
-        logits = self._answer(self.embed(images, adapt=True), adapt=True)
+        logits = self._embeddings(self.embed(images, adapt=True), adapt=True)
         self._warned = self._warned or warned_of_few_classes(logits)
         return logits
 
     def _predict(self, images: Tensor) -> Tensor:
-        return self._answer(self.embed(images, adapt=False), adapt=False)
+        return self._embeddings(self.embed(images, adapt=False), adapt=False)
 
     def embed(self, images: Tensor, adapt: bool) -> Tensor:
         """Embeddings of a batch of images, (B, d), by the adaptive batch-norm layers."""

@@ -9,7 +9,6 @@ from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import StatefulAdapter
 from neotta.neo.context import current_weights
-from neotta.neo.head import subtract
 from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS, rule_of
 from neotta.options import Options
@@ -26,14 +25,10 @@ class NEOStream(StatefulAdapter, EmbeddingAdapter[Options]):
     declaration = Declaration(needs="embeddings", optimization_free=True, row_weights=True)
     Options = VARIANTS["neo-stream"]
 
-    streams: Streams
-
     def _start(self) -> None:
         self.streams = Streams(rule_of(self.options), self.num_classes, device=self.head.weight.device)
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         logits = self.classify(embeddings)
         bias = None if self.head.bias is None else self.keep(self.head.bias[None])[0]
-        offsets = self.streams.step(logits, bias, adapt=adapt, weights=current_weights(len(logits)))
-        self._learnt()
-        return subtract(logits, offsets)
+        return self._recentered(logits, bias, adapt, current_weights(len(logits)))

@@ -26,8 +26,6 @@ from neotta.options import Options
 
 
 class RestartOptions(Options):
-    """Options of restarts."""
-
     reset_every: int = Field(1000, ge=1, description="Number of batches after which the source model is restored, T.")
     reset_keeps_count: bool = Field(
         False, description="Whether reset() leaves the count of batches running, as a published implementation does."
@@ -35,8 +33,6 @@ class RestartOptions(Options):
 
 
 class RDumbOptions(RestartOptions, ETAOptions):
-    """Options of RDumb."""
-
     presets: ClassVar = {
         "original": ETAOptions.presets["original"],
         "cifar": ETAOptions.presets["cifar"],
@@ -128,11 +124,7 @@ class RDumb(Restarting):
 
 @functools.cache
 def around(kind: type[AnyAdapter]) -> type[Restarting]:
-    """Make the class of a method with restarts.
-
-    Args:
-        kind: The class of the method; its options, presets and needs become those of the result.
-    """
+    """Make the class of a method with restarts, which has the method's options, presets and needs."""
     if issubclass(kind, Restarting):
         raise OptionError(f"{kind.name} restarts already: name another method after 'rdumb+'")
     base = RestartingEmbeddings if issubclass(kind, EmbeddingAdapter) else Restarting

@@ -6,7 +6,7 @@ Prior Correction", WACV 2024.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, Strict
@@ -25,8 +25,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ROIDOptions(StepOptions, AugmentingOptions):
-    """Options of ROID."""
-
     presets: ClassVar = {
         "original": {"nesterov": True},
         "cifar": {"optimizer": "adam", "lr": 1e-3},
@@ -49,13 +47,6 @@ class ROIDOptions(StepOptions, AugmentingOptions):
         description='Mistakes of the reference code to reproduce: "prior_on_logits" multiplies the logits, rather than '
         "the probabilities, by the class prior.",
     )
-
-
-class Weights(NamedTuple):
-    """The weight of each sample, and which are learnt from, (B,) each."""
-
-    weight: Tensor
-    rows: Tensor
 
 
 @register
@@ -112,14 +103,14 @@ class ROID(AugmentingAdapter[ROIDOptions]):
 
         return Objective(loss, commit)
 
-    def _weights(self, probabilities: Tensor, logits: Tensor) -> Weights:
-        """Weights by how unlike the mean a prediction is, and how sure; the more usual ones are dropped."""
+    def _weights(self, probabilities: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights by how unlike the mean a prediction is, and how sure; and which are not too usual; (B,) each."""
         if not self.options.use_weighting:
-            return Weights(probabilities.new_ones(len(logits)), torch.ones_like(logits[:, 0], dtype=torch.bool))
+            return probabilities.new_ones(len(logits)), torch.ones_like(logits[:, 0], dtype=torch.bool)
         usual = functional.cosine_similarity(self.class_probabilities.unsqueeze(0), probabilities, dim=1)
         diversity, certainty = to_unit_range(1 - usual), to_unit_range(-entropy(logits))
         weight = (diversity * certainty / self.options.temperature).exp()
-        return Weights(weight, ~(diversity < diversity.mean()))
+        return weight, ~(diversity < diversity.mean())
 
     def _corrected(self, logits: Tensor) -> Tensor:
         """Take the class shares of a batch, smoothed, into its answers, (B, C)."""

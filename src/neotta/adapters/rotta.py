@@ -23,13 +23,12 @@ from neotta.adapters.losses import cross_entropy
 from neotta.errors import StateMismatchError
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import norm_layers
+from neotta.neo.statefile import part_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class RoTTAOptions(OptimizerOptions, AugmentingOptions):
-    """Options of RoTTA."""
-
     optimizer: Literal["sgd", "adam"] = Field("adam", description="The optimiser.")
     memory_size: int = Field(64, ge=1, description="Number of images that are kept, N.")
     update_frequency: int = Field(64, ge=1, description="Number of samples after which the student learns.")
@@ -43,21 +42,18 @@ class RoTTAOptions(OptimizerOptions, AugmentingOptions):
 
 
 class Entry(NamedTuple):
-    """An image, (3, H, W), the class it was predicted as, and how uncertain that was."""
+    """An image, (3, H, W), the class it was predicted as, how uncertain that was, and how many came since."""
 
     image: Tensor
     label: int
     uncertainty: float
+    age: int = 0
 
 
 class MemoryBank:
-    """Images that replace each other by age and uncertainty.
+    """At most N images, which replace each other by age and uncertainty, with the weights lambda_t and lambda_u.
 
-    Args:
-        size: The most images it holds, N.
-        classes: The number of classes, C; each may have N / C images before it has to give up its own.
-        age_weight: Weight of the age in the score by which images are given up, lambda_t.
-        uncertainty_weight: Weight of the uncertainty, lambda_u.
+    Each of C classes may have N / C images before it has to give up its own.
     """
 
     def __init__(self, size: int, classes: int, age_weight: float, uncertainty_weight: float) -> None:
@@ -66,7 +62,6 @@ class MemoryBank:
         self.age_weight = age_weight
         self.uncertainty_weight = uncertainty_weight
         self._entries: list[Entry] = []
-        self._ages: list[int] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -74,26 +69,20 @@ class MemoryBank:
     def insert(self, new: Entry) -> bool:
         """Take in an image if there is room, or if it scores lower than the worst of those it may replace."""
         rivals = self._rivals(new.label)
-        accepted = True
-        if rivals:
-            worst = max(rivals, key=lambda index: (self._score(index), self._place(index)))
-            accepted = self._score(worst) > self.score(0, new.uncertainty)
-            if accepted:
-                del self._entries[worst], self._ages[worst]
+        worst = max(rivals, key=lambda index: (self._score(self._entries[index]), self._place(index)), default=None)
+        accepted = worst is None or self._score(self._entries[worst]) > self._score(new)
+        if worst is not None and accepted:
+            del self._entries[worst]
         if accepted:
             self._entries.append(new._replace(image=new.image.clone()))  # not a view that keeps a whole batch alive
-            self._ages.append(0)
-        self._ages = [age + 1 for age in self._ages]
+        self._entries = [entry._replace(age=entry.age + 1) for entry in self._entries]
         return accepted
 
-    def score(self, age: int, uncertainty: float) -> float:
+    def _score(self, entry: Entry) -> float:
         """How readily an image is given up."""
         largest = math.log(self.classes) if self.classes > 1 else 1.0
-        timely = self.age_weight / (1 + math.exp(-age / self.size))
-        return timely + self.uncertainty_weight * uncertainty / largest
-
-    def _score(self, index: int) -> float:
-        return self.score(self._ages[index], self._entries[index].uncertainty)
+        timely = self.age_weight / (1 + math.exp(-entry.age / self.size))
+        return timely + self.uncertainty_weight * entry.uncertainty / largest
 
     def _place(self, index: int) -> tuple[int, int]:
         """Where an image stands: classes in their order, then the order of insertion."""
@@ -112,31 +101,22 @@ class MemoryBank:
 
     def content(self) -> dict[str, Tensor]:
         """Images, (n, 3, H, W), labels, ages and uncertainties, (n,), class by class."""
-        order = sorted(range(len(self)), key=self._place)
-        entries = [self._entries[index] for index in order]
+        entries = [self._entries[index] for index in sorted(range(len(self)), key=self._place)]
         return {
             "images": torch.stack([entry.image for entry in entries]) if entries else torch.empty(0, 0, 0, 0),
             "labels": torch.tensor([entry.label for entry in entries], dtype=torch.int64),
-            "ages": torch.tensor([self._ages[index] for index in order], dtype=torch.int64),
+            "ages": torch.tensor([entry.age for entry in entries], dtype=torch.int64),
             "uncertainties": torch.tensor([entry.uncertainty for entry in entries], dtype=torch.float64),
         }
 
     def load(self, content: Mapping[str, Tensor], like: Tensor) -> None:
-        """Take over what `content` gave; the order among classes does not matter.
-
-        Args:
-            content: From `content`.
-            like: A tensor with the dtype and device of the images.
-
-        Raises:
-            StateMismatchError: The parts do not belong together, or to these classes.
-        """
+        """Take over what `content` gave, with images like a tensor; the order among classes does not matter."""
         labels = content["labels"].tolist()
         if len({len(part) for part in content.values()}) > 1 or not all(0 <= label < self.classes for label in labels):
             raise StateMismatchError("the memory of this state is damaged, or of another number of classes")
         images = content["images"].to(like).clone()
-        self._entries = [Entry(*each) for each in zip(images, labels, content["uncertainties"].tolist(), strict=True)]
-        self._ages = content["ages"].tolist()
+        others = (content[name].tolist() for name in ("uncertainties", "ages"))
+        self._entries = [Entry(*each) for each in zip(images, labels, *others, strict=True)]
 
 
 # ---- the networks
@@ -279,8 +259,7 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
         before = self.memory.content()
-        parts = {name.removeprefix("memory/"): state[name] for name in state if name.startswith("memory/")}
-        self.memory.load(parts, self.head.weight)
+        self.memory.load(part_of(state, "memory/"), self.head.weight)
         try:
             super()._load({**state, **{f"memory/{name}": part for name, part in self.memory.content().items()}})
         except Exception:

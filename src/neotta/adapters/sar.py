@@ -33,8 +33,6 @@ Quirk = Literal["recovery_keeps_ema", "reset_keeps_momentum"]
 
 
 class SAROptions(UncertaintyOptions):
-    """Options of SAR."""
-
     presets: ClassVar = {"original": {"lr_scaling": "original"}, "come": {"uncertainty": "come"}}
 
     lr: LearningRate = 1e-3
@@ -145,7 +143,8 @@ class SAR(GradientAdapter[SAROptions]):
                 if not self.step(grads, len(logits)):
                     break
             if loss is not None:
-                self._average(loss)
+                before = float(self.ema)
+                self.ema.fill_(loss if math.isnan(before) else 0.9 * before + 0.1 * loss)
             if float(self.ema) < self.options.reset_threshold:  # never true while undefined
                 self._recover()
         logits = logits.detach()
@@ -177,10 +176,6 @@ class SAR(GradientAdapter[SAROptions]):
         moved = zip(self.params.items(), slope, strict=True)
         return {name: (tensor + scale * part).requires_grad_() for (name, tensor), part in moved}
 
-    def _average(self, loss: float) -> None:
-        before = float(self.ema)
-        self.ema.fill_(loss if math.isnan(before) else 0.9 * before + 0.1 * loss)
-
     def _recover(self) -> None:
         ema = self.ema
         self._start()
@@ -195,11 +190,7 @@ def frozen_by_name(name: str) -> bool:
 
 
 def last_layers(model: nn.Module, count: int) -> set[str]:
-    """Names of the modules of the last `count` blocks, and of all that follow.
-
-    Raises:
-        UnsupportedModelError: The model has no blocks.
-    """
+    """Names of the modules of the last `count` blocks, and of all that follow."""
     if count == 0:
         return set()
     blocks = list(_blocks(model, ""))

@@ -20,6 +20,7 @@ from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEOMSE, Recentering
 from neotta.adapters.none import NoAdapt
 from neotta.errors import OptionError
+from neotta.neo.statefile import part_of
 from neotta.options import Options
 
 
@@ -32,10 +33,6 @@ class Combined(Adapter[Any]):
     def _member(self, kind: type[AnyAdapter]) -> AnyAdapter:
         options = kind.Options.make(kind.name, options_of(kind, self.options.given()))
         return kind(self.model, options, classes=self.classes, head=self.head_name)
-
-    def _entries(self, prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        start = f"{prefix}/"
-        return {name.removeprefix(start): state[name] for name in state if name.startswith(start)}
 
     def _state(self) -> dict[str, Tensor]:
         members = self.members.items()
@@ -53,11 +50,11 @@ class Combined(Adapter[Any]):
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
         super()._check_values(state)
         for prefix, member in self.members.items():
-            member._check_values(self._entries(prefix, state))
+            member._check_values(part_of(state, f"{prefix}/"))
 
     def _load(self, state: Mapping[str, Tensor]) -> None:
         for prefix, member in reversed(self.members.items()):  # in a stack only the last may raise an error
-            member._load(self._entries(prefix, state))
+            member._load(part_of(state, f"{prefix}/"))
 
 
 class Stack(Combined):
@@ -73,12 +70,12 @@ class Stack(Combined):
         self.first, self.last = self.members.values()  # type: ignore[assignment]
 
     def _adapt(self, images: Tensor) -> Tensor:
-        return self._answer(self.first.embed(images, adapt=True), adapt=True)
+        return self._embeddings(self.first.embed(images, adapt=True), adapt=True)
 
     def _predict(self, images: Tensor) -> Tensor:
-        return self._answer(self.first.embed(images, adapt=False), adapt=False)
+        return self._embeddings(self.first.embed(images, adapt=False), adapt=False)
 
-    def _answer(self, embeddings: Tensor, adapt: bool) -> Tensor:
+    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         answer = self.last.predict_embeddings(self.first.recenter(embeddings, adapt), adapt)
         self.skipped = self.last.skipped
         return answer
@@ -86,9 +83,6 @@ class Stack(Combined):
 
 class EmbeddingStack(Stack, EmbeddingAdapter[Any]):
     """A stack that needs only embeddings."""
-
-    def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        return self._answer(embeddings, adapt)
 
 
 @functools.cache
@@ -136,21 +130,11 @@ def _follows(kind: type[AnyAdapter]) -> bool:
 
 
 def _together(first: Declaration, last: Declaration) -> Declaration:
-    return dataclasses.replace(
-        last,
-        needs=first.needs,
-        gradients=first.gradients or last.gradients,
-        batch_norm=first.batch_norm,
-        source_images=max(first.source_images, last.source_images),
-        normalisation=first.normalisation or last.normalisation,
-        random=first.random or last.random,
-        hyperparameter_free=first.hyperparameter_free and last.hyperparameter_free,
-        optimization_free=first.optimization_free and last.optimization_free,
-        batch_size_independent=first.batch_size_independent and last.batch_size_independent,
-        row_weights=first.row_weights and last.row_weights,
-        forward_passes=max(first.forward_passes, last.forward_passes),
-        published_passes=None,
-    )
+    both = ("hyperparameter_free", "optimization_free", "batch_size_independent", "row_weights")
+    either = ("gradients", "source_images", "normalisation", "random", "forward_passes")
+    values: dict[str, Any] = {name: min(getattr(first, name), getattr(last, name)) for name in both}
+    values |= {name: max(getattr(first, name), getattr(last, name)) for name in either}
+    return dataclasses.replace(last, needs=first.needs, batch_norm=first.batch_norm, published_passes=None, **values)
 
 
 def _options(first: type[Options], last: type[Options]) -> type[Options]:

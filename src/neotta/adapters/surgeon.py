@@ -26,8 +26,6 @@ Quirk = Literal["positional_alignment", "stale_gradients"]
 
 
 class SurgeonOptions(AugmentingOptions):
-    """Options of Surgeon."""
-
     presets: ClassVar = {"original": {"lr": 5e-6}}
 
     lr: LearningRate = 1e-5
@@ -191,14 +189,10 @@ class PrunedLinear(nn.Linear):
     """A linear layer whose weight gradient is computed from the largest entries of its input.
 
     Output and gradient by the input are exact; the bias gets no gradient. Make one with `pruned_layer`.
-
-    Attributes:
-        ratio: The share of the input that is discarded, from 0 to 1.
-        elements: Number of input elements since it was last set to 0.
     """
 
-    ratio: float
-    elements: int
+    ratio: float  # the share of the input that is discarded, from 0 to 1
+    elements: int  # number of input elements since it was last set to 0
 
     def forward(self, input: Tensor) -> Tensor:
         """Multiply and add; input (..., in), output (..., out)."""

@@ -28,8 +28,6 @@ WARMUP_BATCH = 1024
 
 
 class T3AOptions(Options):
-    """Options of T3A."""
-
     presets: ClassVar = {"original": {"filter_classes": "all"}}
 
     filter_k: int = Field(
@@ -108,10 +106,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
             self.supports.add(directions, labels, entropies)
 
     def _filtered(self, predicted: Tensor, adapt: bool) -> Tensor:
-        """The sums without the worst supports of overfull classes, (C, d).
-
-        If adapting, the worst supports are dropped.
-        """
+        """The sums without the worst supports of overfull classes, (C, d); if adapting, these are dropped."""
         if self.supports is None:
             return self.sums
         overfull = self.counts > self.options.filter_k
@@ -127,7 +122,7 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         sums[overfull] = 0.0
         sums.index_add_(0, labels, self.supports.directions[supports].to(sums.dtype))
         if adapt:
-            self.supports.drop(slots[~keep])
+            self.supports.labels[slots[~keep]] = -1
             self.counts[overfull] = self.options.filter_k
         return sums
 
@@ -162,44 +157,31 @@ class Supports:
 
     Each has a slot, and free slots are reused, so that the pool is at most twice as large as the largest number of
     supports at one time. The slots are part of the state: they decide the order of summation, and so the last bit.
-
-    Args:
-        like: A tensor of the embeddings' size (..., d), device and dtype; numbers are kept in float32 at least.
-
-    Attributes:
-        directions: Supports of length 1, (slots, d).
-        labels: Class of each support, (slots,); -1 for a free slot.
-        entropies: Entropy of each support, (slots,).
+    They are like a tensor of embeddings, (..., d), but in float32 at least.
     """
 
     def __init__(self, like: Tensor) -> None:
         dtype = torch.promote_types(like.dtype, torch.float32)
-        self.directions = like.new_empty(0, like.shape[-1], dtype=dtype)
-        self.labels = like.new_empty(0, dtype=torch.int64)
-        self.entropies = like.new_empty(0, dtype=dtype)
+        self.directions = like.new_empty(0, like.shape[-1], dtype=dtype)  # of length 1, (slots, d)
+        self.labels = like.new_empty(0, dtype=torch.int64)  # (slots,); -1 for a free slot
+        self.entropies = like.new_empty(0, dtype=dtype)  # (slots,)
 
     def add(self, directions: Tensor, labels: Tensor, entropies: Tensor) -> None:
         """Put supports, (B, d), into the first free slots."""
         missing = len(labels) - int((self.labels < 0).sum())
         if missing > 0:
-            self._grow(max(missing, len(self.labels)))
+            by = max(missing, len(self.labels))
+            self.directions = torch.cat([self.directions, self.directions.new_zeros(by, self.directions.shape[1])])
+            self.labels = torch.cat([self.labels, self.labels.new_full((by,), -1)])
+            self.entropies = torch.cat([self.entropies, self.entropies.new_zeros(by)])
         slots = (self.labels < 0).nonzero().flatten()[: len(labels)]
         self.directions[slots] = directions.to(self.directions.dtype)
         self.labels[slots] = labels
         self.entropies[slots] = entropies.to(self.entropies.dtype)
 
-    def drop(self, slots: Tensor) -> None:
-        """Free some slots."""
-        self.labels[slots] = -1
-
     def slots(self, wanted: Tensor) -> Tensor:
         """The slots of the supports of some classes, given as a mask (C,)."""
         return (wanted[self.labels] & (self.labels >= 0)).nonzero().flatten()
-
-    def _grow(self, by: int) -> None:
-        self.directions = torch.cat([self.directions, self.directions.new_zeros(by, self.directions.shape[1])])
-        self.labels = torch.cat([self.labels, self.labels.new_full((by,), -1)])
-        self.entropies = torch.cat([self.entropies, self.entropies.new_zeros(by)])
 
     def state(self) -> dict[str, Tensor]:
         """The slots up to the last used one, by name."""
@@ -214,16 +196,7 @@ class Supports:
 
 
 def best(labels: Tensor, entropies: Tensor, count: int) -> Tensor:
-    """Which supports are among the `count` of lowest entropy of their class.
-
-    Args:
-        labels: Classes, (n,).
-        entropies: Entropies, (n,).
-        count: Number for each class.
-
-    Returns:
-        A mask, (n,).
-    """
+    """Which supports, (n,), are among the `count` of lowest entropy of their class."""
     order = entropies.argsort(stable=True)
     order = order[labels[order].argsort(stable=True)]  # by class, and by entropy within a class
     ordered = labels[order]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from neotta.adapters.gradient import (
     GradientAdapter,
     LearningRate,
     Momentum,
+    Objective,
     Steps,
     WeightDecay,
 )
@@ -27,8 +27,6 @@ from neotta.adapters.losses import UncertaintyOptions
 
 
 class TENTOptions(UncertaintyOptions):
-    """Options of TENT."""
-
     presets: ClassVar = {
         "original": {"optimizer": "sgd", "lr": 2.5e-4, "momentum": 0.9},
         "original-cifar10": {"optimizer": "adam", "lr": 1e-3},
@@ -58,14 +56,6 @@ class TENT(GradientAdapter[TENTOptions]):
     def _adapt(self, images: Tensor) -> Tensor:
         if self.options.episodic:
             self._start()
-        for _ in range(self.options.steps):
-            with torch.enable_grad():
-                logits = self.forward(images)
-                if not self.usable(logits):
-                    break
-                grads = self.gradients(self.options.of(logits).mean())
-            if not self.step(grads, len(logits)):
-                break
-        logits = logits.detach()
+        logits, _ = self.take_steps(images, lambda images, logits: Objective(self.options.of(logits).mean()))
         self.watch(logits)
         return logits

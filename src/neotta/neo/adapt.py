@@ -9,13 +9,15 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, UnsupportedModelError
 from neotta.neo.find_head import find_heads
-from neotta.neo.head import NEOHead, watch_mode
+from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, NEOConvHead, linear_view
 from neotta.neo.model_inputs import Inputs
-from neotta.neo.module_swap import Unregistered
+from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.output_head import NAME as OUTPUT
 from neotta.neo.output_head import (
@@ -40,7 +42,6 @@ from neotta.neo.surgery import (
     heads,
     mark,
     one_at_a_time,
-    put_in,
     stand_ins,
 )
 from neotta.neo.variants import VARIANTS, options_of, rule_of
@@ -117,41 +118,44 @@ def adapt(
 
 def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs | None, settings: Adaptation) -> None:
     norms = _norm_pairs(model, settings.options) if settings.method == "neo-bn" else {}
-    followers = [Unregistered(norm) for norm in norms.values()]
     layers = {} if settings.output else find_heads(model, head, example)
     if any(isinstance(layer, CosineView) for layer in layers.values()):
         settings = settings._replace(output=True)
     pairs: dict[nn.Module, nn.Module] = {**norms}
+    per_output = settings.reference is not None and rule_of(settings.options).space == "embeddings"
     if settings.output:
-        last = _output_head(model, example, settings)
-        last.followers = followers
+        last = _output_head(model, example, settings, per_output)
+        made: list[NEOHead] = [last]
         mark(last, settings)
     else:
-        per_output = settings.reference is not None and rule_of(settings.options).space == "embeddings"
         check_outputs(model, [linear_view(layer).out_features for layer in layers.values()], per_output=per_output)
         if settings.reference is not None:
             settings.reference.check(layers)
+        made = []
         for name, layer in layers.items():
             known = None if settings.reference is None else settings.reference.heads[name]
             linear = linear_view(layer)
             owner = fingerprint(dict(linear.named_parameters()))
             states = _states(name, linear.in_features, linear.out_features, settings, owner, linear.weight.device)
             kind = NEOConvHead if isinstance(layer, nn.Conv2d) else NEOHead
-            neo = kind(layer, states, uniform_bias=settings.method == "neo-mse", reference=known)
-            neo.followers = followers
-            pairs[layer] = neo
-    put_in(model, pairs, settings)
+            pairs[layer] = neo = kind(layer, states, uniform_bias=settings.method == "neo-mse", reference=known)
+            made.append(neo)
+    modes_differ = any(isinstance(module, (_NormBase, _DropoutNd)) for module in model.modules())
+    for neo in made:
+        neo.followers, neo._warns_in_training = [Unregistered(norm) for norm in norms.values()], modes_differ
+    for old, new in pairs.items():
+        mark(new, settings)
+        new.__dict__["_original"] = Unregistered(old)
+    ModuleSwap(model, pairs).do()
     if settings.output:
         attach(model, last)
-    watch_mode(model, heads(model).values())
 
 
-def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation) -> OutputHead:
+def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation, per_output: bool) -> OutputHead:
     owner = output_fingerprint(model)
     known = None if settings.reference is None else output_reference(settings.reference, owner)
     classes, bias = read_output(model, example)
-    rule = rule_of(settings.options, None if known is None else known.clean)
-    check_outputs(model, [classes], per_output=known is not None and rule.space == "embeddings")
+    check_outputs(model, [classes], per_output=per_output)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     states = _states(OUTPUT, classes, classes, settings, owner, device)
     return OutputHead(bias, states, uniform_bias=settings.method == "neo-mse", reference=known)

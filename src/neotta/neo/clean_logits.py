@@ -12,18 +12,12 @@ Array = np.ndarray[Any, Any]
 
 
 class CleanLogits:
-    """How often each class is predicted for clean data, how high its logit then is, and where the mean lies.
-
-    Attributes:
-        prior: How often each class is predicted, (C,), all positive; the sum is 1.
-        peak: Expected logit of the predicted class.
-        free: Mean of the centred logits, without the bias, (C,).
-    """
+    """How often each class is predicted for clean data, how high its logit then is, and where the mean lies."""
 
     def __init__(self, prior: Array, peak: float, free: Array) -> None:
-        self.prior = np.asarray(prior, np.float64)
-        self.peak = float(peak)
-        self.free = np.asarray(free, np.float64)
+        self.prior = np.asarray(prior, np.float64)  # how often each class is predicted, (C,), positive; the sum is 1
+        self.peak = float(peak)  # expected logit of the predicted class
+        self.free = np.asarray(free, np.float64)  # mean of the centred logits, without the bias, (C,)
         self._moved: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def on(self, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,21 +12,16 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from neotta.errors import InputError
+from neotta.neo.state import widest
 from neotta.neo.stream_ids import StreamId, checked, checked_weights, for_rows
 
 
 class Call(NamedTuple):
-    """What the `with` blocks around a call say.
+    """What the `with` blocks around a call say."""
 
-    Attributes:
-        ids: The stream of each row, or one for all rows.
-        weights: How much each row counts, (N,) float64 on the CPU.
-        paused: The ids of the objects that predict without adapting.
-    """
-
-    ids: StreamId | tuple[StreamId, ...] | None = None
-    weights: Tensor | None = None
-    paused: frozenset[int] = frozenset()
+    ids: StreamId | tuple[StreamId, ...] | None = None  # the stream of each row, or one for all rows
+    weights: Tensor | None = None  # how much each row counts, (N,) float64 on the CPU
+    paused: frozenset[int] = frozenset()  # the ids of the objects that predict without adapting
 
 
 # A context variable is local to each thread and to each task of an event loop.
@@ -139,11 +134,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def current_ids(rows: int) -> tuple[StreamId, ...]:
-    """The stream of each row of a call.
-
-    Raises:
-        InputError: There are none, or not as many as rows.
-    """
+    """The stream of each row of a call."""
     ids = _CALL.get().ids
     if ids is None:
         raise InputError(
@@ -155,11 +146,7 @@ def current_ids(rows: int) -> tuple[StreamId, ...]:
 
 
 def current_weights(rows: int) -> Tensor | None:
-    """The weights of the rows of a call, (rows,) float64 on the CPU; None if there are none.
-
-    Raises:
-        InputError: They are not as many as rows.
-    """
+    """The weights of the rows of a call, (rows,) float64 on the CPU; None if there are none."""
     weights = _CALL.get().weights
     if weights is not None and len(weights) != rows:
         raise InputError(f"got {len(weights)} weights for a batch of {rows}: pass one per sample")
@@ -183,9 +170,10 @@ def settings(head: Any, rows: Tensor) -> tuple[bool, Tensor | None]:
             return head.adapting, None
         _define_operators()
         return head.adapting, torch.ops.neotta.row_weights(rows, id(head))
-    if head.followers and has_weights():
+    call = _CALL.get()
+    if head.followers and call.weights is not None:
         raise InputError("neo-bn normalises whole batches, so its rows cannot have weights: leave bad ones out")
-    return head.adapting and not is_paused(head), current_weights(len(rows))
+    return head.adapting and id(head) not in call.paused, current_weights(len(rows))
 
 
 # ---- compiled graphs, which are traced once and so must look up the settings when they run
@@ -203,7 +191,7 @@ def _define_operators() -> None:
     library.impl("row_weights", _row_weights, "CompositeExplicitAutograd")
     library.impl("adapts", _adapts, "CompositeExplicitAutograd")
     torch.library.register_fake("neotta::row_weights", _ones, lib=library)
-    torch.library.register_fake("neotta::adapts", _scalar, lib=library)
+    torch.library.register_fake("neotta::adapts", lambda like, part: like.new_empty(()), lib=library)
 
 
 # The compiler calls it when it meets it, and traces nothing: torch.compiler.assume_constant_result, without its import.
@@ -219,15 +207,11 @@ def _row_weights(rows: Tensor, head: int) -> Tensor:
 
 
 def _ones(rows: Tensor, head: int) -> Tensor:
-    return rows.new_ones(rows.shape[0], dtype=torch.float32 if rows.device.type == "mps" else torch.float64)
+    return rows.new_ones(rows.shape[0], dtype=widest(rows.device))
 
 
 def _adapts(like: Tensor, part: int) -> Tensor:
     return like.new_full((), part not in _CALL.get().paused)
-
-
-def _scalar(like: Tensor, part: int) -> Tensor:
-    return like.new_empty(())
 
 
 def adapts_in_graph(like: Tensor, part: object) -> Tensor | float:

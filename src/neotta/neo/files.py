@@ -18,9 +18,9 @@ from neotta.neo.output_head import NAME as OUTPUT
 from neotta.neo.output_head import OutputHead, output_fingerprint
 from neotta.neo.reference_file import PREFIX, Reference
 from neotta.neo.state import LARGEST, Layout, Rule
-from neotta.neo.statefile import State, fingerprint, read_state
+from neotta.neo.statefile import State, fingerprint, part_of, read_state
 from neotta.neo.stream_ids import StreamId, pack, unpack
-from neotta.neo.surgery import adaptation, check_module, check_stream, heads, one_at_a_time, stand_ins
+from neotta.neo.surgery import adaptation, check_module, heads, one_at_a_time, stand_ins
 from neotta.neo.variants import VARIANTS
 
 
@@ -95,19 +95,27 @@ def load(
         if not was_adapted:
             undo_adapt(model)
         raise
-    _give(model, tensors, states, stream)
+    with torch.no_grad():
+        for name, tensor in _moving(model).items():
+            tensor.copy_(tensors[name])
+    for name, neo in heads(model).items():
+        if stream is None:
+            neo.streams.replace(*states[name])
+        else:
+            neo.streams.put(states[name][1], stream)
 
 
 @one_at_a_time
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
     method, options, streams, known, _ = adaptation(model)
+    many = streams is not None and stream is None
     about: dict[str, Any] = {
         "kind": "model",
         "method": method,
         "options": options.model_dump(mode="json"),
         "heads": _fingerprints(model),
-        "streams": streams is not None and stream is None,
+        "streams": many,
     }
     tensors: dict[str, Tensor] = {}
     if known is not None:
@@ -115,9 +123,6 @@ def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
         tensors.update({f"{PREFIX}{name}": torch.as_tensor(array) for name, array in known.arrays().items()})
     if stream is None:
         tensors.update({name: tensor.clone() for name, tensor in _moving(model).items()})
-    else:
-        check_stream(model, stream)
-    many = streams is not None and stream is None
     for name, neo in heads(model).items():
         ids, states = neo.streams.everything() if stream is None else ([], neo.streams.state(stream))
         tensors.update(
@@ -173,8 +178,7 @@ def reference_in(tensors: dict[str, Tensor], about: Mapping[str, Any], source: s
     """Take the reference out of the tensors of a state, if it has one."""
     if "reference" not in about:
         return None
-    arrays = {name.removeprefix(PREFIX): tensors[name].numpy() for name in tensors if name.startswith(PREFIX)}
-    return Reference.of(arrays, about)
+    return Reference.of({name: tensor.numpy() for name, tensor in part_of(tensors, PREFIX).items()}, about)
 
 
 def _adapt_like(model: nn.Module, about: dict[str, Any], many: bool, known: Reference | None) -> None:
@@ -201,7 +205,7 @@ def _check(
             raise StateMismatchError(f"{other!r} has shape {theirs.get(other)} there and {mine.get(other)} here")
         many = bool(about.get("streams"))
         states = {
-            name: states_in(neo.streams.layout, neo.streams.rule, _part(tensors, f"{name}."), many)
+            name: states_in(neo.streams.layout, neo.streams.rule, part_of(tensors, f"{name}."), many)
             for name, neo in heads(model).items()
         }
         for name, moving in _moving(model).items():
@@ -219,26 +223,6 @@ def _check(
             "anyway)"
         )
     return states
-
-
-@torch.no_grad()
-def _give(
-    model: nn.Module,
-    tensors: dict[str, Tensor],
-    states: dict[str, tuple[list[StreamId], Tensor]],
-    stream: StreamId | None,
-) -> None:
-    for name, tensor in _moving(model).items():
-        tensor.copy_(tensors[name])
-    for name, neo in heads(model).items():
-        if stream is None:
-            neo.streams.replace(*states[name])
-        else:
-            neo.streams.put(states[name][1], stream)
-
-
-def _part(tensors: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
-    return {name.removeprefix(head): tensor for name, tensor in tensors.items() if name.startswith(head)}
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:

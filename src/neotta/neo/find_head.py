@@ -40,15 +40,9 @@ _QUANTIZERS = ("torch.ao.", "torchao", "bitsandbytes", "optimum.quanto", "hqq", 
 def find_heads(
     model: nn.Module, head: str | Sequence[str] | None = None, example: Inputs | None = None
 ) -> dict[str, Head]:
-    """Find the head of a classifier, or the two heads of a distilled one.
+    """Find the head of a classifier, or the two heads of a distilled one: linear layers, 1x1 convolutions, or views.
 
-    Args:
-        model: Any classifier.
-        head: Name of the layer, or several names; skips the search.
-        example: A batch that the model takes: a tensor, or a dict of tensors. If given, the model is always run.
-
-    Returns:
-        By name: linear layers, 1x1 convolutions, or views of cosine classifiers.
+    A name, or several, skips the search. If an example is given, the model is always run.
     """
     if example is not None:
         tensors(example, "example")
@@ -132,14 +126,19 @@ def other_task(model: nn.Module) -> ModelError | None:
         for module, end, does in _OTHER_TASKS:
             if kind.__module__.startswith(module) and kind.__name__.endswith(end):
                 return HeadNotFoundError(f"{_kind(model)} {does}, {WHOLE}")
-    texts, images = ("get_text_features", "encode_text"), ("get_image_features", "encode_image")
-    embeds = all(any(hasattr(model, name) for name in either) for either in (texts, images))
-    if embeds and hasattr(model, "logit_scale") and not _by_convention(model):
+    if compares_with_texts(model) and not _by_convention(model):
         return HeadNotFoundError(
             f"{_kind(model)} compares images with texts and has no classifier: make one from the names of your "
             "classes, neotta.adapt(neotta.zero_shot(model, processor, 'a photo of a {}', ['cat', 'dog']))"
         )
     return None
+
+
+def compares_with_texts(model: nn.Module) -> bool:
+    """Whether a model is CLIP-like: it embeds images and texts, and has a temperature."""
+    texts, images = ("get_text_features", "encode_text"), ("get_image_features", "encode_image")
+    embeds = all(any(hasattr(model, name) for name in either) for either in (texts, images))
+    return embeds and getattr(model, "logit_scale", None) is not None
 
 
 def _by_convention(model: nn.Module) -> list[nn.Module]:

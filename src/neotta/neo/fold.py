@@ -88,8 +88,10 @@ def restore(model: Model) -> Model:
     for module in model.modules():
         first = module
         while (older := _stands_for(first)) is not None:
-            if first in _FOLDED:
-                _follow(older, first)
+            if first in _FOLDED:  # the older one follows it to its device and dtype, and keeps its values
+                like = next(first.parameters())
+                older.to(device=like.device, dtype=like.dtype)
+                older.training = first.training
             else:
                 give_back(older, first)
             first = older
@@ -116,16 +118,8 @@ def is_folded(model: nn.Module) -> bool:
     return any(module in _FOLDED or original(module) in _FOLDED for module in model.modules())
 
 
-def _follow(old: nn.Module, new: nn.Module) -> None:
-    """Move a module to the device and dtype of the folded layer that replaced it; its values are kept."""
-    like = next(new.parameters())
-    old.to(device=like.device, dtype=like.dtype)
-    old.training = new.training
-
-
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
     """Return heads with the centroid of one stream, by the heads they replace; the model is not changed."""
-    check_stream(model, stream)
     settings = adaptation(model)._replace(streams=None)
     pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
     for neo in pairs.values():

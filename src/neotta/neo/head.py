@@ -5,16 +5,13 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import peek_interpreter_stack
 from torch.compiler import is_compiling
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 
 from neotta._warning import warn
 from neotta.errors import InputError, UnsupportedModelError
@@ -28,20 +25,9 @@ from neotta.neo.streams import Streams
 if TYPE_CHECKING:
     from neotta.neo.reference_file import HeadReference
 
-Plain = TypeVar("Plain", nn.Linear, nn.Conv2d)
-
-
 CANNOT_ADAPT = (
     "cannot run a head that adapts: neotta.fold(model) first, or use torch.compile, torch.export or neotta export"
 )
-_UNWARNED = "_warn_in_training_mode"
-
-
-def watch_mode(model: nn.Module, heads: Iterable[nn.Module]) -> None:
-    """Let the heads of a model warn, if it has layers that behave differently in training mode."""
-    if any(isinstance(module, (_NormBase, _DropoutNd)) for module in model.modules()):
-        for head in heads:
-            head.__dict__[_UNWARNED] = True
 
 
 class NEOHead(nn.Linear):
@@ -95,6 +81,7 @@ class NEOHead(nn.Linear):
         self.register_buffer("origin", origin, persistent=False)
         # BatchNorm layers that adapt together with this head (NEO-BN); not its children.
         self.followers: list[Unregistered[AdaptiveNorm]] = []
+        self._warns_in_training = False  # whether its model has layers that behave differently then
 
     def alone(self, stream: StreamId) -> NEOHead:
         """Return a head whose only state is a copy of one stream's.
@@ -108,8 +95,7 @@ class NEOHead(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Re-center and classify, (B, d) to (B, C)."""
-        if self.adapting and not is_compiling():
-            self._check_mode()
+        self._check_mode()
         self._check(input)
         if self.streams.rule.space == "logits":
             logits = self.classify(input)
@@ -133,6 +119,8 @@ class NEOHead(nn.Linear):
 
     def _check_mode(self) -> None:
         """Raise an error where this head cannot adapt, and warn of training mode, the first time."""
+        if not self.adapting or is_compiling():
+            return
         if peek_interpreter_stack() is not None:  # each call would see one sample, or a tensor without values
             raise UnsupportedModelError(
                 "torch.vmap and torch.func cannot run a head that adapts: call the model on whole batches, or "
@@ -140,7 +128,8 @@ class NEOHead(nn.Linear):
             )
         if torch._C._is_tracing():
             raise UnsupportedModelError(f"torch.jit.trace {CANNOT_ADAPT}")
-        if self.training and self.__dict__.pop(_UNWARNED, False):
+        if self.training and self._warns_in_training:
+            self._warns_in_training = False
             warn(
                 "the model adapts in training mode, in which dropout and batch normalisation change its embeddings: "
                 "call model.eval() first"
@@ -179,15 +168,15 @@ class NEOHead(nn.Linear):
         raise UnsupportedModelError(f"TorchScript {CANNOT_ADAPT}")
 
     def _check(self, input: Tensor) -> None:
-        if isinstance(input, Tensor) and input.dtype == self.weight.dtype and input.shape[1:] == (self.in_features,):
-            return
         if not isinstance(input, Tensor):  # a proxy
             raise UnsupportedModelError(f"torch.fx {CANNOT_ADAPT}")
-        if input.dim() != 2 or input.shape[1] != self.in_features:
+        if input.shape[1:] != (self.in_features,):
             raise InputError(
                 f"expected embeddings of shape (batch, {self.in_features}), got {tuple(input.shape)}: if the head runs "
                 "on tokens, neotta.adapt(model, at='logits') re-centers the answers for whole samples"
             )
+        if input.dtype == self.weight.dtype:
+            return
         if not input.is_floating_point():
             raise InputError(f"expected floating point embeddings, got {input.dtype}: convert them first")
         if not torch.is_autocast_enabled(input.device.type):
@@ -224,20 +213,20 @@ class NEOHead(nn.Linear):
     @torch.inference_mode(False)
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
         """Return a plain layer with the bias b - W c: it predicts as this head does now (for one stream)."""
-        plain = nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
-        return self._fold_into(plain, stream)
-
-    def _fold_into(self, plain: Plain, stream: StreamId | None) -> Plain:
         offset = self.offset(stream)
         bias = offset.new_zeros(self.out_features) if self.bias is None else self.bias.to(offset.dtype)
         if self.uniform_bias:
             bias = torch.full_like(bias, 1.0 / self.out_features)
         in_logits = self.streams.rule.space == "logits"
         bias = bias - (offset if in_logits else self.weight.flatten(1).to(offset.dtype) @ offset)
+        plain = self._plain()
         plain.weight = self.weight
         plain.bias = nn.Parameter(bias.to(self.weight.dtype), requires_grad=self.weight.requires_grad)
         share_hooks(self, plain)
         return plain.train(self.training)
+
+    def _plain(self) -> nn.Linear:
+        return nn.Linear(self.in_features, self.out_features, device="meta", dtype=self.weight.dtype)
 
     def extra_repr(self) -> str:
         """Arguments shown when the module is printed."""

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import Unregistered
-from neotta.neo.stream_ids import StreamId
 
 
 class HeadView(nn.Linear):
@@ -153,9 +152,5 @@ class NEOConvHead(NEOHead):
         shift = logits - F.linear(pooled, self.weight.flatten(1))
         return F.conv2d(input, self.weight) + shift[..., None, None]
 
-    @torch.no_grad()
-    @torch.inference_mode(False)
-    def folded(self, stream: StreamId | None = None) -> nn.Module:  # type: ignore[override]
-        """Return a plain convolution with the bias b - W c: it predicts as this head does now (for one stream)."""
-        plain = nn.Conv2d(self.in_features, self.out_features, 1, device="meta", dtype=self.weight.dtype)
-        return self._fold_into(plain, stream)
+    def _plain(self) -> nn.Conv2d:  # type: ignore[override]
+        return nn.Conv2d(self.in_features, self.out_features, 1, device="meta", dtype=self.weight.dtype)

@@ -6,8 +6,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,19 +20,12 @@ _TINY = 1e-12
 
 
 class MeanState(NamedTuple):
-    """The fields of the states of K streams of embeddings.
+    """The fields of the states of K streams of embeddings."""
 
-    Attributes:
-        tallies: See `Layout`, (K, 3).
-        weight: Sum of the weights of samples or batches, (K,).
-        square: Weighted sum of the squared lengths of samples, (K,); only for shrinkage.
-        total: Weighted sum of the samples, or of the means of batches, (K, d): the mean is total / weight.
-    """
-
-    tallies: Tensor
-    weight: Tensor
-    square: Tensor
-    total: Tensor
+    tallies: Tensor  # see `Layout`, (K, 3)
+    weight: Tensor  # sum of the weights of samples or batches, (K,)
+    square: Tensor  # weighted sum of the squared lengths of samples, (K,); only for shrinkage
+    total: Tensor  # weighted sum of the samples, or of the means of batches, (K, d): the mean is total / weight
 
 
 @dataclass(frozen=True)
@@ -45,33 +37,18 @@ class MeanRule(Rule):
     - `alpha=a`: an exponential moving average of batch means (NEO-Continual). It starts at zero; `debias=True`
       corrects the bias towards that start.
 
-    Attributes:
-        weighting: See above.
-        alpha: Weight of a new batch in a moving average, in [0, 1].
-        debias: Divide the moving average by 1 - (1 - alpha)^t.
-        shrinkage: `"james-stein"` scales the mean down while few samples have been seen.
-
     Raises:
-        OptionError: An option or combination is invalid.
+        OptionError: Shrinkage is combined with another average.
     """
 
     space = "embeddings"
 
     weighting: Weighting = "sample"
-    alpha: float | None = None
-    debias: bool = False
-    shrinkage: Shrinkage | None = None
+    alpha: float | None = None  # weight of a new batch in a moving average, in [0, 1]
+    debias: bool = False  # divide the moving average by 1 - (1 - alpha)^t
+    shrinkage: Shrinkage | None = None  # `"james-stein"` scales the mean down while few samples have been seen
 
     def __post_init__(self) -> None:
-        if self.weighting not in get_args(Weighting):
-            raise OptionError(f"weighting is {self.weighting!r}: expected 'sample' or 'batch'")
-        number = isinstance(self.alpha, Real) and not isinstance(self.alpha, bool)
-        if self.alpha is not None and not (number and 0.0 <= self.alpha <= 1.0):
-            raise OptionError(f"alpha is {self.alpha!r}: expected a number between 0 and 1")
-        if self.debias and self.alpha is None:
-            raise OptionError("debias needs a moving average: set alpha too")
-        if self.shrinkage not in (None, *get_args(Shrinkage)):
-            raise OptionError(f"shrinkage is {self.shrinkage!r}: expected None or 'james-stein'")
         if self.shrinkage and (self.alpha is not None or self.weighting != "sample"):
             raise OptionError("shrinkage depends on the number of samples: it needs weighting='sample' and no alpha")
 

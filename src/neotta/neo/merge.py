@@ -1,4 +1,4 @@
-"""Merge adaptation states exactly."""
+"""Merge adaptation states exactly: those of files and models, and those of replicas that run at the same time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from neotta.errors import InputError, OptionError, StateMismatchError
 from neotta.neo.files import check_about, entries, reference_in, state_of, states_in
 from neotta.neo.reference_file import PREFIX
 from neotta.neo.state import Layout, Rule
-from neotta.neo.statefile import State, read_state
+from neotta.neo.statefile import State, fingerprint, part_of, read_state
 from neotta.neo.stream_ids import StreamId
+from neotta.neo.surgery import adaptation, heads
 from neotta.neo.variants import VARIANTS, mergeable, rule_of
 
 
@@ -59,10 +60,60 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     for head in about["heads"]:
         rule = rule_of(options, None if known is None else known.heads[head].clean)
         layout = rule.layout(_size(first, head, rule, source))
-        parts = [_states(state.tensors, name, head, layout, rule, many) for state, name in read]
+        parts = []
+        for (tensors, _), name in read:
+            try:
+                parts.append(states_in(layout, rule, part_of(tensors, f"{head}."), many))
+            except StateMismatchError as error:
+                raise StateMismatchError(f"{name} cannot be merged: {error}") from error
         table = entries(layout, *merge_tables(parts, layout, rule, many), many=many)
         merged.update({f"{head}.{key}": value for key, value in table.items()})
     return State(merged, about)
+
+
+@torch.no_grad()
+def sync(model: nn.Module, *, group: Any = None) -> None:
+    """Synchronise the replicas of an adapted model: call this in all processes of a group at the same time.
+
+    Afterwards every replica has the state of a model that saw the samples of all: what each has learnt since the last
+    call (or since the state was loaded) is added once. With NEO-Stream, the moments over all time are shared; the
+    window, the labels and the last sample stay those of the replica's own stream.
+
+    This is a collective operation of torch.distributed: it waits until every process calls it.
+
+    Args:
+        model: The adapted model, with the same start in all processes: freshly adapted, reset, or loaded from one file.
+        group: A process group of torch.distributed; all processes by default.
+
+    Raises:
+        OptionError: The method or its options cannot be synchronised, or there is no process group.
+        StateMismatchError: The replicas have different models or starting states.
+    """
+    import torch.distributed as dist
+
+    method, options = adaptation(model)[:2]
+    streams = {name: neo.streams for name, neo in heads(model).items()}
+    if any(each.many for each in streams.values()):
+        raise OptionError("models with many streams cannot be synchronised: merge their saved states with neotta.merge")
+    if not mergeable(options):
+        raise OptionError(f"a moving average ({method}) cannot be synchronised: it depends on the order of its batches")
+    if not dist.is_available() or not dist.is_initialized():
+        raise OptionError("there is no process group: call torch.distributed.init_process_group first")
+    weights = [fingerprint(dict(neo.named_parameters())) for neo in heads(model).values()]
+    sums = {name: each.layout.sums(each.table.device) for name, each in streams.items()}
+    starts = {name: each.baseline * sums[name] for name, each in streams.items()}
+    replicas: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(replicas, (f"{adaptation(model)} {weights}", fingerprint(starts)), group=group)
+    for what, *theirs in zip(("models or methods", "starting states"), *replicas, strict=True):
+        if any(other != theirs[0] for other in theirs):
+            raise StateMismatchError(f"the replicas have different {what}: adapt, load or reset them alike")
+    for name, each in streams.items():
+        with each.guard():
+            learnt = (each.table - each.baseline) * sums[name]
+            dist.all_reduce(learnt, group=group)
+            # What cannot be shared stays this replica's own.
+            own = torch.where(sums[name], each.baseline, each.table)
+            each.put(each.rule.merged(own, learnt, each.layout))
 
 
 def _read(state: str | os.PathLike[str] | State | nn.Module) -> tuple[State, str]:
@@ -97,16 +148,6 @@ def _size(tensors: dict[str, Tensor], head: str, rule: Rule, source: str) -> int
     if vector is None or vector.dim() == 0:
         raise StateMismatchError(f"{source} cannot be merged: it does not hold the state of {head!r}")
     return vector.shape[-1]
-
-
-def _states(
-    tensors: dict[str, Tensor], source: str, head: str, layout: Layout, rule: Rule, many: bool
-) -> tuple[list[StreamId], Tensor]:
-    part = {name.removeprefix(f"{head}."): value for name, value in tensors.items() if name.startswith(f"{head}.")}
-    try:
-        return states_in(layout, rule, part, many)
-    except StateMismatchError as error:
-        raise StateMismatchError(f"{source} cannot be merged: {error}") from error
 
 
 def merge_tables(

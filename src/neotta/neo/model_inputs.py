@@ -51,16 +51,21 @@ def each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 
 @contextlib.contextmanager
-def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Put modules into evaluation mode inside a block."""
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
+def switched_off(objects: Iterable[Any], attribute: str) -> Iterator[None]:
+    """Set an attribute to False inside a block, for those objects for which it is True."""
+    switched = [one for one in objects if getattr(one, attribute)]
+    for one in switched:
+        setattr(one, attribute, False)
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for one in switched:
+            setattr(one, attribute, True)
+
+
+def evaluating(modules: Iterable[nn.Module]) -> contextlib.AbstractContextManager[None]:
+    """Put modules into evaluation mode inside a block."""
+    return switched_off(modules, "training")
 
 
 # ---- what a model returns
@@ -170,28 +175,16 @@ class Call(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Result of a run.
-
-    Attributes:
-        samples: Number of samples in the batch.
-        output: What the model returned.
-        answers: The tensors that may be the logits: the field of that name, or else everything returned.
-        logits: The one of them that `logits_of` takes, if there is one.
-        returned: Layers whose output is returned, perhaps changed in place.
-        direct: Whether the logits are the output of one of them.
-        joined: Layers that the logits are computed from, with no other such layer in between.
-        bypassed: Whether the logits also depend on the input by a path through none of these layers.
-        calls: The calls of each layer.
-    """
+    """Result of a run."""
 
     samples: int
-    output: Any
-    answers: list[Tensor]
-    logits: Tensor | None
-    returned: list[nn.Module]
-    direct: bool
-    joined: list[nn.Module]
-    bypassed: bool
+    output: Any  # what the model returned
+    answers: list[Tensor]  # the tensors that may be the logits: the field of that name, or else everything returned
+    logits: Tensor | None  # the one of them that `logits_of` takes, if there is one
+    returned: list[nn.Module]  # layers whose output is returned, perhaps changed in place
+    direct: bool  # whether the logits are the output of one of them
+    joined: list[nn.Module]  # layers that the logits are computed from, with no other such layer in between
+    bypassed: bool  # whether the logits also depend on the input by a path through none of these layers
     calls: dict[nn.Module, list[Call]]
 
 

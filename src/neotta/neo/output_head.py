@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.compiler import is_compiling
 
 from neotta.errors import (
     HeadNotFoundError,
@@ -34,12 +33,7 @@ class OutputHead(NEOHead):
     """A NEO head without weights of its own, at the output of a model; a forward hook applies it.
 
     W (h - c) + b = (W h + b) - W c, and W c is the mean of the logits without their bias: the logits are all it needs.
-
-    Args:
-        bias: The bias of the head, (C,), where it is known; otherwise the logits count as free of it.
-        streams: States of logits.
-        uniform_bias: See `NEOHead`.
-        reference: Where clean logits lie, if it was measured.
+    Where the bias of the head, (C,), is not known, the logits count as free of it. For the rest see `NEOHead`.
     """
 
     def __init__(
@@ -74,8 +68,7 @@ class OutputHead(NEOHead):
         return replaced(input, self._recentered(logits))
 
     def _recentered(self, input: Tensor) -> Tensor:
-        if self.adapting and not is_compiling():
-            self._check_mode()
+        self._check_mode()
         if self.streams.rule.space == "logits":
             return subtract(input, self._offsets(input))
         bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)
@@ -208,13 +201,9 @@ def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Param
 def check_outputs(model: nn.Module, classes: Iterable[int], *, per_output: bool = False) -> None:
     """Raise an error for heads whose outputs are not the scores of classes that exclude each other.
 
-    The configuration of Hugging Face models says so, and a single output; a plain torch module does not say it.
-
-    Args:
-        model: The classifier.
-        classes: Number of classes of each of its heads.
-        per_output: Whether the rule treats every output on its own and knows where clean data lies. Otherwise the mean
-            holds how often each tag occurs, and a softmax over tags means nothing.
+    The configuration of Hugging Face models says so, and a single output; a plain torch module does not say it. Tags
+    are allowed if the rule works per output and knows where clean data lies: otherwise the mean holds how often each
+    occurs, and a softmax over tags means nothing.
     """
     kind = getattr(getattr(uncompiled(model), "config", None), "problem_type", None)
     if kind == "regression" or 1 in classes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from neotta._warning import warn
 from neotta.errors import InputError, StateFileError
 from neotta.neo.clean_logits import CleanLogits
+from neotta.neo.context import untouched
 from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, Head, embeddings_of, linear_view
@@ -66,8 +68,10 @@ def reference(
     found = {} if output else _heads(model, head, example)
     if any(isinstance(layer, CosineView) for layer in found.values()):
         output, found = True, {}
+    if output and stand_ins(model):
+        raise InputError("the output of an adapted model is not that of the plain one: neotta.restore(model) first")
     if output:
-        fingerprints = {OUTPUT: _plain_output(model)}
+        fingerprints = {OUTPUT: output_fingerprint(model)}
     else:
         fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
     if isinstance(images, (str, os.PathLike)):
@@ -80,23 +84,16 @@ def reference(
     if output:
         sums[OUTPUT] = _OutputSums(model, example)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    with torch.inference_mode(), evaluating(list(model.modules())), _frozen(model):
-        hooks = [each.watch(model) for each in sums.values()]
-        try:
-            for batch in _batches(images):
-                model(batch.to(device))
-        finally:
-            for hook in hooks:
-                hook.remove()
+    with torch.inference_mode(), evaluating(list(model.modules())), untouched(model), ExitStack() as hooks:
+        for each in sums.values():
+            hooks.enter_context(each.watch(model))
+        for batch in _batches(images):
+            model(batch.to(device))
     return Reference({name: each.result(name) for name, each in sums.items()}, fingerprints)
 
 
 def measured(linear: nn.Linear, embeddings: Tensor, name: str) -> HeadReference:
-    """Measure where clean embeddings, (N, d), lie, as a head of this name sees them.
-
-    Raises:
-        InputError: There are fewer than two.
-    """
+    """Measure where clean embeddings, (N, d), lie, as a head of this name sees them."""
     sums = _HeadSums(linear)
     with torch.inference_mode():
         sums.see(linear, (embeddings,))
@@ -104,13 +101,7 @@ def measured(linear: nn.Linear, embeddings: Tensor, name: str) -> HeadReference:
 
 
 class _Sums:
-    """Sums over clean embeddings and logits.
-
-    Args:
-        features: Length d of an embedding.
-        classes: Number of classes C.
-        bias: Bias of the head, (C,), if it has one that is known.
-    """
+    """Sums over clean embeddings and logits."""
 
     def __init__(self, features: int, classes: int, bias: Tensor | None) -> None:
         known = np.zeros(classes) if bias is None else bias.detach().cpu().double().numpy()
@@ -153,12 +144,10 @@ class _HeadSums(_Sums):
         super().__init__(self._linear.in_features, self._linear.out_features, self._linear.bias)
 
     def see(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        """Add a batch; a forward pre-hook of the head."""
         rows = embeddings_of(self._head, args[0])
         self.add(rows, nn.functional.linear(rows, self._linear.weight, self._linear.bias))
 
     def watch(self, model: nn.Module) -> RemovableHandle:
-        """Add every batch that the model gets from now on."""
         return self._head.register_forward_pre_hook(self.see)
 
 
@@ -170,24 +159,11 @@ class _OutputSums(_Sums):
         super().__init__(classes, classes, self._given_bias)
 
     def see(self, model: nn.Module, args: Any, output: Any) -> None:
-        """Add a batch; a forward hook of the model."""
         rows = logits_of(output)
         self.add(rows if self._given_bias is None else rows - self._given_bias, rows)
 
     def watch(self, model: nn.Module) -> RemovableHandle:
-        """Add every batch that the model gets from now on."""
         return model.register_forward_hook(self.see)
-
-
-def _plain_output(model: nn.Module) -> str:
-    """What the output of a model depends on.
-
-    Raises:
-        InputError: It is adapted.
-    """
-    if stand_ins(model):
-        raise InputError("the output of an adapted model is not that of the plain one: neotta.restore(model) first")
-    return output_fingerprint(model)
 
 
 def _heads(model: nn.Module, head: str | None, example: Inputs | None) -> dict[str, Head]:
@@ -200,21 +176,6 @@ def _heads(model: nn.Module, head: str | None, example: Inputs | None) -> dict[s
     if any(neo.followers for neo in found.values() if isinstance(neo, NEOHead)):
         raise InputError("this model is adapted with neo-bn, which changes its embeddings: neotta.restore(model) first")
     return found
-
-
-class _frozen:
-    """No head of a model adapts inside the block."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._adapting = [module for module in model.modules() if isinstance(module, NEOHead) and module.adapting]
-
-    def __enter__(self) -> None:
-        for neo in self._adapting:
-            neo.freeze()
-
-    def __exit__(self, *_: object) -> None:
-        for neo in self._adapting:
-            neo.unfreeze()
 
 
 def _batches(images: Tensor | Iterable[Any]) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Where clean data lies, and the file that holds it; needs no torch."""
+"""Where clean data lies, and the file that holds it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,12 @@ PREFIX = "reference/"  # before the names of its arrays in the state of a model
 
 
 class HeadReference(NamedTuple):
-    """Where clean data lies, as one head sees it.
+    """Where clean data lies, as one head sees it."""
 
-    Attributes:
-        samples: Number of clean samples.
-        embedding: Mean of the embeddings, (d,): rules on embeddings re-center towards it.
-        origin: Mean of the centred logits, (C,): rules on logits re-center towards it.
-        clean: How often each class is predicted, and how high its logit then is.
-    """
-
-    samples: int
-    embedding: Array
-    origin: Array
-    clean: CleanLogits
+    samples: int  # number of clean samples
+    embedding: Array  # mean of the embeddings, (d,): rules on embeddings re-center towards it
+    origin: Array  # mean of the centred logits, (C,): rules on logits re-center towards it
+    clean: CleanLogits  # how often each class is predicted, and how high its logit then is
 
     def arrays(self) -> dict[str, Array]:
         """All numbers by name."""
@@ -153,11 +146,7 @@ class Reference:
 
 
 def as_reference(given: Reference | str | os.PathLike[str]) -> Reference:
-    """A reference, or the one in a file.
-
-    Raises:
-        OptionError: It is neither.
-    """
+    """A reference, or the one in a file."""
     if isinstance(given, Reference):
         return given
     if isinstance(given, (str, os.PathLike)):
@@ -170,17 +159,7 @@ def as_reference(given: Reference | str | os.PathLike[str]) -> Reference:
 def for_logits(
     given: Reference | str | os.PathLike[str], classes: int, bias: Array | None = None, weight: Array | None = None
 ) -> HeadReference:
-    """The part of a reference for logits of this many classes, checked against what is known of their head.
-
-    Args:
-        given: The reference, or its file.
-        classes: Number of classes C.
-        bias: Bias of the head, (C,), if known.
-        weight: Weight of the head, (C, d), if known.
-
-    Raises:
-        StateMismatchError: It belongs to another head.
-    """
+    """The part of a reference for logits of C classes, checked against the bias, (C,), and weight, (C, d), if known."""
     known = as_reference(given)
     if len(known.heads) != 1:
         raise StateMismatchError(

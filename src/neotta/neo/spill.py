@@ -19,7 +19,6 @@ from neotta.neo.stream_ids import StreamId
 
 FORMAT = "neotta-streams-3"
 FILE = "streams.sqlite"
-_AT_ONCE = 500  # ids per query
 
 
 class Spill:
@@ -91,7 +90,12 @@ class Spill:
             StateFileError: A stream is damaged.
         """
         with self._translated():
-            rows = self._all() if ids is None else self._some([json.dumps(item) for item in ids])
+            run = self._database.execute
+            if ids is None:
+                rows = run("SELECT id, state FROM streams ORDER BY rowid").fetchall()
+            else:
+                keys = [json.dumps(item) for item in ids]
+                rows = [row for key in keys for row in run("SELECT id, state FROM streams WHERE id = ?", [key])]
         found = [self._id(key) for key, _ in rows]
         for item, (key, content) in zip(found, rows, strict=True):
             if len(content) != 8 * self.width + 4 or _checksum(key, content[:-4]) != content[-4:]:
@@ -109,17 +113,6 @@ class Spill:
             if type(item) in (int, str):
                 return item
         raise StateFileError(f"{key!r} in {str(self.folder)!r} is not the id of a stream: the database is damaged")
-
-    def _all(self) -> list[tuple[str, bytes]]:
-        return self._database.execute("SELECT id, state FROM streams ORDER BY rowid").fetchall()
-
-    def _some(self, keys: Sequence[str]) -> list[tuple[str, bytes]]:
-        found: dict[str, bytes] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            marks = ", ".join("?" * len(some))
-            found.update(self._database.execute(f"SELECT id, state FROM streams WHERE id IN ({marks})", some))
-        return [(key, found[key]) for key in keys if key in found]
 
     def write(self, ids: Sequence[StreamId], states: Tensor, *, replace: bool = False) -> None:
         """Write streams, all or none; with `replace`, delete all others."""

@@ -26,11 +26,8 @@ class Encoder(nn.Module):
     def forward(self, inputs: Inputs) -> Tensor:
         """Encode a batch, such as images (B, 3, H, W), to embeddings, (B, d)."""
         caught: list[Tensor] = []
-        hook = layer_of(self.head).register_forward_pre_hook(lambda module, args: caught.append(args[0]))
-        try:
+        with layer_of(self.head).register_forward_pre_hook(lambda module, args: caught.append(args[0])):
             call(self.model, inputs)
-        finally:
-            hook.remove()
         if len(caught) != 1:
             raise ModelError(f"the head ran {len(caught)} times in one forward pass: expected once")
         embeddings = embeddings_of(self.head, caught[0])

@@ -20,21 +20,14 @@ TALLIES = ("count", "rejected", "changed")  # the first columns of every state
 
 
 class Field(NamedTuple):
-    """A field of a state.
+    """A field of a state."""
 
-    Attributes:
-        shape: Shape for one stream.
-        merge: What a state that saw both streams holds: `"sum"` the sum of both, `"keep"` the value of the first.
-        start: Initial value.
-        least: Smallest valid value.
-        most: Largest valid value.
-    """
-
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # shape for one stream
+    # What a state that saw both streams holds: `"sum"` the sum of both, `"keep"` the value of the first.
     merge: Literal["sum", "keep"] = "sum"
     start: float = 0.0
-    least: float = -math.inf
-    most: float = math.inf
+    least: float = -math.inf  # smallest valid value
+    most: float = math.inf  # largest valid value
 
     @property
     def size(self) -> int:
@@ -46,11 +39,7 @@ class Layout:
     """Which columns of a table of states belong to which field.
 
     Every state begins with `tallies`: the number of samples learnt from, of rows rejected because of NaN or Inf, and of
-    answers that differ from plain ones.
-
-    Attributes:
-        fields: The fields by name, in the order of the columns.
-        width: Number of columns.
+    answers that differ from plain ones. The `fields` are in the order of the columns.
     """
 
     def __init__(self, fields: Mapping[str, Field]) -> None:
@@ -85,12 +74,9 @@ _LAYOUTS: dict[tuple[str, int], Layout] = {}  # by rule and size; compilers do n
 
 
 class Rule(ABC):
-    """How states learn from samples, and what is subtracted; a frozen dataclass of its options.
+    """How states learn from samples, and what is subtracted; a frozen dataclass of its options."""
 
-    Attributes:
-        space: Whether rows are embeddings (the input of the head) or logits (its output).
-    """
-
+    # Whether rows are embeddings (the input of the head) or logits (its output).
     space: ClassVar[Literal["embeddings", "logits"]]
 
     @property
@@ -143,11 +129,9 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def taken(rows: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What can be learnt from.
+    """The rows, with zeros for those that cannot be learnt from, (K, T, d).
 
-    Returns:
-        The rows, with zeros for those that cannot be learnt from, (K, T, d); their weights, which of them count, and
-        which are rejected, all as numbers, (K, T).
+    And their weights, which of them count, and which are rejected, all as numbers, (K, T).
     """
     usable = (rows.abs() <= LARGEST).all(-1)
     rows, counted = rows.masked_fill(~usable[..., None], 0.0), usable.to(rows.dtype)

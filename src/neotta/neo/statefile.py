@@ -64,6 +64,11 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
     return _read(path, load)
 
 
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def fingerprint(tensors: Mapping[str, Tensor] | Mapping[str, Array]) -> str:
     """Hash of names, shapes, dtypes and values; the same for tensors and for arrays."""
     digest = hashlib.sha256()

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.compiler import is_exporting
 from torch.nn import functional as F
 
-from neotta.errors import OptionError
 from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.state import TALLIES, Field, Layout, Rule, taken
 
@@ -38,29 +36,17 @@ PART = {torch.float64: (22, 1e-13), torch.float32: (4, 1e-7)}
 
 
 class StreamState(NamedTuple):
-    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`.
+    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`."""
 
-    Attributes:
-        tallies: See `Layout`, (K, 3).
-        ever: Moments over all time, (K, 4 + 4C).
-        lately: Moments over the window, (K, 4 + 4C).
-        previous: The last sample, (K, C).
-        shift: The vector v that is subtracted, (K, C).
-        sticky: Weight w of the sticky chain, (K,).
-        last: Distribution of the last label under the chain, (K, C), once a sample was seen.
-        labels: Expected counts of the labels, over all time and lately, (K, 2, C).
-        seen: Sums of the labels, (K, 2).
-    """
-
-    tallies: Tensor
-    ever: Tensor
-    lately: Tensor
-    previous: Tensor
-    shift: Tensor
-    sticky: Tensor
-    last: Tensor
-    labels: Tensor
-    seen: Tensor
+    tallies: Tensor  # see `Layout`, (K, 3)
+    ever: Tensor  # moments over all time, (K, 4 + 4C)
+    lately: Tensor  # moments over the window, (K, 4 + 4C)
+    previous: Tensor  # the last sample, (K, C)
+    shift: Tensor  # the vector v that is subtracted, (K, C)
+    sticky: Tensor  # weight w of the sticky chain, (K,)
+    last: Tensor  # distribution of the last label under the chain, (K, C), once a sample was seen
+    labels: Tensor  # expected counts of the labels, over all time and lately, (K, 2, C)
+    seen: Tensor  # sums of the labels, (K, 2)
 
     def mix(self, clean: CleanLogits | None) -> Tensor:
         """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
@@ -69,27 +55,16 @@ class StreamState(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Weighted sums over the samples of a time scale, (...) or (..., C).
+    """Weighted sums over the samples of a time scale, (...) or (..., C)."""
 
-    Attributes:
-        weight: Sum of the weights.
-        sum1: Sum of the samples.
-        sum2: Sum of their squares.
-        sum3: Sum of their cubes.
-        squares: Sum of the squared weights.
-        trust: Sum of the weights in `predicted`.
-        peak: Sum of the expected logits of the predicted classes.
-        predicted: Expected counts of the predicted classes.
-    """
-
-    weight: Tensor
-    sum1: Tensor
-    sum2: Tensor
-    sum3: Tensor
-    squares: Tensor
-    trust: Tensor
-    peak: Tensor
-    predicted: Tensor
+    weight: Tensor  # sum of the weights
+    sum1: Tensor  # sum of the samples
+    sum2: Tensor  # sum of their squares
+    sum3: Tensor  # sum of their cubes
+    squares: Tensor  # sum of the squared weights
+    trust: Tensor  # sum of the weights in `predicted`
+    peak: Tensor  # sum of the expected logits of the predicted classes
+    predicted: Tensor  # expected counts of the predicted classes
 
     @classmethod
     def of(cls, scales: Tensor) -> Moments:
@@ -102,58 +77,30 @@ class Moments(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the time scales of K streams say of the shift, each by itself.
+    """What the time scales of K streams say of the shift, each by itself."""
 
-    Attributes:
-        enough: Whether there are enough samples that differ, (K, 2).
-        visible: Whether enough classes are visible to tell shift from label, (K, 2).
-        mixed: Whether no class has more than half of the samples, (K, 2).
-        shift: The shift, (K, 2, C).
-        noise: Squared length of the error to expect of it, (K, 2).
-        variance: Total variance of the samples, (K, 2).
-    """
-
-    enough: Tensor
-    visible: Tensor
-    mixed: Tensor
-    shift: Tensor
-    noise: Tensor
-    variance: Tensor
+    enough: Tensor  # whether there are enough samples that differ, (K, 2)
+    visible: Tensor  # whether enough classes are visible to tell shift from label, (K, 2)
+    mixed: Tensor  # whether no class has more than half of the samples, (K, 2)
+    shift: Tensor  # the shift, (K, 2, C)
+    noise: Tensor  # squared length of the error to expect of it, (K, 2)
+    variance: Tensor  # total variance of the samples, (K, 2)
 
 
 @dataclass(frozen=True)
 class StreamRule(Rule):
-    """Subtract the shift of a stream's logits, not its classes.
-
-    Attributes:
-        gate: Minimum skewness of the logits at which shift and label can be told apart: about three visible classes. A
-            lower value gains more and harms more. By default 0.6, and 0.5 from 500 classes on.
-        stay: Probability that a sticky stream repeats its last label.
-        window: The short time scale, in label draws; None to use only all time.
-        prior: Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
-        clean: The logits of clean data, if they were measured (see `neotta.reference`).
-
-    Raises:
-        OptionError: An option is out of range.
-    """
+    """Subtract the shift of a stream's logits, not its classes."""
 
     space = "logits"
 
+    # Minimum skewness of the logits at which shift and label can be told apart: about three visible classes. A lower
+    # value gains more and harms more. By default 0.6, and 0.5 from 500 classes on.
     gate: float | None = None
-    stay: float = 0.98
-    window: float | None = 32.0
+    stay: float = 0.98  # probability that a sticky stream repeats its last label
+    window: float | None = 32.0  # the short time scale, in label draws; None to use only all time
+    # Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
     prior: bool = True
-    clean: CleanLogits | None = None
-
-    def __post_init__(self) -> None:
-        if self.gate is not None and not (_is_number(self.gate) and self.gate >= 0.0):
-            raise OptionError(f"gate is {self.gate!r}: expected a number of at least 0, or None")
-        if not _is_number(self.stay) or not 0.0 < self.stay < 1.0:
-            raise OptionError(f"stay is {self.stay!r}: expected a probability between 0 and 1")
-        if self.window is not None and not (_is_number(self.window) and self.window > 0):
-            raise OptionError(f"window is {self.window!r}: expected a number above 0, or None")
-        if not isinstance(self.prior, bool):
-            raise OptionError(f"prior is {self.prior!r}: expected True or False")
+    clean: CleanLogits | None = None  # the logits of clean data, if they were measured (see `neotta.reference`)
 
     def fields(self, size: int) -> dict[str, Field]:
         """See `StreamState`."""
@@ -222,18 +169,18 @@ class StreamRule(Rule):
         Returns:
             The new state, the log prior R of each sample, (K, T, C), and how likely its label is a fresh draw, (K, T).
         """
-        if is_exporting():  # T is a symbol: no loop over blocks of samples
-            state, mix = _joined(state, likelihood, weights, counted, self.clean)
-            chances = likelihood / (likelihood @ mix[..., None])
-            chain, weight, last, sticky = _one_by_one(chances, counted, mix, state, self.stay)
-            state = state._replace(sticky=sticky, last=last)
-            return state, (weight[..., None] * (chain - 1)).log1p().clamp(max=BOOST), 1 - self.stay * weight
+        blocks = [(likelihood, weights, counted)]
+        if not is_exporting():  # where T is a symbol: no loop over blocks of samples
+            blocks = list(zip(*(torch.split(rows, BLOCK, 1) for rows in blocks[0]), strict=True))
         priors, fresh = [], []
-        blocks = (torch.split(rows, BLOCK, 1) for rows in (likelihood, weights, counted))
-        for chance, some_weights, some_counted in zip(*blocks, strict=True):
+        for chance, some_weights, some_counted in blocks:
             state, mix = _joined(state, chance, some_weights, some_counted, self.clean)
-            chain, gain, last = _chain(chance / (chance @ mix[..., None]), some_counted, mix, state.last, self.stay)
-            weight, sticky = _competed(state.sticky, gain, some_counted)
+            chances = chance / (chance @ mix[..., None])
+            if is_exporting():
+                chain, weight, last, sticky = _one_by_one(chances, some_counted, mix, state, self.stay)
+            else:
+                chain, gain, last = _chain(chances, some_counted, mix, state.last, self.stay)
+                weight, sticky = _competed(state.sticky, gain, some_counted)
             state = state._replace(sticky=sticky, last=last)
             priors.append((weight[..., None] * (chain - 1)).log1p().clamp(max=BOOST))
             fresh.append(1 - self.stay * weight)
@@ -256,9 +203,21 @@ class StreamRule(Rule):
         top = mean.argmax(-1, keepdim=True)
         width = spread.gather(-1, top)[..., 0].clamp(min=TINY)
         mixed = third.gather(-1, top)[..., 0] >= -math.sqrt(6) * samples.rsqrt() * width**1.5
-        expected, between, uneven = _mix_of_classes(m.predicted / trust[..., None], m.peak / trust, self.clean)
-        # Classes deviate from the model of what they look like. As expected, that cancels; one-sided, it stays.
-        noise = variance / (samples - 1).clamp(min=TINY) + (variance - between).clamp(min=0) * uneven
+        # What the predicted classes look like without a shift, if each has a peak of the same height. Clean data, if it
+        # was measured, says how they are mixed and where their mean lies. Under a shift all embeddings shrink: that
+        # mean is scaled by the height of the peak relative to that of the clean data, at most 1.
+        share, peak, clean = m.predicted / trust[..., None], m.peak / trust, self.clean
+        uneven = share - (1 / classes if clean is None else clean.on(share)[0])
+        if clean is not None:
+            peak = peak.clamp(min=0.0, max=clean.peak)
+        height = peak * (classes / (classes - 1))
+        expected = height[..., None] * uneven
+        if clean is not None:
+            expected = expected - (1 - peak / clean.peak)[..., None] * clean.on(share)[1]
+        between = height * height * (1 - (share * share).sum(-1))
+        one_sided = (uneven * uneven).sum(-1) * (classes / (classes - 1))  # from 0 to about 1
+        # Classes deviate from this model of what they look like. As expected, that cancels; one-sided, it stays.
+        noise = variance / (samples - 1).clamp(min=TINY) + (variance - between).clamp(min=0) * one_sided
         enough = (samples > FEWEST) & (variance >= FLAT)
         return Estimates(enough, visible, mixed, mean - expected, noise, variance)
 
@@ -291,37 +250,6 @@ class StreamRule(Rule):
         state = self.state(states)
         state.shift.copy_(self._shift(torch.stack([state.ever, state.lately], 1)))
         return states
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and value == value
-
-
-def _mix_of_classes(share: Tensor, peak: Tensor, clean: CleanLogits | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a mix of classes looks like without a shift, if each class has a peak of the same height.
-
-    Clean data, if it was measured, says where its mean lies and how its classes are mixed. Under a shift all embeddings
-    shrink: its mean is scaled by the height of the peak relative to that of the clean data, at most 1.
-
-    Args:
-        share: The shares of the predicted classes, (..., C).
-        peak: Expected logit of the predicted class, (...).
-        clean: The logits of clean data; None if unknown, as if its mean were zero and its classes equally frequent.
-
-    Returns:
-        The mean of the mix, (..., C); the variance between its classes, (...); and how far the shares are from those of
-        the clean data, from 0 to about 1, (...).
-    """
-    classes = share.shape[-1]
-    uneven = share - (1 / classes if clean is None else clean.on(share)[0])
-    if clean is not None:
-        peak = peak.clamp(min=0.0, max=clean.peak)
-    height = peak * (classes / (classes - 1))
-    mean = height[..., None] * uneven
-    if clean is not None:
-        mean = mean - (1 - peak / clean.peak)[..., None] * clean.on(share)[1]
-    between = height * height * (1 - (share * share).sum(-1))
-    return mean, between, (uneven * uneven).sum(-1) * (classes / (classes - 1))
 
 
 def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]:

@@ -75,13 +75,9 @@ class Streams(nn.Module):
 
     @torch.no_grad()
     def step(self, rows: Tensor, bias: Tensor | None, *, adapt: bool = True, weights: Tensor | None = None) -> Tensor:
-        """Learn from rows, (N, size), and return what to subtract from them, (N, size) or (1, size).
+        """Learn from rows, (N, size), if `adapt`, and return what to subtract from them, (N, size) or (1, size).
 
-        Args:
-            rows: Embeddings or logits, as the rule wants them.
-            bias: Bias of the head, (C,); None for 0.
-            adapt: Whether to learn; if not, nothing changes.
-            weights: How much each row counts, (N,), at least 0; None for 1 each.
+        The bias of the head, (C,), is 0 by default, and the weight of each row, (N,), is 1.
         """
         rows = rows.detach().to(self.table.dtype)  # an exported program does not keep the no_grad
         bias = rows.new_zeros(1) if bias is None else bias.detach().to(rows.dtype)
@@ -214,18 +210,15 @@ class Streams(nn.Module):
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or everything."""
         with self._lock:
-            if stream is None and not self.many:
-                self.put(self.layout.blank(1, self.table.device))
             item = None if stream is None else self.check_stream(stream)
-            if item is None:
-                if self.spill is not None:
-                    self.spill.delete(None)
-                if self.many:
-                    self._clear(self.table.device)
+            if not self.many:
+                self.put(self.layout.blank(1, self.table.device))
                 return
             if self.spill is not None:
-                self.spill.delete([item])
-            if item in self._rows:
+                self.spill.delete(None if item is None else [item])
+            if item is None:
+                self._clear(self.table.device)
+            elif item in self._rows:
                 self._free.append(self._rows.pop(item))
 
     def check_stream(self, stream: StreamId | None) -> StreamId | None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from neotta.errors import ModelError, NotAdaptedError, UnsupportedModelError
 from neotta.neo.head import NEOHead
-from neotta.neo.module_swap import ModuleSwap, Unregistered
+from neotta.neo.module_swap import Unregistered
 from neotta.neo.stream_ids import StreamId
 from neotta.options import Options
 
@@ -41,15 +41,10 @@ def one_at_a_time(function: Callable[Arguments, Result]) -> Callable[Arguments, 
 
 
 class StreamSettings(NamedTuple):
-    """Settings for one state per stream.
+    """Settings for one state per stream."""
 
-    Attributes:
-        capacity: The maximum number in memory.
-        folder: The folder of the others.
-    """
-
-    capacity: int | None
-    folder: str | None
+    capacity: int | None  # the maximum number in memory
+    folder: str | None  # the folder of the others
 
 
 class Adaptation(NamedTuple):
@@ -67,14 +62,6 @@ class Adaptation(NamedTuple):
         streams = "" if self.streams is None else "; one state per stream"
         reference = "" if self.reference is None else f"; reference {self.reference.digest[:8]}"
         return f"{self.method}{where} ({self.options}{streams}{reference})"
-
-
-def put_in(model: nn.Module, pairs: dict[nn.Module, nn.Module], settings: Adaptation) -> None:
-    """Replace modules permanently; each new one remembers the module it replaces."""
-    for old, new in pairs.items():
-        mark(new, settings)
-        new.__dict__["_original"] = Unregistered(old)
-    ModuleSwap(model, pairs).do()
 
 
 def mark(module: nn.Module, settings: Adaptation) -> None:

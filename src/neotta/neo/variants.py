@@ -16,8 +16,6 @@ from neotta.options import Options
 
 
 class NEOOptions(Options):
-    """Options of NEO and NEO-MSE."""
-
     weighting: Weighting = Field(
         "sample", description='"sample" counts every sample equally, "batch" every batch (the paper\'s pseudo-code).'
     )
@@ -27,15 +25,11 @@ class NEOOptions(Options):
 
 
 class NEOContinualOptions(Options):
-    """Options of NEO-Continual."""
-
     alpha: float = Field(0.1, ge=0, le=1, description="Weight of a new batch in the moving average.")
     debias: bool = Field(False, description="Correct the bias of the moving average towards its zero start.")
 
 
 class NEOBNOptions(NEOOptions):
-    """Options of NEO-BN."""
-
     presets: ClassVar = {"paper": {"statistics": "batch"}, "original": {"statistics": "batch"}}
 
     statistics: Literal["batch", "ema"] = Field(
@@ -47,8 +41,6 @@ class NEOBNOptions(NEOOptions):
 
 
 class NEOStreamOptions(Options):
-    """Options of NEO-Stream."""
-
     gate: float | None = Field(
         None,
         ge=0,

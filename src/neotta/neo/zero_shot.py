@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from neotta.errors import OptionError, UnsupportedModelError
+from neotta.neo.find_head import compares_with_texts
 from neotta.neo.surgery import check_module
 
 _TEXTS = 256  # that are embedded at a time
@@ -44,7 +45,12 @@ class ZeroShotClassifier(nn.Module):
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         """Classify images, (B, 3, H, W), prepared as the model's processor does. Returns logits, (B, C)."""
-        logits: Tensor = self.head(F.normalize(_image_features(self.model, pixel_values), dim=-1))
+        model: Any = self.model
+        if hasattr(model, "encode_image"):  # of open_clip
+            features = model.encode_image(pixel_values)
+        else:
+            features = model.get_image_features(pixel_values=pixel_values)
+        logits: Tensor = self.head(F.normalize(_tensor(features), dim=-1))
         return logits
 
 
@@ -78,13 +84,13 @@ def zero_shot(
     prompts = [templates] if isinstance(templates, str) else list(templates)
     names = list(classes) if not isinstance(classes, str) else []
     _check(prompts, names)
-    scale = getattr(model, "logit_scale", None)
-    if scale is None or _text_tower(model) is None or not _has_image_tower(model):
+    if not compares_with_texts(model):
         raise UnsupportedModelError(
             f"{type(model).__name__} does not embed images and texts: expected a CLIPModel or SiglipModel of "
             "transformers, or a model of open_clip"
         )
     with torch.no_grad(), torch.inference_mode(False):
+        scale: Any = model.logit_scale
         rows = _class_embeddings(model, processor, prompts, names) * scale.detach().exp()
         bias = getattr(model, "logit_bias", None)
         head = nn.Linear(rows.shape[1], len(names), bias=bias is not None, device="meta")
@@ -101,10 +107,12 @@ def _check(prompts: list[str], names: list[str]) -> None:
         raise OptionError("classes must be at least two different names")
 
 
-def _class_embeddings(model: nn.Module, processor: Any, prompts: list[str], names: list[str]) -> Tensor:
+def _class_embeddings(model: Any, processor: Any, prompts: list[str], names: list[str]) -> Tensor:
     texts = [prompt.replace("{}", name) for name in names for prompt in prompts]
-    tower = _text_tower(model)
-    parts = [F.normalize(_tensor(tower(tokens)), dim=-1) for tokens in _tokens(model, processor, texts)]  # type: ignore[misc]
+    of_open_clip, parts = hasattr(model, "encode_text"), []
+    for tokens in _tokens(model, processor, texts):
+        features = model.encode_text(tokens) if of_open_clip else model.get_text_features(**tokens)
+        parts.append(F.normalize(_tensor(features), dim=-1))
     return F.normalize(torch.cat(parts).reshape(len(names), len(prompts), -1).mean(dim=1), dim=-1)
 
 
@@ -121,23 +129,6 @@ def _tokens(model: nn.Module, processor: Any, texts: list[str]) -> Iterator[Any]
         length = getattr(getattr(getattr(model, "config", None), "text_config", None), "max_position_embeddings", None)
         made = tokenizer(part, padding=padding, truncation=True, max_length=length, return_tensors="pt")
         yield {name: value.to(device) for name, value in made.items() if name in ("input_ids", "attention_mask")}
-
-
-def _text_tower(model: nn.Module) -> Callable[[Any], Any] | None:
-    if hasattr(model, "encode_text"):
-        return lambda tokens: model.encode_text(tokens)  # type: ignore[operator]
-    of_texts = getattr(model, "get_text_features", None)
-    return None if of_texts is None else lambda tokens: of_texts(**tokens)
-
-
-def _has_image_tower(model: nn.Module) -> bool:
-    return hasattr(model, "encode_image") or hasattr(model, "get_image_features")
-
-
-def _image_features(model: Any, images: Tensor) -> Tensor:
-    if hasattr(model, "encode_image"):
-        return _tensor(model.encode_image(images))
-    return _tensor(model.get_image_features(pixel_values=images))
 
 
 def _tensor(features: Any) -> Tensor:

@@ -104,10 +104,8 @@ def a_failure_in_the_middle_leaves_the_model_whole(case: Case) -> None:
     def fail(module: nn.Module, args: Any) -> None:
         raise RuntimeError("the cable is out")
 
-    hook = split(model).head.register_forward_pre_hook(fail)
-    with raises(RuntimeError, match="cable"):
+    with split(model).head.register_forward_pre_hook(fail), raises(RuntimeError, match="cable"):
         adapter(images(4))
-    hook.remove()
     assert dict(model.named_modules()) == modules, "modules were exchanged"
     assert torch.equal(logits_of(model(images(4))), before), "the model answers differently"
     adapter(images(4))
@@ -266,9 +264,8 @@ def the_declaration_is_true(case: Case) -> None:
     model = case.model()
     adapter = case.adapter(model, **case.most_passes)
     tracked: list[bool] = []
-    hook = split(model).head.register_forward_pre_hook(lambda module, args: tracked.append(args[0].requires_grad))
-    adapter(images(6))
-    hook.remove()
+    with split(model).head.register_forward_pre_hook(lambda module, args: tracked.append(args[0].requires_grad)):
+        adapter(images(6))
     assert len(tracked) == adapter.forward_passes, f"{len(tracked)} forward passes, not {adapter.forward_passes}"
     if not case.options:
         declared = adapter.declaration.forward_passes

@@ -40,6 +40,18 @@ def test_evicted_streams_come_back_as_they_went(tmp_path_factory, method, plan):
         assert torch.equal(*(neotta.head(model).streams.state(name) for model in (small, large)))
 
 
+def test_a_folder_belongs_to_the_weights_of_a_convolutional_head(tmp_path):
+    def convolutional():
+        return nn.Sequential(nn.Conv2d(3, 8, 1), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 5, 1), nn.Flatten()).eval()
+
+    example = torch.randn(2, 3, 4, 4)
+    model = neotta.adapt(convolutional(), streams=True, folder=tmp_path, example=example)
+    answer(model, example, ["a", "b"])
+    neotta.restore(model)
+    with pytest.raises(StateMismatchError, match="another model or method"):
+        neotta.adapt(convolutional(), streams=True, folder=tmp_path, example=example)
+
+
 def test_the_least_recently_used_streams_go_first(tmp_path):
     model = many(capacity=3, folder=tmp_path)
     for ids in (["a"], ["b"], ["c"], ["a"], ["d"]):

@@ -135,7 +135,7 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
         for name, layer in layers.items():
             known = None if settings.reference is None else settings.reference.heads[name]
             linear = linear_view(layer)
-            owner = fingerprint(dict(linear.named_parameters()))
+            owner = fingerprint(dict(layer.named_parameters()))
             states = _states(name, linear.in_features, linear.out_features, settings, owner, linear.weight.device)
             kind = NEOConvHead if isinstance(layer, nn.Conv2d) else NEOHead
             pairs[layer] = neo = kind(layer, states, uniform_bias=settings.method == "neo-mse", reference=known)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.registered import forget_afterwards
 
 import neotta
-from neotta.adapters.registry import methods
+from neotta.adapters.registry import find, methods
 from neotta.data import digits, open_data
 from neotta.models.load import load_model
 from neotta.report import real_demo
@@ -28,6 +29,17 @@ def test_the_model_was_trained_on_other_images():
     data = open_data("digits-all").dataset()
     assert len(data) == 1797
     assert sorted(data.ids) == sorted([*digits("train").ids, *digits("test").ids])
+
+
+def test_a_method_of_ones_own_has_its_title(monkeypatch):
+    class Own(find("neo")):
+        name, title = "own", "Our own"
+
+    forget_afterwards(monkeypatch)
+    neotta.register(Own)
+    monkeypatch.setattr(real_demo, "methods", lambda: ("none", "own"))
+    found = real_demo.run(samples=SAMPLES)
+    assert [(result.name, result.title) for result in found.results] == [("none", "No adaptation"), ("own", "Our own")]
 
 
 def test_every_method_that_applies_is_measured_and_ranked(fast):

@@ -15,6 +15,7 @@ from neotta.adapters.registry import find, methods
 from neotta.data.base import Image
 from neotta.data.drawing import take
 from neotta.evaluate.comparison import compare
+from neotta.evaluate.labels import labels
 from neotta.evaluate.metrics import CANNOT_TELL
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.session import Session
@@ -102,12 +103,16 @@ def run(samples: int | None = None, on_method: Callable[[str, int, int], None] |
             warnings.simplefilter("ignore")  # what a method has to say of this model
             records.append(bench.execute(each)[0])
     left_out |= {record.method: record.error or "" for record in records if record.failed}
-    (block,) = compare([record for record in records if not record.failed]).blocks
+    measured = [record for record in records if not record.failed]
+    (block,) = compare(measured).blocks
     results = [
         MethodResult(
-            name, find(name).title, block.cells[DOMAIN, name].interval.mean, block.differences.get((DOMAIN, name))
+            variant.method,
+            find(variant.method).title,
+            block.cells[DOMAIN, label].interval.mean,
+            block.differences.get((DOMAIN, label)),
         )
-        for name in block.methods
+        for variant, label in labels(measured).items()
     ]
     ranked = sorted(results, key=lambda result: (result.name != "none", -result.accuracy))
     first = np.unique(np.zeros(1) if dataset.labels is None else dataset.labels, return_index=True)[1]

@@ -63,7 +63,7 @@ class Metrics:
         yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", batcher.queue.amount)
         pixels = service.images.decoder.queue.amount
         yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels that wait to be decoded.", pixels)
-        summaries = [service.summary(stream) for stream in [*service.streams]]
+        summaries = [service.summary(stream) for stream in [*service.streams] if stream in service.streams]
         status = Tally(dict.fromkeys(STATUS, 0))
         status.update(about["status"] for about in summaries)
         signs = Tally(sign for about in summaries for sign in _signs(about))

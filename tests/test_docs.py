@@ -50,7 +50,6 @@ LOOKED_UP = {
     "glossary.md",
     "start.md",
     "README.md",
-    "text.md",
     "index.md",
 }  # not instructions: nothing to avoid
 

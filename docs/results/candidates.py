@@ -1,4 +1,4 @@
-"""Candidates for NEO-Stream that were measured and not taken; README.md has the table.
+"""Candidates for NEO-Stream that were measured and not taken; docs/ideas/streams.md has the table.
 
 Each is a method by name: `neotta run --methods none,py:docs/results/candidates.py:RiseAndFall --allow-code`.
 """

@@ -1,6 +1,6 @@
 """The models of these results, for `neotta run --model py:docs/results/models.py:<function>`.
 
-None of their weights come with neotta: README.md says where each is from.
+None of their weights come with neotta: study.toml says where each is from.
 """
 
 from __future__ import annotations

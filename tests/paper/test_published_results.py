@@ -40,6 +40,11 @@ def test_the_study_is_the_papers():
     assert study.slow_samples >= 256
 
 
+def test_the_page_and_its_records_stay_small():
+    assert len((FOLDER / "README.md").read_text(encoding="utf-8").split()) <= 1_500
+    assert sum(file.stat().st_size for file in FOLDER.glob("*.parquet")) <= 4_000_000
+
+
 def test_the_table_of_the_page_is_what_the_records_say():
     names = models()
     runs = [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import neotta
 from neotta.cli.config import read_config
 from neotta.data.opening import open_data
 from neotta.errors import ModelLoadError
@@ -99,6 +100,18 @@ def test_the_table_of_candidates_is_what_the_records_say():
         sums = [Summary.of(found[subject.model].every().values()) for subject in study.subjects]
         cells = [f"{points(each.mean)}, {each.hurt:.0f} %" for each in sums]
         assert f"| {' | '.join([name, *cells])} |" in page
+
+
+@pytest.mark.parametrize("name", ["RiseAndFall", "MomentShares", "Cautious"])
+def test_candidates_adapt_from_the_second_sample_on(name):
+    loaded, data = load_model("digits"), open_data("digits").dataset()
+    images = loaded.preprocess.batch(data.read(index) for index in range(64)) * 0.3  # hardly any contrast
+    adapter = neotta.create(f"py:{FOLDER / 'candidates.py'}:{name}", loaded.model)
+    with torch.inference_mode():
+        plain = loaded.model(images)
+    answers = torch.cat([adapter(images[:1]), adapter(images[1:]), adapter(images)])
+    assert torch.allclose(answers[0], plain[0], atol=1e-5)
+    assert not torch.allclose(answers[64:], plain, atol=1e-2)
 
 
 def points(gain):

@@ -139,14 +139,18 @@ class Spill:
             rows = self._database.execute("SELECT id, count FROM streams").fetchall()
         return {self._id(key): int(count) for key, count in rows}
 
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Convert errors of SQLite and the system to neotta's own; reject a forked child."""
+    def check_process(self) -> None:
+        """Reject a forked child."""
         if os.getpid() != self._process:
             raise StateFileError(
                 f"the streams in {str(self.folder)!r} were opened by the process that forked this one: adapt the model "
                 "again in this process, with another folder"
             )
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Convert errors of SQLite and the system to neotta's own; reject a forked child."""
+        self.check_process()
         try:
             yield
         except (sqlite3.OperationalError, OSError) as error:

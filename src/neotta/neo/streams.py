@@ -132,6 +132,8 @@ class Streams(nn.Module):
 
     def _admit(self, ids: Sequence[StreamId], create: Collection[StreamId]) -> list[int]:
         """The rows of streams, read from the spill or, if in `create`, new; 0 for others that were never seen."""
+        if self.spill is not None:
+            self.spill.check_process()  # also for streams that are in memory
         if self.capacity is not None and len(ids) > self.capacity:
             raise InputError(f"a batch of {len(ids)} streams does not fit into a capacity of {self.capacity}")
         for item in ids:

@@ -50,14 +50,21 @@ class Record(BaseModel):
 
     Attributes:
         key: A hash of all that the result depends on.
-        question: The same without the revision of the method.
         status: `"ok"` or `"failed"`.
         error: Why it failed.
         left_out: Why the method was not run at all.
         title: The name of a method of one's own.
-        metrics: What was measured: `top1` and `top5` in percent, `ece`, `nll`, `entropy` and `confidence`.
+        method_title: What pages call the method, such as `"NEO"`.
+        model_title: What pages call the model.
+        data_title: What pages call the data.
+        classes: Number of classes that the model tells apart on this data.
+        sizes: Number of images of each domain that the run scored.
+        fewest: Number of images of the rarest class in each of them, if they have labels.
+        order: Name of the order, as `neotta orders` lists them; records of one plan come in the order of its domains.
+        metrics: What was measured: `top1` and `top5` in percent, `ece`, `ece_equal_mass`, `nll`, `brier`, `entropy` and
+            `confidence`.
         per_domain: The same for each domain that the run went through, if there are several.
-        answers: Which samples were right, see `neotta.evaluate.answers`.
+        answers: Which samples were right, and how sure the method was, see `neotta.evaluate.answers`.
         values: The result of an analysis.
 
     Example:
@@ -76,13 +83,22 @@ class Record(BaseModel):
 
     method: str = UNKNOWN
     title: str | None = None
+    method_title: str | None = None
     revision: str | None = None
     preset: str | None = None
     options: dict[str, Any] | None = None
     tuned: Tuned | None = None
     model: str = UNKNOWN
+    model_title: str | None = None
     weights: str | None = None
     data: str = UNKNOWN
+    data_title: str | None = None
+    classes: _Whole | None = None
+    sizes: dict[str, _Whole] | None = None
+    fewest: dict[str, _Whole] | None = None
+    order: str = "iid"
+    order_options: dict[str, Any] | None = None
+    held_out_samples: _Whole = -1
     protocol: str = "online"
     domain: str = UNKNOWN
     domains: Annotated[list[str], Field(min_length=1)] | None = None

@@ -15,10 +15,11 @@ from support.slow_neo_stream import SlowStream
 from torch import nn
 
 import neotta
+from neotta.data import open_data
 from neotta.errors import OptionError
 from neotta.neo.stream import Moments, StreamRule
 
-VECTORS = Path(__file__).with_name("vectors-2.json")
+VECTORS = Path(__file__).with_name("vectors-3.json")
 CASES = json.loads(VECTORS.read_text())
 
 
@@ -361,6 +362,27 @@ def test_merging_commutes_and_is_associative_and_exact_in_its_moments(options, s
         assert not getattr(state, field).any(), field
 
 
+@pytest.mark.parametrize("window", [32.0, None])
+def test_a_merge_derives_its_shift_from_the_moments_of_both(window):
+    """Of the first ten rows neither stream knows much, so what both know is more than what either subtracts."""
+    logits, _ = classes_in_turn(600, seed=1)
+    logits, slow = logits + np.array([5.0, 0.0, -2.0, -1.0, -2.0]), SlowStream([0.0] * 5)
+    parts = [Stream(np.zeros(5), window=window) for _ in range(2)]
+    for stream, rows in zip(parts, (logits[:10], logits[10:]), strict=True):
+        stream.step(rows)
+    (one, other), rule = (part.states for part in parts), parts[0].rule
+    scale, layout = slow.scales[0], rule.layout(5)
+    sums = Moments.of((parts[0].fields.ever + parts[1].fields.ever)[0])
+    for name in ("weight", "squares", "trust", "peak"):
+        setattr(scale, name, float(getattr(sums, name)))
+    scale.sums = {power: getattr(sums, f"sum{power}").tolist() for power in (1, 2, 3)}
+    scale.predicted = sums.predicted.tolist()
+    merged = rule.merged(rule.merged(layout.blank(), one, layout), other, layout)
+    found = rule.state(merged).shift[0]
+    np.testing.assert_allclose(found, scale.towards([0.0] * 5, 0.6), rtol=0, atol=1e-9)
+    assert min(float((found - part.fields.shift[0]).norm()) for part in parts) > 0.1
+
+
 @pytest.mark.parametrize(("rows", "known"), [(24, False), (27, True)])
 def test_one_and_a_half_samples_are_too_few(rows, known):
     """Three classes under a strong shift, and each row counts a sixteenth."""
@@ -413,3 +435,38 @@ def test_a_majority_counts_beyond_its_standard_error(share, mixed):
     scale = torch.cat([count, *sums, count, count, count, torch.full((4,), 25.0, dtype=torch.float64)])
     found = StreamRule().estimates(scale.expand(1, 2, -1))
     assert found.mixed.tolist() == [[mixed, mixed]]  # the standard error is sqrt(6 / 100) = 0.24
+
+
+@pytest.mark.parametrize(("others", "mixed"), [(0.4, False), (0.44, False), (0.47, True), (0.6, True)])
+def test_a_majority_spreads_its_logit_at_least_as_far_as_most_others(others, mixed):
+    """The first logit has a variance of 0.16, and four fifths of 0.2 are as much."""
+    rows = torch.zeros(100, 4, dtype=torch.float64)
+    rows[:80, 0] = 1.0
+    rows[::2, 1:], rows[1::2, 1:] = others, -others
+    sums = [(rows**power).sum(0) for power in (1, 2, 3)]
+    count = torch.tensor([100.0], dtype=torch.float64)
+    scale = torch.cat([count, *sums, count, count, count, torch.full((4,), 25.0, dtype=torch.float64)])
+    assert StreamRule().estimates(scale.expand(1, 2, -1)).mixed.tolist() == [[mixed, mixed]]
+
+
+def test_digits_of_other_people_are_read_better_than_plain():
+    """A shift that makes the model answer one class nearly always is none of its majorities: plain 34.4 %."""
+    loaded, data = neotta.load_model("mnist"), open_data("digits-all").dataset()
+    model = neotta.adapt(loaded.model)
+    head, given = neotta.head(model), []
+    head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    labels = torch.tensor(data.labels)
+    with torch.inference_mode(), neotta.paused(model):
+        plain = model(loaded.preprocess.batch(map(data.read, range(len(data))))).argmax(1)
+    embeddings, found = given.pop(), {}
+    assert (plain == labels).double().mean() == pytest.approx(0.344, abs=0.001)
+    for batch in (1, 16, 64):
+        right = []
+        for seed in range(3):
+            neotta.reset(model)
+            order = torch.from_numpy(np.random.RandomState(seed).permutation(len(labels)))
+            with torch.inference_mode():
+                answers = torch.cat([head(part).argmax(1) for part in embeddings[order].split(batch)])
+            right.append((answers == labels[order]).double().mean())
+        found[batch] = float(torch.stack(right).mean())
+    assert found == pytest.approx({1: 0.600, 16: 0.585, 64: 0.528}, abs=0.005)

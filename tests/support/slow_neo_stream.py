@@ -158,7 +158,9 @@ class _Scale:
             return nothing
         mean = self.mean()
         top = mean.index(max(mean))
-        if self.central(3)[top] < -math.sqrt(6 / samples) * max(self.central(2)[top], 1e-12) ** 1.5:
+        spread = max(self.central(2)[top], 1e-12)
+        wide = spread >= 0.8 * max(variance - spread, 0.0) / (c - 1)
+        if wide and self.central(3)[top] < -math.sqrt(6 / samples) * spread**1.5:
             return nothing
         height = self.peak / self.trust / (1 - 1 / c)
         share = [p / self.trust for p in self.predicted]

@@ -28,6 +28,7 @@ BLOCK = 64  # samples that are judged by one mix of labels: those of a call, at 
 WARM = 4.0  # from this weight on, near-duplicates are discounted and outliers clipped
 DUPLICATE, LEAST = 0.5, 0.02  # a sample nearer to the last one than this part of the variance counts less
 CLIP = 3.0  # a sample pulls no farther from the mean than this many root mean squares
+WIDE = 0.8  # the logit of a class with a majority varies at least so much as the others do on average
 FEWEST = 1.5  # so many effective samples are too few
 FEWEST_CLASSES = 3  # with two, a shift and a label prior are one number
 TINY, FLAT = 1e-12, 1e-9
@@ -202,7 +203,9 @@ class StreamRule(Rule):
         visible = third.sum(-1) >= gate / math.sqrt(classes) * variance**1.5
         top = mean.argmax(-1, keepdim=True)
         width = spread.gather(-1, top)[..., 0].clamp(min=TINY)
-        mixed = third.gather(-1, top)[..., 0] >= -math.sqrt(6) * samples.rsqrt() * width**1.5
+        balanced = third.gather(-1, top)[..., 0] >= -math.sqrt(6) * samples.rsqrt() * width**1.5
+        # Where a shift makes the model answer one class, that logit is saturated: skewed, but narrow.
+        mixed = balanced | (width * (classes - 1) < WIDE * (variance - width).clamp(min=0))
         # What the predicted classes look like without a shift, if each has a peak of the same height. Clean data, if it
         # was measured, says how they are mixed and where their mean lies. Under a shift all embeddings shrink: that
         # mean is scaled by the height of the peak relative to that of the clean data, at most 1.

@@ -91,7 +91,8 @@ def by_hand(gap, expected, within, freedom):
     runs, seen = len(gap), gap.mean(axis=1).var(ddof=1)
     between = max(0.0, seen - expected) / runs
     centred, score = (float(((part) ** 2).sum()) / gap.size**2 for part in within)
-    freedom *= max(1.0, (centred + between) / (seen / runs)) ** 2
+    if runs > 2:
+        freedom *= max(1.0, (centred + between) / (seen / runs)) ** 2
     return 2 * stats.t.sf(abs(gap.mean()) / np.sqrt(score + between), freedom)
 
 
@@ -165,6 +166,14 @@ def test_one_domain_that_varies_gives_the_degrees_of_freedom_of_one():
     assert run_spread(first.astype(float) - second, domains=domains).freedom == pytest.approx(2, abs=0.1)
 
 
+def test_degrees_of_freedom_are_welchs_without_his_bias():
+    right = np.zeros((6, 100), dtype=bool)
+    for run, count in enumerate((40, 50, 60, 30, 50, 70)):  # variances between runs of 0.01 and 0.04
+        right[run, :count] = True
+    found = run_spread(right, domains=[0, 0, 0, 1, 1, 1])
+    assert found.freedom == pytest.approx(0.05**2 / (0.01**2 / 4 + 0.04**2 / 4) - 2)  # not 0.05**2 / (.. / 2 + .. / 2)
+
+
 @given(seed=st.integers(0, 300), runs=st.integers(2, 4), spread=st.sampled_from([0.0, 0.03, 0.2]))
 def test_the_part_between_runs_only_widens(seed, runs, spread):
     first, second, _ = varying(np.random.default_rng(seed), runs, 1, 100, 0.05, spread)
@@ -201,13 +210,23 @@ def test_a_plain_list_is_one_run():
         difference([], [])
 
 
-def test_two_seeds_far_from_zero_are_a_verdict():
-    """A t-interval over two seeds said +38.3 ± 39.7."""
-    rng = np.random.default_rng(1)
-    kind = rng.random(600)
-    groups = np.stack([rng.permutation(600)[:128] for _ in range(2)])
-    found = difference((kind < 0.8)[groups], (kind < 0.42)[groups], groups)
-    assert found.low > 0.2
+@pytest.mark.parametrize("varying", [0.02, 0.05])
+def test_two_seeds_that_agree_by_luck_are_no_verdict(varying):
+    """Runs that vary by themselves, on images of their own; the variance that two of them show may be far too small."""
+    false, rng = 0, np.random.default_rng(0)
+    for _ in range(400):
+        second = rng.random((2, 512)) < 0.6
+        changed = rng.random((2, 512)) < np.abs(varying * rng.standard_normal((2, 1))) / 0.6
+        first = np.where(rng.random((2, 1)) < 0.5, second | changed, second & ~changed)
+        false += difference(first, second).pvalue < LEVEL
+    assert false / 400 <= 0.05
+
+
+def test_two_seeds_are_a_verdict_where_several_domains_show_how_much_runs_vary():
+    first, second, domains = varying(np.random.default_rng(1), 2, 15, gain=0.2, spread=0.02)
+    alone = difference(first[domains == 0], second[domains == 0])
+    together = difference(first, second, domains=domains)
+    assert alone.low < 0 < together.low
 
 
 @given(

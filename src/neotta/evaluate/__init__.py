@@ -71,7 +71,7 @@ def evaluate(
     Example:
         >>> import neotta
         >>> loaded = neotta.load_model("digits")
-        >>> results = neotta.evaluate(loaded, "digits", ["none", "neo"], seeds=2, samples=64, corruptions="fog")
+        >>> results = neotta.evaluate(loaded, "digits", ["none", "neo"], samples=128, corruptions="fog")
         >>> results.compare()["verdict"].dropna().tolist()
         ['helps']
     """

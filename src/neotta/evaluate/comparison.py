@@ -53,6 +53,11 @@ class Comparison:
                 f"{'One seed' if many == 1 else 'Where there is one seed'}: the interval is about other images; how "
                 "much a method depends on its own randomness and on the order of the samples is not in it."
             )
+        if few == 2:
+            yield (
+                "Two seeds show in one domain hardly anything of how much runs vary: intervals there are several times "
+                "wider than with three, and verdicts rare. Over many domains they are fine."
+            )
         yield from self._about_verdicts()
 
     def _about_verdicts(self) -> Iterator[str]:

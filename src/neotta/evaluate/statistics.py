@@ -7,11 +7,12 @@ seeds.
 
 - The variance of a mean is that over units, plus from two runs on that between runs: by how much the runs of a domain
   vary more than their units explain (`run_spread`). This is averaged over domains, so that two seeds on 15 domains
-  give 15 degrees of freedom. It is 0 if runs vary less than expected, and there is no test whether it is needed.
+  give 15 degrees of freedom, and on one domain a single one. It is 0 if runs vary less than expected, and there is no
+  test whether it is needed.
 - The p-value is that of a score test: (sum x)^2 / sum x^2, x being the difference summed over all entries of a unit.
   With one run and one entry per unit this is McNemar's test. If few units differ, it is the exact test that flips the
   sign of each unit's sum (mid-p, as Fagerland, Lydersen & Laake recommend, 2013). With the part between runs, the
-  reference is Student's t with Satterthwaite's degrees of freedom.
+  reference is Student's t with Satterthwaite's degrees of freedom; with two runs, those of the part between them.
 - The interval is Tango's score interval (1998) for paired proportions, with as many effective samples as the variance
   leaves. It is never empty, stays within -1 and 1, and excludes 0 exactly if the p-value is below the level.
 """
@@ -74,11 +75,13 @@ class RunSpread(NamedTuple):
         excess: Variance between the runs of a domain beyond what their units explain.
         seen: Variance between the runs of a domain.
         freedom: Degrees of freedom of `seen`.
+        runs: Number of runs of a domain, of the domain with the fewest; 1 if there is nothing to estimate from.
     """
 
     excess: float = 0.0
     seen: float = 0.0
     freedom: float = _MANY
+    runs: int = 1
 
 
 def difference(
@@ -227,10 +230,12 @@ class _Noise(NamedTuple):
         repeats = float((entries.by_unit(np.ones_like(residual)) ** 2).sum()) / entries.total
         units = (within + repeats) / (alone + 1)
         design = units + between * entries.total**2 / (alone + 1)
-        # Satterthwaite: only the variance between runs is uncertain, and no more so than that of the runs alone.
-        variance = within / entries.total**2 + between
-        freedom = spread.freedom * max(1.0, variance / seen) ** 2 if seen else _MANY
-        return cls(design, units, between, min(freedom, _MANY), spread.freedom < _MANY)
+        # Satterthwaite: only the variance between runs is uncertain, and no more so than that of the runs alone. Two
+        # runs may agree by luck: the ratio would explode just where their variance comes out too small.
+        variance, freedom = within / entries.total**2 + between, spread.freedom
+        if spread.runs > 2:
+            freedom *= max(1.0, variance / seen) ** 2 if seen else _MANY
+        return cls(design, units, between, min(freedom, _MANY), spread.runs > 1)
 
 
 def _spread(entries: _Entries, domains: Sequence[int] | None) -> RunSpread:
@@ -253,7 +258,9 @@ def _spread(entries: _Entries, domains: Sequence[int] | None) -> RunSpread:
     # Welch's degrees of freedom of a sum of variances, without bias: about those of one domain if only that varies.
     freedom = seen.sum() ** 2 / max(1e-300, (seen**2 / (free + 2)).sum()) - 2
     freedom = min(max(float(freedom), float(free.min())), float(free.sum()))
-    return RunSpread(max(0.0, float((seen - expected).mean())), float(seen.mean()), freedom)
+    excess, runs = max(0.0, float((seen - expected).mean())), 1 + int(free.min())
+    answers_vary = bool((seen + expected).max() > 0)  # those of a method without randomness on the same images do not
+    return RunSpread(excess, float(seen.mean()), freedom if answers_vary else _MANY, runs)
 
 
 def _pvalue(entries: _Entries, noise: _Noise) -> float:

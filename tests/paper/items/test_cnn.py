@@ -136,9 +136,9 @@ def test_each_method_is_told_with_the_seeds_that_it_has():
         {"neo-bn": (260, 260)}, ("fog/5", "snow/5"), seeds=(1,)
     )
     answer, _ = _cnn_judge(Results.of(records))
-    assert "with NEO (400 samples, 2 seeds)" in answer
+    assert "with NEO (400 samples, 3 seeds)" in answer
     assert "with NEO-BN (400 samples, 1 seed)" in answer
-    assert Results.of(records).extent() == "400 samples, 1 to 2 seeds"
+    assert Results.of(records).extent() == "400 samples, 1 to 3 seeds"
 
 
 def test_without_a_cnn_it_says_what_is_needed(evidence):

@@ -536,3 +536,16 @@ def test_the_table_has_at_most_twice_the_rows_it_needs():
             streams.step(torch.ones(300, 768), None)
         assert len(streams.table) <= 2 * (start + 302)
     assert streams.table.nbytes == len(streams.table) * 8 * 773
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_state_to_begin_with_outlasts_a_reset_of_everything(many):
+    streams = Streams(MeanRule(), FEATURES, many=many)
+    first = streams.layout.blank() + 3
+    streams.begin_with(first)
+    for _ in range(2):
+        with neotta.streams(["a"] * 2):
+            streams.step(torch.ones(2, FEATURES), None)
+        assert streams.state("a" if many else None)[0, 0] == 5
+        streams.reset()
+        assert torch.equal(streams.table[:1], first)

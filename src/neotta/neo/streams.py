@@ -56,15 +56,17 @@ class Streams(nn.Module):
         self.rule, self.size, self.many, self.capacity, self.spill = rule, size, many, capacity, spill
         self.layout = rule.layout(size)
         self._lock = threading.RLock()
-        self._clear(device)
+        with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
+            self._start = self.layout.blank(1, device)
+        self._clear()
 
-    def _clear(self, device: torch.device | str | None) -> None:
+    def _clear(self) -> None:
         # The rows of streams in memory, least recently used first. Row 0 is the only stream of a model without ids;
         # otherwise it is what streams begin with.
         self._rows: OrderedDict[StreamId, int] = OrderedDict()
         self._free: list[int] = []
-        with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
-            self.register_buffer("table", self.layout.blank(1, device), persistent=False)
+        with torch.inference_mode(False):
+            self.register_buffer("table", self._start.clone(), persistent=False)
         self.baseline = self.table.clone()  # the start of a single stream, for `neotta.sync`
 
     def guard(self) -> AbstractContextManager[Any]:
@@ -204,9 +206,10 @@ class Streams(nn.Module):
 
     @torch.no_grad()
     def begin_with(self, state: Tensor) -> None:
-        """Let streams that were never seen begin with a state, (1, width)."""
+        """Let streams that were never seen, and those that are reset, begin with a state, (1, width)."""
         with self._lock:
-            self.table[:1] = state.to(self.table)
+            self._start.copy_(state)
+            self.table[:1] = self._start
 
     @torch.no_grad()
     def reset(self, stream: StreamId | None = None) -> None:
@@ -214,12 +217,12 @@ class Streams(nn.Module):
         with self._lock:
             item = None if stream is None else self.check_stream(stream)
             if not self.many:
-                self.put(self.layout.blank(1, self.table.device))
+                self.put(self._start)
                 return
             if self.spill is not None:
                 self.spill.delete(None if item is None else [item])
             if item is None:
-                self._clear(self.table.device)
+                self._clear()
             elif item in self._rows:
                 self._free.append(self._rows.pop(item))
 
@@ -253,7 +256,7 @@ class Streams(nn.Module):
             over = 0 if self.capacity is None else max(0, len(ids) - self.capacity)
             if self.spill is not None:
                 self.spill.write(ids[:over], states[:over], replace=True)
-            self._clear(self.table.device)
+            self._clear()
             places = self._room(len(ids) - over, 0)
             self._rows.update(zip(ids[over:], places, strict=True))
             self.table.index_copy_(0, self._index(places), states[over:].to(self.table))
@@ -283,7 +286,8 @@ class Streams(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Streams:
         """Move to another device, but keep the most precise dtype."""
         device = fn(torch.empty(0, device=self.table.device)).device
-        self.table, self.baseline = (tensor.to(device, widest(device)) for tensor in (self.table, self.baseline))
+        for name in ("table", "baseline", "_start"):
+            setattr(self, name, getattr(self, name).to(device, widest(device)))
         return self
 
     def __getstate__(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from neotta.evaluate.session import Session
 from neotta.neo.head import NEOHead
 from neotta.neo.reference import measured
 from neotta.neo.streams import Streams
-from neotta.neo.variants import VARIANTS, rule_of
+from neotta.neo.variants import rule_of
 
 DOMAINS = (("clean", 0), ("fog", 3), ("contrast", 3), ("gaussian_noise", 3))
 ORDERS = ("iid", "sorted", "half-one-class", "mostly-one-class")
@@ -106,7 +106,7 @@ def compared(head, known, embeddings, targets, classes, seed, name):
         which = torch.from_numpy(order(kind, classes, seed, name))
         rows = {"plain": score(head(embeddings[which]), targets[which])}
         for rule, (method, reference) in RULES.items():
-            how = rule_of(VARIANTS[method].make(method, {}), known.clean if reference else None)
+            how = rule_of(method, {}).knowing(known.clean if reference else None)
             size = head.out_features if how.space == "logits" else head.in_features
             neo = NEOHead(head, Streams(how, size), reference=known if reference else None)
             logits = torch.cat([neo(batch) for batch in embeddings[which].split(BATCH)])

@@ -13,12 +13,12 @@ from torch import nn
 import neotta
 from neotta.evaluate.metrics import Reliability, metrics
 from neotta.evaluate.predictions import PredictionStats
-from neotta.neo.mean import MeanRule
+from neotta.neo.mean import MeanRule, MovingMeanRule
 from neotta.neo.streams import Streams
 
 TRACES = golden().index["traces"]
 RUNS = [(trace, kind) for trace in TRACES for kind in trace["dtypes"]]
-LAYERS = {"neo_layer": {}, "neo_continual_layer": None}
+LAYERS = {"neo_layer": MeanRule, "neo_continual_layer": MovingMeanRule}
 
 
 def runs(wanted):
@@ -60,7 +60,7 @@ def test_layer(trace, kind):
     weight = tensors["weight"]
     layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
     layer.load_state_dict({"weight": weight, "bias": tensors["bias"]})
-    head = neotta.NEOHead(layer, Streams(MeanRule(**trace["hyperparameters"]), weight.shape[1]))
+    head = neotta.NEOHead(layer, Streams(LAYERS[trace["method"]](**trace["hyperparameters"]), weight.shape[1]))
     close = {"atol": trace["tolerance"][kind], "rtol": 0}
     for index in range(len(trace["steps"])):
         output = head(tensors[f"step{index}/input"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from neotta import NEOHead
 from neotta.deploy import LogitRecenter
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownMethodError
-from neotta.neo.mean import MeanRule
 from neotta.neo.streams import Streams
+from neotta.neo.variants import rule_of
 
 CLASSES, FEATURES = 7, 4
 VARIANTS = {
@@ -29,7 +29,7 @@ VARIANTS = {
 def layer(seed=0, method="neo", **options):
     torch.manual_seed(seed)
     linear = torch.nn.Linear(FEATURES, CLASSES, dtype=torch.float64)
-    return NEOHead(linear, Streams(MeanRule(**options), FEATURES), uniform_bias=method == "neo-mse")
+    return NEOHead(linear, Streams(rule_of(method, options), FEATURES), uniform_bias=method == "neo-mse")
 
 
 def recenter(head, method="neo", **options):

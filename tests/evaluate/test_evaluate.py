@@ -122,7 +122,7 @@ def test_methods_are_names_classes_or_options(loaded, ready, labels):
     frame = results.frame()
     assert frame["method"].tolist() == ["neo-continual", "neo-continual", "plain-again", "neo-continual", "lame"]
     assert frame["options.alpha"].dropna().tolist() == ["0.1", "0.2", "0.5"]
-    with pytest.raises(OptionError, match="NEOOptions are options of neo and neo-mse"):
+    with pytest.raises(OptionError, match="MeanRule are options of neo and neo-mse"):
         evaluate(loaded.model, (ready, labels), [VARIANTS["neo"]()])
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import neotta
 from neotta.errors import OptionError
-from neotta.neo.mean import MeanRule
+from neotta.neo.mean import MeanRule, MovingMeanRule
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 D = 5
@@ -77,7 +77,7 @@ def test_every_batch_counts_equally(sizes, seed, weighted):
 @given(sizes=SIZES, seed=st.integers(0, 1000), alpha=st.sampled_from([0.0, 0.1, 0.5, 1.0]), debias=st.booleans())
 def test_a_moving_average_of_batches(sizes, seed, alpha, debias):
     batches, _ = random_batches(sizes, seed)
-    rule = MeanRule(alpha=alpha, debias=debias)
+    rule = MovingMeanRule(alpha=alpha, debias=debias)
     _, offsets = run(rule, batches)
     count = len(sizes)
     shares = alpha * (1 - alpha) ** np.arange(count - 1, -1, -1.0)
@@ -102,7 +102,7 @@ def test_james_stein_shrinks_by_its_formula(sizes, seed):
     np.testing.assert_allclose(MeanRule(shrinkage="james-stein").offset(states)[0], expected, rtol=1e-8, atol=1e-10)
 
 
-RULES = [MeanRule(), MeanRule(weighting="batch"), MeanRule(alpha=0.3), MeanRule(shrinkage="james-stein")]
+RULES = [MeanRule(), MeanRule(weighting="batch"), MovingMeanRule(alpha=0.3), MeanRule(shrinkage="james-stein")]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import neotta
 from neotta.errors import InputError
-from neotta.neo.mean import MeanRule
 from neotta.neo.stream import StreamRule
 from neotta.neo.streams import Streams
+from neotta.neo.variants import rule_of
 
 
 @pytest.fixture
@@ -25,7 +25,11 @@ def linear():
 
 def head_of(linear, uniform_bias=False, **options):
     """A head with other options of NEO."""
-    return neotta.NEOHead(linear, Streams(MeanRule(**options), linear.in_features), uniform_bias=uniform_bias)
+    return neotta.NEOHead(
+        linear,
+        Streams(rule_of("neo-continual" if "alpha" in options else "neo", options), linear.in_features),
+        uniform_bias=uniform_bias,
+    )
 
 
 def stream_head(linear, **options):

@@ -90,3 +90,14 @@ def test_rows_that_cannot_be_learnt_from_count_nothing():
 def test_the_most_precise_dtype_of_a_device():
     assert widest(torch.device("cpu")) == widest(torch.device("cuda")) == torch.float64
     assert widest(torch.device("mps")) == torch.float32
+
+
+def test_rules_of_one_name_have_columns_of_their_own():
+    class Other(StreamRule):
+        def fields(self, size):
+            return {"only": Field((size,))}
+
+    Other.__name__ = "StreamRule"
+    assert StreamRule().layout(4).width == 13 * 4 + 14
+    assert list(Other().layout(4).fields) == ["tallies", "only"]
+    assert list(StreamRule().layout(4).fields)[-1] == "seen"

@@ -18,12 +18,12 @@ from neotta.neo.files import entries, states_in
 from neotta.neo.head import NEOHead, subtract
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms, warned_of_few_classes
+from neotta.neo.state import Rule
 from neotta.neo.streams import Streams
-from neotta.neo.variants import VARIANTS, rule_of
-from neotta.options import Options
+from neotta.neo.variants import VARIANTS
 
 
-class StatefulAdapter(Adapter[Options]):
+class StatefulAdapter(Adapter[Rule]):
     """What the adapters of the NEO family share: the state of one stream."""
 
     streams: Streams
@@ -52,7 +52,7 @@ class Recentering(StatefulAdapter):
     """Shown every batch of embeddings, (B, d), before it is learnt from (see `neotta.Monitor`)."""
 
     def _start(self) -> None:
-        self.streams = Streams(rule_of(self.options), self.head.in_features, device=self.head.weight.device)
+        self.streams = Streams(self.options, self.head.in_features, device=self.head.weight.device)
         self.neo = NEOHead(self.head, self.streams, uniform_bias=self.name == "neo-mse")
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
@@ -72,7 +72,7 @@ class Recentering(StatefulAdapter):
 
 
 @register
-class NEO(Recentering, EmbeddingAdapter[Options]):
+class NEO(Recentering, EmbeddingAdapter[Rule]):
     """Subtract the running mean of all embeddings before the head."""
 
     name = "neo"

@@ -9,13 +9,13 @@ from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import StatefulAdapter
 from neotta.neo.context import current_weights
+from neotta.neo.state import Rule
 from neotta.neo.streams import Streams
-from neotta.neo.variants import VARIANTS, rule_of
-from neotta.options import Options
+from neotta.neo.variants import VARIANTS
 
 
 @register
-class NEOStream(StatefulAdapter, EmbeddingAdapter[Options]):
+class NEOStream(StatefulAdapter, EmbeddingAdapter[Rule]):
     """Tell a shift of the domain from the labels of the stream, and subtract only the shift."""
 
     name = "neo-stream"
@@ -26,7 +26,7 @@ class NEOStream(StatefulAdapter, EmbeddingAdapter[Options]):
     Options = VARIANTS["neo-stream"]
 
     def _start(self) -> None:
-        self.streams = Streams(rule_of(self.options), self.num_classes, device=self.head.weight.device)
+        self.streams = Streams(self.options, self.num_classes, device=self.head.weight.device)
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         logits = self.classify(embeddings)

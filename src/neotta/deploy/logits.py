@@ -22,7 +22,7 @@ from neotta.neo.reference_file import Reference, as_reference, for_logits
 from neotta.neo.statefile import Array, fingerprint, read_state, write_state
 from neotta.neo.stream_ids import StreamId, checked, checked_weights, for_rows
 from neotta.neo.streams import Streams
-from neotta.neo.variants import VARIANTS, options_of, rule_of
+from neotta.neo.variants import VARIANTS, rule_of
 
 METHODS = [method for method in VARIANTS if method != "neo-bn"]  # which normalises inside of the model
 
@@ -75,7 +75,7 @@ class LogitRecenter:
     ) -> None:
         if method not in METHODS:
             raise UnknownMethodError(str(method), METHODS)
-        self.method, self.options = method, options_of(method, options)
+        self.method, self.options = method, rule_of(method, options)
         if self.options.given().get("shrinkage"):
             raise OptionError("shrinkage needs the lengths of embeddings, which logits do not show: adapt the model")
         if reference is not None and method != "neo-stream":
@@ -239,7 +239,7 @@ class LogitRecenter:
             known = None
             if self._reference is not None:
                 known = for_logits(self._reference, classes, self.bias, self._weight)
-            rule = rule_of(self.options, None if known is None else known.clean)
+            rule = self.options.knowing(None if known is None else known.clean)
             origin = self._bias_for(classes) if known is None else known.origin
             self._origin = torch.from_numpy(np.array(origin, np.float64))
             self._streams = Streams(rule, classes, many=many)

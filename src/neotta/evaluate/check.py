@@ -31,7 +31,7 @@ from neotta.neo.reference import measured
 from neotta.neo.reference_file import HeadReference, Reference
 from neotta.neo.statefile import fingerprint
 from neotta.neo.streams import Streams
-from neotta.neo.variants import VARIANTS, rule_of
+from neotta.neo.variants import rule_of
 
 ORDERS = {
     "iid": "mixed",
@@ -226,7 +226,7 @@ def recentered(
     head: nn.Linear, rule: str, known: HeadReference | None, streams: Sequence[Tensor], size: int
 ) -> list[Tensor]:
     """The classes of streams of embeddings, (n, d) each; all streams at once, each with a state of its own."""
-    how = rule_of(VARIANTS[rule].make(rule, {}), None if known is None else known.clean)
+    how = rule_of(rule, {}).knowing(None if known is None else known.clean)
     width = head.out_features if how.space == "logits" else head.in_features
     neo = NEOHead(head, Streams(how, width, many=True, device=head.weight.device), reference=known)
     classes: list[list[Tensor]] = [[] for _ in streams]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import warnings
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StateMismatchError, UnknownNameError
 from neotta.neo.files import check_about, reference_in, save, states_in
-from neotta.neo.mean import MeanRule
+from neotta.neo.mean import MeanRule, MovingMeanRule
 from neotta.neo.state import Rule
 from neotta.neo.statefile import read_state
 from neotta.neo.stream import Moments, StreamRule
@@ -212,7 +211,7 @@ def rank(offset: Tensor, domains: Iterable[Domain], count: int = 0, variance: fl
 
 def mean_of(rule: Rule, state: Tensor) -> Tensor:
     """What is subtracted after a state, (1, width), before shrinkage: a mean, (d,), or a shift, (C,)."""
-    rule = dataclasses.replace(rule, shrinkage=None) if isinstance(rule, MeanRule) else rule
+    rule = MeanRule(weighting=rule.weighting) if isinstance(rule, MeanRule) else rule
     return rule.offset(state)[0].cpu().double().clone()
 
 
@@ -246,7 +245,7 @@ def _domain(path: Path) -> Domain:
     (prefix, fingerprint), *_ = heads.items()
     options = about.get("options", {})
     moving = "alpha" in options  # its value changes nothing here; the options of an adapter are text
-    mean = MeanRule(alpha=1.0 if moving else None, debias=moving and str(options.get("debias")) == "True")
+    mean = MovingMeanRule(debias=str(options.get("debias")) == "True") if moving else MeanRule()
     rule = StreamRule() if about.get("method") == "neo-stream" else mean
     largest = tensors.get(f"{prefix}{'shift' if rule.space == 'logits' else 'total'}", torch.empty(()))
     if largest.dim() != 1:

@@ -15,7 +15,7 @@ from neotta.monitoring.library import Domain, mean_of, variance_of
 from neotta.monitoring.rank_evidence import Floats
 from neotta.neo.context import current_ids, current_weights, is_paused
 from neotta.neo.head import NEOHead
-from neotta.neo.mean import MeanRule
+from neotta.neo.mean import AnyMean, MeanRule
 from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId, one
 from neotta.neo.streams import Streams
@@ -155,7 +155,7 @@ def restart(target: Target, domain: Domain | None, samples: int, seen: Floats, v
     target.reset()
     streams = target.neo.streams
     rule, layout = streams.rule, streams.layout
-    if isinstance(rule, MeanRule):
+    if isinstance(rule, AnyMean):
         count = len(seen) + samples
         if count:
             known = 0.0 if domain is None else samples * domain.offset
@@ -170,14 +170,14 @@ def restart(target: Target, domain: Domain | None, samples: int, seen: Floats, v
     target.put(start.table)
 
 
-def _mean_state(rule: MeanRule, mean: Tensor, count: int, variance: float) -> Tensor:
+def _mean_state(rule: AnyMean, mean: Tensor, count: int, variance: float) -> Tensor:
     state = rule.layout(len(mean)).blank()
     tallies, weight, square, total = rule.state(state)
-    by_sample = rule.alpha is None and rule.weighting == "sample"  # else a batch
+    by_sample = isinstance(rule, MeanRule) and rule.weighting == "sample"  # else a batch
     tallies[0, 0] = count
     weight[0] = count if by_sample else 1.0
     total[0] = mean * weight
-    if rule.shrinkage is not None:
+    if isinstance(rule, MeanRule) and rule.shrinkage is not None:
         square[0] = variance * (count - 1) + count * mean @ mean
     return state
 

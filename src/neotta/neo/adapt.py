@@ -31,6 +31,7 @@ from neotta.neo.output_head import (
 )
 from neotta.neo.reference_file import Reference, as_reference
 from neotta.neo.spill import Spill
+from neotta.neo.state import Rule
 from neotta.neo.statefile import fingerprint
 from neotta.neo.streams import Streams
 from neotta.neo.surgery import (
@@ -44,8 +45,7 @@ from neotta.neo.surgery import (
     one_at_a_time,
     stand_ins,
 )
-from neotta.neo.variants import VARIANTS, options_of, rule_of
-from neotta.options import Options
+from neotta.neo.variants import VARIANTS, rule_of
 
 
 @one_at_a_time
@@ -100,7 +100,7 @@ def adapt(
         )
     settings = Adaptation(
         method,
-        options_of(method, options),
+        rule_of(method, options),
         _stream_settings(method, streams, capacity, folder),
         _reference(method, reference),
         at_logits(at, head),
@@ -117,12 +117,12 @@ def adapt(
 
 
 def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs | None, settings: Adaptation) -> None:
-    norms = _norm_pairs(model, settings.options) if settings.method == "neo-bn" else {}
+    norms = _norm_pairs(model, settings.rule) if settings.method == "neo-bn" else {}
     layers = {} if settings.output else find_heads(model, head, example)
     if any(isinstance(layer, CosineView) for layer in layers.values()):
         settings = settings._replace(output=True)
     pairs: dict[nn.Module, nn.Module] = {**norms}
-    per_output = settings.reference is not None and rule_of(settings.options).space == "embeddings"
+    per_output = settings.reference is not None and settings.rule.space == "embeddings"
     if settings.output:
         last = _output_head(model, example, settings, per_output)
         made: list[NEOHead] = [last]
@@ -163,14 +163,14 @@ def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation,
 
 def _states(name: str, features: int, classes: int, settings: Adaptation, owner: str, device: torch.device) -> Streams:
     known = settings.reference
-    rule = rule_of(settings.options, None if known is None else known.heads[name].clean)
+    rule = settings.rule.knowing(None if known is None else known.heads[name].clean)
     size = classes if rule.space == "logits" else features
     if settings.streams is None:
         return Streams(rule, size, device=device)
     capacity, folder = settings.streams
     spill = None
     if folder is not None:
-        owner = f"{owner} {settings.method} {settings.options}{'' if known is None else f' {known.digest}'}"
+        owner = f"{owner} {settings.method} {settings.rule}{'' if known is None else f' {known.digest}'}"
         spill = Spill(Path(folder) / name, rule.layout(size).width, owner)
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
 
@@ -195,8 +195,8 @@ def _reference(method: str, reference: Reference | str | os.PathLike[str] | None
     return None if reference is None else as_reference(reference)
 
 
-def _norm_pairs(model: nn.Module, options: Options) -> dict[nn.Module, AdaptiveNorm]:
-    values = options.given()
+def _norm_pairs(model: nn.Module, rule: Rule) -> dict[nn.Module, AdaptiveNorm]:
+    values = rule.given()
     norms = adaptive_norms(model, values["statistics"], values["momentum"])
     if not norms:
         raise UnsupportedModelError(

@@ -108,12 +108,12 @@ def load(
 @one_at_a_time
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> State:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
-    method, options, streams, known, _ = adaptation(model)
+    method, rule, streams, known, _ = adaptation(model)
     many = streams is not None and stream is None
     about: dict[str, Any] = {
         "kind": "model",
         "method": method,
-        "options": options.model_dump(mode="json"),
+        "options": rule.model_dump(mode="json"),
         "heads": _fingerprints(model),
         "streams": many,
     }

@@ -16,7 +16,7 @@ from neotta.neo.state import Layout, Rule
 from neotta.neo.statefile import State, fingerprint, part_of, read_state
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import adaptation, heads
-from neotta.neo.variants import VARIANTS, mergeable, rule_of
+from neotta.neo.variants import rule_of
 
 
 def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State:
@@ -50,15 +50,15 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     (first, about), source = read[0]
     for state, name in read[1:]:
         _check(about, state.about, source, name)
-    options = VARIANTS[about["method"]].make(about["method"], about["options"])
-    if not mergeable(options):
+    shared = rule_of(about["method"], about["options"])
+    if not shared.mergeable:
         raise OptionError(
             f"a moving average ({about['method']}) cannot be merged: it depends on the order of its batches"
         )
     many, known = bool(about.get("streams")), reference_in(first, about, source)
     merged = {name: tensor for name, tensor in first.items() if name.startswith(PREFIX)}
     for head in about["heads"]:
-        rule = rule_of(options, None if known is None else known.heads[head].clean)
+        rule = shared.knowing(None if known is None else known.heads[head].clean)
         layout = rule.layout(_size(first, head, rule, source))
         parts = []
         for (tensors, _), name in read:
@@ -91,11 +91,11 @@ def sync(model: nn.Module, *, group: Any = None) -> None:
     """
     import torch.distributed as dist
 
-    method, options = adaptation(model)[:2]
+    method, rule = adaptation(model)[:2]
     streams = {name: neo.streams for name, neo in heads(model).items()}
     if any(each.many for each in streams.values()):
         raise OptionError("models with many streams cannot be synchronised: merge their saved states with neotta.merge")
-    if not mergeable(options):
+    if not rule.mergeable:
         raise OptionError(f"a moving average ({method}) cannot be synchronised: it depends on the order of its batches")
     if not dist.is_available() or not dist.is_initialized():
         raise OptionError("there is no process group: call torch.distributed.init_process_group first")

@@ -10,10 +10,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from neotta.neo.clean_logits import CleanLogits
+from neotta.options import Options
 
 LARGEST = 1e6  # rows with larger numbers are rejected like Inf, which keeps sums of third powers exact
 TALLIES = ("count", "rejected", "changed")  # the first columns of every state
@@ -70,14 +73,24 @@ class Layout:
         return torch.where(self.sums(one.device), one + other, one)
 
 
-_LAYOUTS: dict[tuple[str, int], Layout] = {}  # by rule and size; compilers do not trace lru_cache
-
-
-class Rule(ABC):
-    """How states learn from samples, and what is subtracted; a frozen dataclass of its options."""
+class Rule(Options, ABC):
+    """How states learn from samples, and what is subtracted. Its fields are the options of a method."""
 
     # Whether rows are embeddings (the input of the head) or logits (its output).
     space: ClassVar[Literal["embeddings", "logits"]]
+    # Below, what a rule holds besides its options, in its `__dict__`, which compilers can read.
+    clean: ClassVar[CleanLogits | None] = None
+    layouts: ClassVar[dict[int, Layout]]
+
+    def model_post_init(self, context: Any) -> None:
+        """Called once the options are set."""
+        self.__dict__["layouts"] = {}
+
+    def knowing(self, clean: CleanLogits | None) -> Rule:
+        """The same rule where the logits of clean data were measured (see `neotta.reference`)."""
+        rule = self.model_copy()
+        rule.__dict__["clean"] = clean
+        return rule
 
     @property
     def mergeable(self) -> bool:
@@ -90,10 +103,9 @@ class Rule(ABC):
 
     def layout(self, size: int) -> Layout:
         """The state of a stream of vectors of this length."""
-        key = (type(self).__name__, size)
-        if key not in _LAYOUTS:
-            _LAYOUTS[key] = Layout(self.fields(size))
-        return _LAYOUTS[key]
+        if size not in self.layouts:
+            self.layouts[size] = Layout(self.fields(size))
+        return self.layouts[size]
 
     @abstractmethod
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:

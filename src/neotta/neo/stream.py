@@ -9,10 +9,10 @@ labels, near-duplicates and outliers, and shrinks what it subtracts by its noise
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from pydantic import Field as Option
 from torch import Tensor
 from torch.compiler import is_exporting
 from torch.nn import functional as F
@@ -88,20 +88,23 @@ class Estimates(NamedTuple):
     variance: Tensor  # total variance of the samples, (K, 2)
 
 
-@dataclass(frozen=True)
 class StreamRule(Rule):
-    """Subtract the shift of a stream's logits, not its classes."""
+    """Subtract the shift of a stream's logits, not its classes. A lower gate gains more and harms more."""
 
     space = "logits"
 
-    # Minimum skewness of the logits at which shift and label can be told apart: about three visible classes. A lower
-    # value gains more and harms more. By default 0.6, and 0.5 from 500 classes on.
-    gate: float | None = None
-    stay: float = 0.98  # probability that a sticky stream repeats its last label
-    window: float | None = 32.0  # the short time scale, in label draws; None to use only all time
-    # Use the order of the samples. Set it to False if the order means nothing, as for shuffled requests.
-    prior: bool = True
-    clean: CleanLogits | None = None  # the logits of clean data, if they were measured (see `neotta.reference`)
+    gate: float | None = Option(
+        default=None,
+        ge=0,
+        description="Least skewness at which shift and label can be told apart; None: 0.6 (from 500 classes on 0.5).",
+    )
+    stay: float = Option(
+        default=0.98, gt=0, lt=1, description="Probability that a sticky stream repeats its last label."
+    )
+    window: float | None = Option(
+        default=32.0, gt=0, description="The short time scale in label draws; None for all time."
+    )
+    prior: bool = Option(default=True, description="Use the order of the samples; off where it means nothing.")
 
     def fields(self, size: int) -> dict[str, Field]:
         """See `StreamState`."""

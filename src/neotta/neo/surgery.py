@@ -13,8 +13,8 @@ from torch import nn
 from neotta.errors import ModelError, NotAdaptedError, UnsupportedModelError
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import Unregistered
+from neotta.neo.state import Rule
 from neotta.neo.stream_ids import StreamId
-from neotta.options import Options
 
 if TYPE_CHECKING:
     from neotta.neo.reference_file import Reference
@@ -51,7 +51,7 @@ class Adaptation(NamedTuple):
     """Arguments of `adapt`, stored in every module that it inserts."""
 
     method: str
-    options: Options
+    rule: Rule
     streams: StreamSettings | None = None
     reference: Reference | None = None
     output: bool = False
@@ -61,7 +61,7 @@ class Adaptation(NamedTuple):
         where = " at the logits" if self.output else ""
         streams = "" if self.streams is None else "; one state per stream"
         reference = "" if self.reference is None else f"; reference {self.reference.digest[:8]}"
-        return f"{self.method}{where} ({self.options}{streams}{reference})"
+        return f"{self.method}{where} ({self.rule}{streams}{reference})"
 
 
 def mark(module: nn.Module, settings: Adaptation) -> None:

@@ -216,7 +216,7 @@ def _card(job: ExportJob, form: Form, neo_heads: dict[str, NEOHead]) -> Card:
     about: dict[str, Any] = {}
     if neo_heads:
         adapted = adaptation(job.model)
-        about["method"], about["options"] = adapted.method, adapted.options.model_dump(mode="json")
+        about["method"], about["options"] = adapted.method, adapted.rule.model_dump(mode="json")
         about["samples"] = max(neo.count for neo in neo_heads.values())
         if form == "adaptive":
             known = adapted.reference

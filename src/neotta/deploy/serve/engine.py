@@ -288,7 +288,7 @@ class TorchEngine(Engine):
     def about(self) -> dict[str, Any]:
         """As `neotta.save` describes a state, so that `neotta.load` takes it."""
         prints = {name: fingerprint(dict(neo.named_parameters())) for name, neo in self.heads.items()}
-        chosen = next(iter(self.heads.values())).__dict__["_adaptation"].options if self.heads else None
+        chosen = next(iter(self.heads.values())).__dict__["_adaptation"].rule if self.heads else None
         options = {} if chosen is None else chosen.model_dump(mode="json")
         return {"kind": "model", "method": self.rule, "options": options, "streams": False, "heads": prints}
 

@@ -19,7 +19,7 @@ from neotta.neo.context import streams
 from neotta.neo.spill import Spill
 from neotta.neo.statefile import Array, fingerprint
 from neotta.neo.streams import Streams
-from neotta.neo.variants import VARIANTS, rule_of
+from neotta.neo.variants import rule_of
 
 
 class OnnxEngine(Engine):
@@ -72,10 +72,9 @@ class OnnxEngine(Engine):
                 f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: use "
                 "neo-stream, neo or neo-continual"
             )
-        checked = VARIANTS[self.rule].make(self.rule, self.options)
-        rule, spill = rule_of(checked), None
+        rule, spill = rule_of(self.rule, self.options), None
         if folder is not None:
-            owner = f"{fingerprint({'bias': self._bias})} logits {self.rule} {checked}"
+            owner = f"{fingerprint({'bias': self._bias})} logits {self.rule} {rule}"
             spill = Spill(Path(folder) / "head", rule.layout(self.classes).width, owner)
         return Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
 

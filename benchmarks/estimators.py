@@ -178,6 +178,9 @@ def main():
             cells.append(cell)
             print(f"\r{subject.name}: {len(cells)} streams", end="", flush=True)
         print()
+    known = [cell for cell in cells if np.isfinite(cell["product"])]
+    print(f"The accuracy of {len(cells) - len(known)} streams of one or few classes is not known")
+    cells = known
     report(cells)
     if given.json:
         with atomic(given.json) as path:

@@ -47,9 +47,9 @@ def network():
 
 images = torch.randn(6, 3, 16, 16)
 model = neotta.adapt(network(), "neo")
-monitor = neotta.Monitor(model)
 model(images)
-assert monitor.status().samples == 6
+assert neotta.health(model).samples == 6
+assert "too few" in neotta.accuracy(model, images).reason
 neotta.save(model, "a.safetensors")
 neotta.load(model, "a.safetensors")
 neotta.merge(["a.safetensors", "a.safetensors"]).save("b.safetensors")

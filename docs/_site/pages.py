@@ -20,7 +20,7 @@ PACKAGES = {
     "neotta": "The names that most programs need.",
     "neotta.adapters": "The base classes of methods, for methods of your own.",
     "neotta.testing": "The contract that every method keeps, to run on your own.",
-    "neotta.monitoring": "Detect changes, and export metrics.",
+    "neotta.monitoring": "Detect changes; what health and accuracy return.",
     "neotta.deploy": "ONNX files, logits behind any runtime, Ray.",
     "neotta.data": "Datasets, corruptions and orders.",
     "neotta.evaluate.statistics": "The comparison behind every verdict.",
@@ -30,7 +30,7 @@ PACKAGES = {
 GROUPS = {
     "Adapt": ("adapt", "restore", "fold", "reset", "save", "load", "merge", "sync", "head", "heads", "NEOHead"),
     "Single calls": ("streams", "paused", "rows"),
-    "Before and while it runs": ("reference", "Reference", "health", "Monitor", "DomainLibrary"),
+    "Before and while it runs": ("reference", "Reference", "health", "accuracy"),
     "Methods": ("create", "methods", "register", "Adapter", "split", "zero_shot"),
     "Models and evaluation": ("load_model", "available_models", "LoadedModel", "Preprocess", "evaluate", "results"),
 }

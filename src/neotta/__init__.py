@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.packaged import available_models
     from neotta.models.preprocess import Preprocess
+    from neotta.monitoring.accuracy import accuracy
     from neotta.monitoring.health import health
-    from neotta.monitoring.library import DomainLibrary
-    from neotta.monitoring.monitor import Monitor
     from neotta.neo.adapt import adapt
     from neotta.neo.context import paused, rows, streams
     from neotta.neo.files import load, save
@@ -40,14 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adapter",
-    "DomainLibrary",
     "LoadedModel",
-    "Monitor",
     "NEOHead",
     "NeottaError",
     "Preprocess",
     "Reference",
     "__version__",
+    "accuracy",
     "adapt",
     "available_models",
     "create",
@@ -85,9 +83,8 @@ __getattr__, __dir__ = lazy(
         "neotta.models.load": "LoadedModel load_model",
         "neotta.models.packaged": "available_models",
         "neotta.models.preprocess": "Preprocess",
+        "neotta.monitoring.accuracy": "accuracy",
         "neotta.monitoring.health": "health",
-        "neotta.monitoring.library": "DomainLibrary",
-        "neotta.monitoring.monitor": "Monitor",
         "neotta.neo.adapt": "adapt",
         "neotta.neo.context": "paused rows streams",
         "neotta.neo.files": "load save",

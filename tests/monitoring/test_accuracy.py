@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import neotta
+from neotta.errors import InputError, NotAdaptedError
 from neotta.monitoring.accuracy import ERROR, FEWEST, WINDOW, Recent, interval, stability
 
 
@@ -15,8 +20,9 @@ def logits(answers, height=8.0, classes=4):
 
 def test_too_few_samples_give_no_estimate():
     recent = Recent(4)
-    recent.add(logits([0] * (FEWEST - 1)))
-    assert recent.estimate() is None
+    recent.add(logits([0, 1, 2, 3] * 8)[: FEWEST - 1])
+    assert math.isnan(recent.estimate().value)
+    assert str(FEWEST - 1) in recent.estimate().reason
     recent.add(logits([1]))
     assert recent.estimate().by == "confidence"
 
@@ -32,12 +38,13 @@ def test_an_estimate_lies_in_its_interval_and_is_the_product_of_two_measures():
     assert (found.low, found.high) == interval(found.value, 128, ERROR["product"])
 
 
-def test_answers_that_collapsed_to_one_class_are_trusted_less():
-    even, one = Recent(4), Recent(4)
-    even.add(logits([0, 1, 2, 3] * 32), np.full(128, 0.9))
-    one.add(logits([0] * 128), np.full(128, 0.9))
-    assert even.estimate().value > 0.85
-    assert one.estimate().value < 0.1
+@pytest.mark.parametrize("answers", [[0] * 128, [0] * 90 + [1, 2, 3] * 13, [0, 1] * 64])
+def test_answers_of_one_or_few_classes_leave_the_accuracy_unknown(answers):
+    recent = Recent(20)
+    recent.add(logits(answers, classes=20), np.full(len(answers), 0.9))
+    found = recent.estimate()
+    assert all(map(math.isnan, found[:3]))
+    assert "collapse" in str(found)
 
 
 def test_only_the_last_samples_count():
@@ -68,3 +75,53 @@ def test_intervals_shrink_with_samples_down_to_the_error_of_the_estimate():
     assert few[0] < many[0] < 0.5 < many[1] < few[1]
     assert many == (pytest.approx(0.4, abs=1e-3), pytest.approx(0.6, abs=1e-3))
     assert interval(1.0, 32, (0.1, 0.1))[1] == 1.0
+
+
+# ---- of a model
+
+
+def network(**options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4, bias=False)).eval()
+    return model if not options else neotta.adapt(model, head="1", **options)
+
+
+IMAGES = torch.randn(300, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+
+
+def test_models_and_adapters_have_the_same_accuracy_and_learn_nothing_from_it():
+    model = network(method="neo")
+    adapter = neotta.create("neo", network(), head="1")
+    model(IMAGES), adapter(IMAGES)
+    before = neotta.head(model).streams.state()
+    found = neotta.accuracy(model, IMAGES)
+    assert found == neotta.accuracy(adapter, IMAGES, batch_size=50)
+    assert found.by == "product"
+    assert torch.equal(before, neotta.head(model).streams.state())
+    assert torch.equal(before, adapter.streams.state())
+
+
+def test_without_the_embeddings_it_is_the_confidence():
+    at_logits = neotta.adapt(network(), "neo", at="logits")
+    found = neotta.accuracy(at_logits, IMAGES)
+    with neotta.paused(at_logits), torch.no_grad():
+        assert found.value == pytest.approx(float(at_logits(IMAGES[-256:]).softmax(1).amax(1).mean()), abs=1e-6)
+    assert found.by == "confidence"
+    tent = neotta.create("tent", nn.Sequential(nn.BatchNorm2d(3), *network()))
+    assert neotta.accuracy(tent, IMAGES).by == "confidence"
+
+
+def test_one_stream_of_many_is_named_as_in_any_call():
+    model = network(streams=True)
+    with neotta.streams("gate"):
+        model(IMAGES)
+        assert neotta.accuracy(model, IMAGES).by == "product"
+    with pytest.raises(InputError, match="stream"):
+        neotta.accuracy(model, IMAGES)
+
+
+def test_what_has_no_accuracy_is_rejected():
+    with pytest.raises(NotAdaptedError):
+        neotta.accuracy(network(), IMAGES)
+    with pytest.raises(InputError, match="image"):
+        neotta.accuracy(network(method="neo"), IMAGES[:0])

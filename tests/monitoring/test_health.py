@@ -166,3 +166,18 @@ def test_a_stream_that_shows_other_things_has_changed():
     assert "changed" not in neotta.health(model).signs
     model(rows(generator.integers(5, CLASSES, 200), seed=1))
     assert "changed" in neotta.health(model).signs
+
+
+@pytest.mark.parametrize("method", ["neo-stream", "neo"])
+def test_an_adapter_has_the_health_of_the_model(method):
+    model, adapter = neotta.adapt(network(), method), neotta.create(method, network())
+    data = rows(MIXED, shift=torch.linspace(-3, 3, CLASSES))
+    model(data), adapter(data)
+    found, other = vars(neotta.health(model)), vars(neotta.health(adapter))
+    assert found["verdict"] == "adapting"
+    np.testing.assert_equal(other, found)  # NaN included
+
+
+def test_the_health_of_other_methods_is_not_known():
+    with pytest.raises(InputError, match="t3a"):
+        neotta.health(neotta.create("t3a", network()))

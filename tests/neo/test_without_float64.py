@@ -98,13 +98,9 @@ def test_finding_the_head_by_a_run_and_measuring_a_reference(at):
 
 
 @pytest.mark.parametrize("method", ["neo-stream", "neo"])
-def test_monitoring(method, tmp_path):
+def test_monitoring(method):
     model = on_device(neotta.adapt(network(), method))
-    library = neotta.DomainLibrary(tmp_path)
-    with neotta.Monitor(model, library, action="nearest", unit="sample") as monitor, torch.no_grad():
+    with torch.no_grad():
         model(images(300))
-        library.add("first", model)
-        model(images(200) + 40)
-        assert monitor.status().samples == 500
-        assert monitor.changes
-        library.nearest(neotta.head(model).offset())
+    assert neotta.health(model).samples == 300
+    assert isinstance(neotta.accuracy(model, images(50)).value, float)

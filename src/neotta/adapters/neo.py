@@ -5,7 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -48,8 +48,6 @@ class Recentering(StatefulAdapter):
     paper = "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering, ICLR 2026"
 
     neo: NEOHead
-    observer: Callable[[Tensor], object] | None = None
-    """Shown every batch of embeddings, (B, d), before it is learnt from (see `neotta.Monitor`)."""
 
     def _start(self) -> None:
         self.streams = Streams(self.options, self.head.in_features, device=self.head.weight.device)
@@ -65,10 +63,7 @@ class Recentering(StatefulAdapter):
 
     def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
         """Learn from embeddings, (B, d), if `adapt`, and subtract their mean so far."""
-        weights = current_weights(len(embeddings))
-        if adapt and self.observer is not None:
-            self.observer(embeddings if weights is None else embeddings[weights.to(embeddings.device) > 0])
-        return self._recentered(embeddings, None, adapt, weights)
+        return self._recentered(embeddings, None, adapt, current_weights(len(embeddings)))
 
 
 @register

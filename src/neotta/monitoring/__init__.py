@@ -1,4 +1,4 @@
-"""Detection of domain changes: a monitor of embeddings, a library of domains, Prometheus metrics."""
+"""What can be said of a running model: its health, its accuracy, sudden changes, and metrics of them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from neotta._extras import lazy
 
 if TYPE_CHECKING:
-    from neotta.monitoring.change import ChangeDetector
-    from neotta.monitoring.library import Domain, DomainLibrary, Proximity
-    from neotta.monitoring.monitor import Change, Monitor, Status
+    from neotta.monitoring.accuracy import Estimate
+    from neotta.monitoring.change import Alarm, ChangeDetector
+    from neotta.monitoring.health import Health
 
-__all__ = ["Change", "ChangeDetector", "Domain", "DomainLibrary", "Monitor", "Proximity", "Status"]
+__all__ = ["Alarm", "ChangeDetector", "Estimate", "Health"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "neotta.monitoring.change": "ChangeDetector",
-        "neotta.monitoring.library": "Domain DomainLibrary Proximity",
-        "neotta.monitoring.monitor": "Change Monitor Status",
+        "neotta.monitoring.accuracy": "Estimate",
+        "neotta.monitoring.change": "Alarm ChangeDetector",
+        "neotta.monitoring.health": "Health",
     },
 )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from neotta.adapters.base import Adapter
+from neotta.adapters.neo import StatefulAdapter
+from neotta.errors import InputError
 from neotta.neo.head import NEOHead
 from neotta.neo.state import Rule
 from neotta.neo.stream import FEWEST, FEWEST_CLASSES, TINY, Estimates, Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
+from neotta.neo.streams import Streams
 from neotta.neo.surgery import head as head_of
+from neotta.neo.variants import VARIANTS
 
 Verdict = Literal["starting", "idle", "adapting"]
 FEW = 16  # samples
@@ -54,24 +59,34 @@ class Health:
         return "\n".join([f"{self.verdict}: {self.samples} samples", *(f"- {remark}" for remark in self.remarks)])
 
 
-def health(model: nn.Module, *, stream: StreamId | None = None) -> Health | dict[StreamId, Health]:
+def health(model: nn.Module | Adapter[Any], *, stream: StreamId | None = None) -> Health | dict[StreamId, Health]:
     """Say how adapting is doing, from the state alone.
 
     Args:
-        model: An adapted model, or a head.
+        model: An adapted model, a head, or an adapter of the NEO family.
         stream: One stream of a model with streams; by default all of them, by id.
 
     Returns:
         The health of the model or of one stream; for all streams, a dictionary.
 
     Raises:
-        InputError: The stream does not exist, or the model has no streams.
+        InputError: The stream does not exist, or the model has no streams, or the adapter no state to read.
     """
-    streams = (model if isinstance(model, NEOHead) else head_of(model)).streams
+    streams = _streams(model)
     if streams.many and stream is None:
         ids, states = streams.everything()
         return {item: health_of(streams.rule, state[None]) for item, state in zip(ids, states, strict=True)}
     return health_of(streams.rule, streams.state(stream))
+
+
+def _streams(model: nn.Module | Adapter[Any]) -> Streams:
+    if isinstance(model, StatefulAdapter | NEOHead):
+        return model.streams
+    if isinstance(model, Adapter):
+        raise InputError(
+            f"the health of {model.name} is not known: it can be read from the state of {', '.join(VARIANTS)}"
+        )
+    return head_of(model).streams
 
 
 def health_of(rule: Rule, state: Tensor) -> Health:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from neotta.monitoring.prometheus import family
+from neotta.monitoring.prometheus import HEALTH, family
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 OTHER = "other"
 FIGURES = {
-    "samples": ("samples", "Samples learnt from."),
-    "rejected": ("rejected", "Samples not learnt from because of NaN, Inf or their size."),
-    "changed": ("changed", "Share of the answers that differ from those of the plain model."),
-    "draws": ("draws", "Label draws that the samples count as."),
-    "shift": ("shift", "Length of what is subtracted, relative to the spread of the logits."),
-    "top_share": ("top_share", "Expected share of the most frequent class."),
+    **{name: (name, text) for name, text in HEALTH.items()},
     "value": ("accuracy", "Estimated accuracy."),
     "low": ("accuracy_low", "Lower end of its interval."),
     "high": ("accuracy_high", "Upper end of its interval."),

@@ -8,7 +8,7 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -192,8 +192,7 @@ class Service:
         for name, stream in sorted(active, key=lambda item: item[1].version)[:REFRESHED]:
             stream.refreshed = stream.images
             stream.health = self._read(name, self.engine.health)
-            alike = stream.health is not None and "alike" in stream.health.signs  # one picture says nothing of accuracy
-            stream.accuracy = None if alike else stream.recent.estimate()
+            stream.accuracy = stream.recent.estimate()
             self._changed(stream)
 
     def record(self) -> None:
@@ -214,7 +213,7 @@ class Service:
 
     def summary(self, name: str) -> dict[str, Any]:
         stream = self.streams[name]
-        health = None if stream.health is None else _finite(stream.health)
+        health = None if stream.health is None else _finite(vars(stream.health))
         verdict = "starting" if stream.health is None else stream.health.verdict
         status = "quarantined" if stream.error else "frozen" if name in self.history.frozen else verdict
         look = stream.health is not None and LOOK.intersection(stream.health.signs)
@@ -225,7 +224,7 @@ class Service:
             "trouble": trouble,
             "error": stream.error or None,
             "health": health,
-            "accuracy": None if stream.accuracy is None else stream.accuracy._asdict(),
+            "accuracy": None if stream.accuracy is None else _finite(stream.accuracy._asdict()),
             "images": stream.images,
             "seen": stream.seen,
             "picture": stream.picture is not None,
@@ -290,9 +289,9 @@ class Service:
         log.info("forgotten", extra={"values": {"stream": name}})
 
 
-def _finite(health: Health) -> dict[str, Any]:
-    """The health of a stream for JSON, which has no NaN."""
-    return {name: None if value != value else value for name, value in vars(health).items()}
+def _finite(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures for JSON, which has no NaN."""
+    return {name: None if value != value else value for name, value in figures.items()}
 
 
 def _thumbnail(pixels: Array) -> bytes:

@@ -137,7 +137,7 @@ function drawSummary() {
   $("badge").textContent = badge(summary);
   $("camera").dataset.kind = kind(summary);
   $("words").replaceChildren(...words(summary).map((text) => make("li", {}, text)));
-  const by = { product: "from how sure and how stable the answers are", confidence: "from how sure the answers are" }[accuracy?.by] ?? "";
+  const by = { product: "from how sure and how stable the answers are", confidence: "from how sure the answers are" }[accuracy?.by] ?? accuracy?.reason ?? "";
   const draws = health?.draws == null ? "" : `; they count as ${whole(Math.round(health.draws))} label draws`;
   const facts = [
     ["Estimated accuracy", interval(accuracy), by],

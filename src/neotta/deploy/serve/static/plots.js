@@ -7,13 +7,14 @@ const STEPS = [1, 5, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * M
 
 export const percent = (value) => (value == null ? "–" : `${Math.round(value * 100)}\u00a0%`);
 export const number = (value, digits = 2) => (value == null ? "–" : value.toFixed(digits));
+export const known = (accuracy) => (accuracy?.value == null ? null : accuracy);
 export const interval = (accuracy) =>
-  accuracy ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known";
+  known(accuracy) ? `${percent(accuracy.value)} (${Math.round(accuracy.low * 100)} to ${percent(accuracy.high)})` : "not known";
 export const date = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const PLOTS = [
   { title: "Estimated accuracy", unit: "% of the last answers", top: 1, line: "estimate", of: ({ accuracy }) => accuracy?.value,
-    band: ({ accuracy }) => accuracy, show: ({ accuracy }) => interval(accuracy) },
+    band: ({ accuracy }) => known(accuracy), show: ({ accuracy }) => interval(accuracy) },
   { title: "Changed answers", unit: "% of all answers", line: "differ from the plain model", of: ({ changed }) => changed, show: ({ changed }) => percent(changed) },
   { title: "Shift", unit: "× spread of the logits", scale: 1, least: 1, line: "length of what is subtracted", of: ({ shift }) => shift, show: ({ shift }) => number(shift) },
   { title: "Most frequent class", unit: "% of the samples", top: 1, line: "share", of: (point) => point.top_share, show: (point) => percent(point.top_share),
@@ -53,7 +54,7 @@ export function sparkline(points) {
   const first = kept[0].time, x = (point) => ((point.time - first) / (last - first)) * 300, y = (value) => 42 - value * 40;
   const svg = make("svg", { viewBox: "0 0 300 44", preserveAspectRatio: "none", role: "img", "aria-label": "accuracy with its interval and share of changed answers over time" });
   svg.append(make("line", { class: "grid", x1: 0, x2: 300, y1: 42, y2: 42 }), make("line", { class: "grid", x1: 0, x2: 300, y1: 2, y2: 2 }));
-  svg.append(area(kept, x, y, (point) => point.accuracy), make("path", { class: "second", d: trace(kept, x, y, (point) => point.changed) }));
+  svg.append(area(kept, x, y, (point) => known(point.accuracy)), make("path", { class: "second", d: trace(kept, x, y, (point) => point.changed) }));
   svg.append(make("path", { class: "curve", d: trace(kept, x, y, (point) => point.accuracy?.value) }));
   const span = last - first;
   return [svg, make("span", { class: "soft" }, `0 to 100 %, last ${span < 90 ? `${Math.round(span)} s` : `${Math.round(span / 60)} min`}`)];

@@ -46,6 +46,24 @@ def efficientnet_lite0() -> LoadedModel:
     return LoadedModel(model, preprocess, imagenet_wnids())
 
 
+def resnet50(checkpoint: Path) -> LoadedModel:
+    """ResNet-50 for ImageNet with the weights of Keras, in a .safetensors file with the names of timm."""
+    from neotta.models.load import load_model
+
+    model = load_model("timm:resnet50", pretrained=False).model
+    for stage in (model.layer2, model.layer3, model.layer4):  # the stride is in the first convolution of a block
+        stage[0].conv1.stride, stage[0].conv2.stride = (2, 2), (1, 1)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 1e-3
+    counters = {name: value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}
+    weights = {name: value.float() for name, value in load_file(checkpoint).items()}
+    weights["conv1.weight"] = weights["conv1.weight"].flip(1)  # trained on BGR
+    model.load_state_dict({**counters, **weights})
+    mean = (123.68 / 255, 116.779 / 255, 103.939 / 255)
+    return LoadedModel(model, Preprocess((224, 224), 256, crop=True, mean=mean, std=(1 / 255,) * 3), imagenet_wnids())
+
+
 def _cifar_resnet(blocks: int, checkpoint: Path) -> LoadedModel:
     model = CifarResNet(blocks)
     counters = {name: value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}

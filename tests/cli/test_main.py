@@ -200,3 +200,11 @@ def test_the_table_of_one_method_and_its_footnotes(command):
     assert lines[1].split()[0] == "FOA"
     assert lines[1].split()[-1] == "3*"
     assert not any(line.startswith("TENT") for line in lines)
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "check --help", "chek", "run --modle x"])
+def test_help_and_typos_start_without_torch(words):
+    heavy = "{'torch', 'numpy', 'pandas', 'scipy'}"
+    code = f"import sys; from neotta.cli import main\ntry: main()\nfinally: print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr

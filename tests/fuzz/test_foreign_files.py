@@ -132,7 +132,7 @@ def test_plans(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / name
     path.write_bytes(data.draw(damaged(TEXTS[name].encode())))
     with only_own_errors():
-        Plan.make(read_config(path)).runs(["fog/3"])
+        Plan.make(read_config(path, Plan.model_fields)).runs(["fog/3"])
 
 
 @given(plan=strange(PLAN))

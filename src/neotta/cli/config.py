@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from neotta.errors import DataError, OptionError, suggestion
-from neotta.evaluate.plan import Plan
 
 
-def read_config(path: str | os.PathLike[str], known: Collection[str] = tuple(Plan.model_fields)) -> dict[str, Any]:
-    """Read the entries of a plan, or of something else, from a file; its ending says what it is."""
+def read_config(path: str | os.PathLike[str], known: Collection[str]) -> dict[str, Any]:
+    """Read entries from a file, none but the known ones; its ending says what it is."""
     path = Path(path)
     readers = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
     if path.suffix.lower() not in readers:

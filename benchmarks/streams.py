@@ -19,8 +19,8 @@ import torch
 from side_by_side import compare, parser, show
 
 import neotta
-from neotta.neo.head import subtract
 from neotta.neo.mean import MeanRule
+from neotta.neo.recenter import subtract
 from neotta.neo.spill import Spill
 from neotta.neo.streams import Streams
 

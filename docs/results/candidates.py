@@ -5,18 +5,15 @@ Each is a method by name: `neotta run --methods none,py:docs/results/candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from neotta.adapters.neo_stream import NEOStream
+from neotta.adapters.neo import NEOStream
 from neotta.neo.stream import Estimates, Moments, StreamRule
-from neotta.neo.streams import Streams
 
 
-@dataclass(frozen=True)
 class RiseAndFallRule(StreamRule):
     """Gate by how much farther the highest logit rises above the mean than the lowest falls below it.
 
@@ -25,7 +22,12 @@ class RiseAndFallRule(StreamRule):
     """
 
     least: float = 0.12
-    seen: dict[str, Tensor] = field(default_factory=dict)  # of one stream, or of K that stay the same
+    seen: ClassVar[dict[str, Tensor]]  # of one stream, or of K that stay the same
+
+    def model_post_init(self, context: Any) -> None:
+        """Nothing was seen yet."""
+        super().model_post_init(context)
+        self.__dict__["seen"] = {}
 
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:
         """See `StreamRule`; the rows are needed once the new mean is known."""
@@ -48,7 +50,6 @@ class RiseAndFallRule(StreamRule):
         return own._replace(visible=rise - fall >= self.least * (rise + fall), mixed=torch.ones_like(own.mixed))
 
 
-@dataclass(frozen=True)
 class MomentSharesRule(StreamRule):
     """Shares of the classes from the spread of their logits, which a shift cannot change, not from the predictions.
 
@@ -71,7 +72,6 @@ class MomentSharesRule(StreamRule):
         return own._replace(shift=mean - height * (share - 1 / classes))
 
 
-@dataclass(frozen=True)
 class CautiousRule(StreamRule):
     """Do not believe a shift that is shorter than a part of the spread: the mean of clean logits is not zero either."""
 
@@ -84,28 +84,19 @@ class CautiousRule(StreamRule):
         return own._replace(noise=own.noise + more)
 
 
-class Candidate(NEOStream):
-    """NEO-Stream with another rule."""
-
-    rule: ClassVar[type[StreamRule]]
-
-    def _start(self) -> None:
-        self.streams = Streams(self.rule(**self.options.given()), self.num_classes, device=self.head.weight.device)
-
-
-class RiseAndFall(Candidate):
+class RiseAndFall(NEOStream):
     """NEO-Stream that counts visible classes by rise and fall."""
 
-    name, title, rule = "rise-and-fall", "rise-and-fall", RiseAndFallRule
+    name, title, Options = "rise-and-fall", "rise-and-fall", RiseAndFallRule
 
 
-class MomentShares(Candidate):
+class MomentShares(NEOStream):
     """NEO-Stream with shares of the classes from the moments of the logits."""
 
-    name, title, rule = "moment-shares", "moment-shares", MomentSharesRule
+    name, title, Options = "moment-shares", "moment-shares", MomentSharesRule
 
 
-class Cautious(Candidate):
+class Cautious(NEOStream):
     """NEO-Stream that does not believe small shifts."""
 
-    name, title, rule = "cautious", "cautious", CautiousRule
+    name, title, Options = "cautious", "cautious", CautiousRule

@@ -13,7 +13,7 @@ from neotta.adapters.declaration import Declaration
 from neotta.adapters.neo import NEO
 from neotta.adapters.registry import find
 from neotta.adapters.stack import stack
-from neotta.errors import InputError, OptionError, StateMismatchError, UnknownMethodError
+from neotta.errors import InputError, NotAdaptedError, OptionError, StateMismatchError, UnknownMethodError
 from neotta.options import Options
 
 CLASSES = 5
@@ -54,7 +54,7 @@ def test_the_second_reads_what_the_first_recentered(pair, kept, stream):
     for number, (size, adapt) in enumerate(stream):
         x = images(size, number)
         with torch.no_grad():
-            wanted = last.predict_embeddings(first.recenter(first.embed(x, adapt), adapt), adapt)
+            wanted = last.predict_embeddings(first.recentered(first.embed(x, adapt), adapt), adapt)
         assert torch.equal(adapter(x, adapt=adapt), wanted)
 
 
@@ -152,7 +152,17 @@ def test_declarations_are_joined():
 
 @pytest.mark.parametrize(
     "names",
-    [[], ["lame", "neo"], ["neo", "neo"], ["neo", "none"], ["neo", "tent"], ["neo-mse", "t3a"], ["neo", "lame", "t3a"]],
+    [
+        [],
+        ["lame", "neo"],
+        ["neo", "neo"],
+        ["neo", "neo-stream"],
+        ["neo-stream", "lame"],
+        ["neo", "none"],
+        ["neo", "tent"],
+        ["neo-mse", "t3a"],
+        ["neo", "lame", "t3a"],
+    ],
 )
 def test_meaningless_stacks_are_refused(names):
     with pytest.raises(OptionError, match="a stack is one of neo, neo-continual, neo-bn, followed by one of lame"):
@@ -192,3 +202,13 @@ def test_bad_rows_are_counted_once():
 @pairs
 def test_an_empty_batch(first, last):
     assert neotta.create([first, last], Net())(images(0)).shape == (0, CLASSES)
+
+
+def test_the_heads_of_an_adapter_are_found_also_in_a_stack():
+    for method in ("neo", "neo-stream", "neo-bn", "neo+lame", "rdumb+neo"):
+        adapter = neotta.create(method, Net())
+        adapter(images(6))
+        assert neotta.heads(adapter)["head"] is neotta.head(adapter)
+        assert neotta.head(adapter).count == neotta.health(adapter).samples == 6
+    with pytest.raises(NotAdaptedError):
+        neotta.heads(neotta.create("t3a", Net()))

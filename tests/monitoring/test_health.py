@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import neotta
-from neotta.errors import InputError
+from neotta.errors import InputError, NotAdaptedError
 
 CLASSES = 10
 
@@ -179,5 +179,5 @@ def test_an_adapter_has_the_health_of_the_model(method):
 
 
 def test_the_health_of_other_methods_is_not_known():
-    with pytest.raises(InputError, match="t3a"):
+    with pytest.raises(NotAdaptedError, match="t3a"):
         neotta.health(neotta.create("t3a", network()))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
@@ -64,6 +65,8 @@ class Adapter(ABC, Generic[O]):
     """Raised when the predictions change: `neotta run` then measures the method again."""
     declaration: ClassVar[Declaration]
     Options: ClassVar[type[Options]] = Options
+    heads: Mapping[str, NEOHead] = MappingProxyType({})
+    """The NEO heads of a method that has some, by the names of the model's own heads."""
     _streak: tuple[int, int] = (-1, 0)
     """The class predicted last, and how often in a row; negative after the warning.
 

@@ -6,72 +6,86 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.errors import UnsupportedModelError
-from neotta.neo.context import current_weights
 from neotta.neo.files import entries, states_in
-from neotta.neo.head import NEOHead, subtract
-from neotta.neo.module_swap import ModuleSwap
-from neotta.neo.norms import AdaptiveNorm, adaptive_norms, warned_of_few_classes
+from neotta.neo.head import NEOHead
+from neotta.neo.module_swap import ModuleSwap, Unregistered
+from neotta.neo.norms import AdaptiveNorm, adaptive_norms
 from neotta.neo.state import Rule
 from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS
 
-
-class StatefulAdapter(Adapter[Rule]):
-    """What the adapters of the NEO family share: the state of one stream."""
-
-    streams: Streams
-
-    def _recentered(self, rows: Tensor, bias: Tensor | None, adapt: bool, weights: Tensor | None) -> Tensor:
-        offsets = self.streams.step(rows, bias, adapt=adapt, weights=weights)
-        self.skipped = int(self.streams.table[0, 1])
-        return subtract(rows, offsets)
-
-    def _state(self) -> dict[str, Tensor]:
-        return entries(self.streams.layout, [], self.streams.table, many=False)
-
-    def _check_values(self, state: Mapping[str, Tensor]) -> None:
-        super()._check_values(state)
-        part = {name: state[name] for name in self.streams.layout.fields}
-        states_in(self.streams.layout, self.streams.rule, part, many=False)
+_PAPER = "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering, ICLR 2026"
 
 
-class Recentering(StatefulAdapter):
-    """What the variants share: a NEO head of their own, with the model's weights."""
+class KeptHead(NEOHead):
+    """A NEO head that answers for the classes that an adapter keeps."""
 
-    paper = "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering, ICLR 2026"
+    def __init__(self, adapter: Adapter[Rule], layer: nn.Linear) -> None:
+        size = adapter.num_classes if adapter.options.space == "logits" else layer.in_features
+        streams = Streams(adapter.options, size, device=layer.weight.device)
+        super().__init__(layer, streams, uniform_bias=adapter.name == "neo-mse")
+        self._keep = adapter.keep
 
-    neo: NEOHead
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """Apply only the linear layer, (B, d) to (B, C)."""
+        return self._keep(super().classify(embeddings))
+
+    def _bias(self) -> Tensor | None:
+        bias = super()._bias()
+        return None if bias is None else self._keep(bias[None])[0]
+
+
+class NEOAdapter(Adapter[Rule]):
+    """What the adapters of the NEO family share: a NEO head of their own, with the model's weights."""
+
+    neo: KeptHead
 
     def _start(self) -> None:
-        self.streams = Streams(self.options, self.head.in_features, device=self.head.weight.device)
-        self.neo = NEOHead(self.head, self.streams, uniform_bias=self.name == "neo-mse")
+        self.neo = KeptHead(self, self.head)
+        self.heads = {self.head_name: self.neo}
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        return self.keep(self.neo.classify(self.recenter(embeddings, adapt)))
+        self.neo.adapting = adapt
+        return self._counted(self.neo.forward(embeddings))  # not by a call: its hooks are those of the model's head
 
-    def embed(self, images: Tensor, adapt: bool) -> Tensor:
-        """Embeddings of a batch of images, (B, d)."""
+    def recentered(self, embeddings: Tensor, adapt: bool) -> Tensor:
+        """Learn from embeddings, (B, d), if `adapt`, and subtract their mean so far."""
+        self.neo.adapting = adapt
+        return self._counted(self.neo.recentered(embeddings))
+
+    def _counted(self, answer: Tensor) -> Tensor:
+        self.skipped = int(self.neo.streams.table[0, 1])
+        return answer
+
+    def embed(self, images: Any, adapt: bool) -> Tensor:
+        """Embeddings of a batch that the model takes, (B, d)."""
         embeddings: Tensor = self.encoder(images)
         return embeddings
 
-    def recenter(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        """Learn from embeddings, (B, d), if `adapt`, and subtract their mean so far."""
-        return self._recentered(embeddings, None, adapt, current_weights(len(embeddings)))
+    def _state(self) -> dict[str, Tensor]:
+        return entries(self.neo.streams.layout, [], self.neo.streams.table, many=False)
+
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
+        streams = self.neo.streams
+        states_in(streams.layout, streams.rule, {name: state[name] for name in streams.layout.fields}, many=False)
 
 
 @register
-class NEO(Recentering, EmbeddingAdapter[Rule]):
+class NEO(NEOAdapter, EmbeddingAdapter[Rule]):
     """Subtract the running mean of all embeddings before the head."""
 
     name = "neo"
     title = "NEO"
+    paper = _PAPER
     declaration = Declaration(
         needs="embeddings",
         hyperparameter_free=True,
@@ -102,7 +116,7 @@ class NEOMSE(NEO):
 
 
 @register
-class NEOBN(Recentering):
+class NEOBN(NEOAdapter):
     """NEO whose batch normalisation uses the statistics of the incoming data, for batches of about 64 of mixed classes.
 
     It destroys streams of few classes, whose statistics are those of the class: a ResNet-20 with batches of 16 of one
@@ -111,31 +125,30 @@ class NEOBN(Recentering):
 
     name = "neo-bn"
     title = "NEO-BN"
+    paper = _PAPER
     declaration = Declaration(needs="images", batch_norm=True, hyperparameter_free=True, optimization_free=True)
     Options = VARIANTS["neo-bn"]
 
     def _start(self) -> None:
         super()._start()
-        self._warned = False
         options = self.options.given()
         self._norms: dict[str, AdaptiveNorm] = adaptive_norms(self.model, options["statistics"], options["momentum"])
         if not self._norms:
             raise UnsupportedModelError(
                 f"neo-bn needs BatchNorm layers, and {type(self.model).__name__} has none: use 'neo'"
             )
+        self.neo.followers = [Unregistered(norm) for norm in self._norms.values()]
         self._swap = ModuleSwap(
             self.model, {self.model.get_submodule(name): norm for name, norm in self._norms.items()}
         )
 
     def _adapt(self, images: Tensor) -> Tensor:
-        logits = self._embeddings(self.embed(images, adapt=True), adapt=True)
-        self._warned = self._warned or warned_of_few_classes(logits)
-        return logits
+        return self._embeddings(self.embed(images, adapt=True), adapt=True)
 
     def _predict(self, images: Tensor) -> Tensor:
         return self._embeddings(self.embed(images, adapt=False), adapt=False)
 
-    def embed(self, images: Tensor, adapt: bool) -> Tensor:
+    def embed(self, images: Any, adapt: bool) -> Tensor:
         """Embeddings of a batch of images, (B, d), by the adaptive batch-norm layers."""
         for norm in self._norms.values():
             norm.adapting = adapt
@@ -147,3 +160,15 @@ class NEOBN(Recentering):
         for layer, norm in self._norms.items():
             state.update({f"{layer}.{name}": tensor for name, tensor in norm.moving().items()})
         return state
+
+
+@register
+class NEOStream(NEOAdapter, EmbeddingAdapter[Rule]):
+    """Tell a shift of the domain from the labels of the stream, and subtract only the shift."""
+
+    name = "neo-stream"
+    title = "NEO-Stream"
+    paper = "a rule of this package: see the page on NEO-Stream"
+    revision = 2
+    declaration = Declaration(needs="embeddings", optimization_free=True, row_weights=True)
+    Options = VARIANTS["neo-stream"]

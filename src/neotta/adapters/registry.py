@@ -10,8 +10,7 @@ from torch import nn
 from neotta.adapters._inputs import Classes
 from neotta.adapters._methods import METHODS, AnyAdapter, register
 from neotta.adapters.declaration import DataFacts
-from neotta.adapters.neo import Recentering
-from neotta.adapters.neo_stream import NEOStream
+from neotta.adapters.neo import NEOAdapter
 from neotta.adapters.rdumb import RDumb, around
 from neotta.adapters.stack import stack
 from neotta.errors import InputError, OptionError
@@ -40,7 +39,7 @@ def methods() -> dict[str, type[AnyAdapter]]:
     known = METHODS.available()
 
     def place(name: str) -> tuple[bool, bool, str]:
-        family = issubclass(known[name], (Recentering, NEOStream))
+        family = issubclass(known[name], NEOAdapter)
         return name != "none", not family, "" if family else name
 
     return {name: known[name] for name in sorted(known, key=place)}

@@ -17,9 +17,11 @@ from torch import Tensor
 from neotta.adapters._methods import METHODS, AnyAdapter
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.adapters.neo import NEOMSE, Recentering
+from neotta.adapters.neo import NEOMSE, NEOAdapter
 from neotta.adapters.none import NoAdapt
 from neotta.errors import OptionError
+from neotta.neo.head import NEOHead
+from neotta.neo.mean import AnyMean
 from neotta.neo.statefile import part_of
 from neotta.options import Options
 
@@ -29,6 +31,11 @@ class Combined(Adapter[Any]):
 
     members: dict[str, AnyAdapter]
     """By the prefix of their entries in the state."""
+
+    @property
+    def heads(self) -> dict[str, NEOHead]:  # type: ignore[override]
+        """The NEO heads of the members."""
+        return {name: head for member in self.members.values() for name, head in member.heads.items()}
 
     def _member(self, kind: type[AnyAdapter]) -> AnyAdapter:
         options = kind.Options.make(kind.name, options_of(kind, self.options.given()))
@@ -60,9 +67,9 @@ class Combined(Adapter[Any]):
 class Stack(Combined):
     """A re-centering method and one that follows it, with the options of both; `stack` makes the class for a pair."""
 
-    kinds: ClassVar[tuple[type[Recentering], type[EmbeddingAdapter[Any]]]]
+    kinds: ClassVar[tuple[type[NEOAdapter], type[EmbeddingAdapter[Any]]]]
 
-    first: Recentering
+    first: NEOAdapter
     last: EmbeddingAdapter[Any]
 
     def _start(self) -> None:
@@ -76,7 +83,7 @@ class Stack(Combined):
         return self._embeddings(self.first.embed(images, adapt=False), adapt=False)
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
-        answer = self.last.predict_embeddings(self.first.recenter(embeddings, adapt), adapt)
+        answer = self.last.predict_embeddings(self.first.recentered(embeddings, adapt), adapt)
         self.skipped = self.last.skipped
         return answer
 
@@ -121,12 +128,12 @@ def options_of(method: AnyAdapter | type[AnyAdapter], options: Mapping[str, Any]
 
 
 def _recenters(kind: type[AnyAdapter]) -> bool:
-    """Whether a method moves the embeddings only; NEO-MSE changes the head's bias too."""
-    return issubclass(kind, Recentering) and not issubclass(kind, NEOMSE)
+    """Whether a method moves the embeddings only; NEO-Stream moves the logits, and NEO-MSE changes the bias too."""
+    return issubclass(kind, NEOAdapter) and issubclass(kind.Options, AnyMean) and not issubclass(kind, NEOMSE)
 
 
 def _follows(kind: type[AnyAdapter]) -> bool:
-    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (Recentering, Stack)) and kind is not NoAdapt
+    return issubclass(kind, EmbeddingAdapter) and not issubclass(kind, (NEOAdapter, Stack)) and kind is not NoAdapt
 
 
 def _together(first: Declaration, last: Declaration) -> Declaration:

@@ -10,15 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from neotta.adapters.base import Adapter
-from neotta.adapters.neo import StatefulAdapter
-from neotta.errors import InputError
-from neotta.neo.head import NEOHead
 from neotta.neo.state import Rule
 from neotta.neo.stream import FEWEST, FEWEST_CLASSES, TINY, Estimates, Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.streams import Streams
 from neotta.neo.surgery import head as head_of
-from neotta.neo.variants import VARIANTS
 
 Verdict = Literal["starting", "idle", "adapting"]
 FEW = 16  # samples
@@ -70,23 +65,14 @@ def health(model: nn.Module | Adapter[Any], *, stream: StreamId | None = None) -
         The health of the model or of one stream; for all streams, a dictionary.
 
     Raises:
-        InputError: The stream does not exist, or the model has no streams, or the adapter no state to read.
+        InputError: The stream does not exist, or the model has no streams.
+        NotAdaptedError: The model is not adapted, or the adapter has no NEO head.
     """
-    streams = _streams(model)
+    streams = head_of(model).streams
     if streams.many and stream is None:
         ids, states = streams.everything()
         return {item: health_of(streams.rule, state[None]) for item, state in zip(ids, states, strict=True)}
     return health_of(streams.rule, streams.state(stream))
-
-
-def _streams(model: nn.Module | Adapter[Any]) -> Streams:
-    if isinstance(model, StatefulAdapter | NEOHead):
-        return model.streams
-    if isinstance(model, Adapter):
-        raise InputError(
-            f"the health of {model.name} is not known: it can be read from the state of {', '.join(VARIANTS)}"
-        )
-    return head_of(model).streams
 
 
 def health_of(rule: Rule, state: Tensor) -> Health:

@@ -19,6 +19,7 @@ from neotta.neo.context import settings
 from neotta.neo.mean import MeanRule
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, warned_of_few_classes
+from neotta.neo.recenter import from_origin, recenter
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.streams import Streams
 
@@ -98,24 +99,23 @@ class NEOHead(nn.Linear):
         self._check_mode()
         self._check(input)
         if self.streams.rule.space == "logits":
-            logits = self.classify(input)
-            return subtract(logits, self._offsets(logits))
-        logits = self.classify(subtract(input, self._offsets(input)))
+            return self.recentered(self.classify(input))
+        logits = self.classify(self.recentered(input))
         self._check_classes(logits)
         return logits
+
+    def recentered(self, rows: Tensor) -> Tensor:
+        """Re-center embeddings or logits, as the rule wants them."""
+        adapt, weights = settings(self, rows)
+        return recenter(self.streams, rows, self._bias(), self._buffers["origin"], adapt=adapt, weights=weights)
+
+    def _bias(self) -> Tensor | None:
+        """What the rows hold of the bias."""
+        return self.bias if self.streams.rule.space == "logits" else None
 
     def _check_classes(self, logits: Tensor) -> None:
         if self.followers and self.adapting and not is_compiling() and not self._warned:
             self._warned = warned_of_few_classes(logits)
-
-    def _offsets(self, rows: Tensor) -> Tensor:
-        """Learn from embeddings or logits, as the rule wants them, and return what to subtract, (B or 1, ...)."""
-        adapt, weights = settings(self, rows)
-        streams, origin = self.streams, self._buffers["origin"]
-        if streams.rule.space == "logits":
-            return streams.step(rows, self.bias if origin is None else origin, adapt=adapt, weights=weights)
-        rows = rows if origin is None else rows.to(origin.dtype) - origin
-        return self._from_origin(streams.step(rows, None, adapt=adapt, weights=weights))
 
     def _check_mode(self) -> None:
         """Raise an error where this head cannot adapt, and warn of training mode, the first time."""
@@ -135,26 +135,15 @@ class NEOHead(nn.Linear):
                 "call model.eval() first"
             )
 
-    def _from_origin(self, centre: Tensor) -> Tensor:
-        """What to subtract, (..., d), given the mean relative to the reference's, c - c₀.
-
-        Under a shift embeddings often shrink, c = a c₀ + v with a < 1: subtracting c - c₀ would add (1 - a) c₀ to what
-        is left of them, and let c₀ decide. So a is estimated by a projection, and c - a c₀ subtracted.
-        """
-        origin = self._buffers["origin"]
-        if origin is None or self.streams.rule.space == "logits":
-            return centre
-        origin = origin.to(centre.dtype)
-        along = (centre @ origin) / (origin @ origin).clip(min=1e-12)
-        return centre + (-along).clip(min=0.0, max=1.0)[..., None] * origin
-
     def offset(self, stream: StreamId | None = None) -> Tensor:
         """Return a copy of what is subtracted of embeddings, (d,), or of logits, (C,).
 
         Raises:
             InputError: No stream is named for a head with streams, or it does not exist.
         """
-        return self._from_origin(self.streams.rule.offset(self.streams.state(stream)))[0].clone()
+        offset = self.streams.rule.offset(self.streams.state(stream))[0]
+        in_logits = self.streams.rule.space == "logits"
+        return (offset if in_logits else from_origin(offset, self._buffers["origin"])).clone()
 
     def classify(self, embeddings: Tensor) -> Tensor:
         """Apply only the linear layer, (..., d) to (..., C)."""
@@ -236,13 +225,6 @@ class NEOHead(nn.Linear):
         if not self.adapting:
             parts.append("frozen")
         return ", ".join(parts)
-
-
-def subtract(embeddings: Tensor, centre: Tensor) -> Tensor:
-    """Subtract in the precision of the centre; the result has the dtype of the embeddings."""
-    if embeddings.dtype == centre.dtype:
-        return embeddings - centre
-    return (embeddings.to(centre.dtype) - centre).to(embeddings.dtype)
 
 
 def share_hooks(old: nn.Module, new: nn.Module) -> None:

@@ -17,7 +17,7 @@ from neotta.errors import (
     UnsupportedModelError,
 )
 from neotta.neo.find_head import WHOLE, candidates, heads_in, other_task, tags, uncompiled
-from neotta.neo.head import NEOHead, subtract
+from neotta.neo.head import NEOHead
 from neotta.neo.head_views import exact
 from neotta.neo.model_inputs import Inputs, logits_of, run_once, tensors
 from neotta.neo.reference_file import HeadReference, Reference
@@ -65,17 +65,15 @@ class OutputHead(NEOHead):
         logits = logits_of(input)
         if logits.dim() != 2:
             raise InputError(f"the model returns logits of shape {tuple(logits.shape)}, expected (batch, classes)")
-        return replaced(input, self._recentered(logits))
-
-    def _recentered(self, input: Tensor) -> Tensor:
         self._check_mode()
-        if self.streams.rule.space == "logits":
-            return subtract(input, self._offsets(input))
-        bias: Tensor | float = 0.0 if self.bias is None else self.bias.to(input.dtype)
-        free = input - bias
-        logits = subtract(free, self._offsets(free)) + (1.0 / self.out_features if self.uniform_bias else bias)
-        self._check_classes(logits)
-        return logits
+        answer = self.recentered(logits)
+        if self.uniform_bias:
+            answer = answer + (1.0 / self.out_features - (0.0 if self.bias is None else self.bias.to(answer.dtype)))
+        self._check_classes(answer)
+        return replaced(input, answer)
+
+    def _bias(self) -> Tensor | None:
+        return self.bias
 
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
         """Not possible: there is no layer to fold into."""

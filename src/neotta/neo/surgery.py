@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -100,12 +100,19 @@ def check_module(model: Any) -> None:
         )
 
 
-def heads(model: nn.Module) -> dict[str, NEOHead]:
+def heads(model: Any) -> dict[str, NEOHead]:
     """Return the NEO heads of an adapted model by name (two for a distilled model, otherwise one).
 
+    Args:
+        model: An adapted model, or an adapter of the NEO family, also inside a stack.
+
     Raises:
-        NotAdaptedError: The model is not adapted.
+        NotAdaptedError: The model is not adapted, or the adapter has no NEO head.
     """
+    if not isinstance(model, nn.Module) and isinstance(own := getattr(model, "heads", None), Mapping):  # an adapter
+        if not own:
+            raise NotAdaptedError(f"{model!r} has no NEO head: only the methods of the NEO family have one")
+        return dict(own)
     check_module(model)
     neo_heads = {name: module for name, module in model.named_modules() if isinstance(module, NEOHead)}
     if not neo_heads:
@@ -113,8 +120,8 @@ def heads(model: nn.Module) -> dict[str, NEOHead]:
     return neo_heads
 
 
-def head(model: nn.Module) -> NEOHead:
-    """Return the NEO head of an adapted model.
+def head(model: Any) -> NEOHead:
+    """Return the NEO head of an adapted model, or of an adapter.
 
     Raises:
         NotAdaptedError: The model is not adapted.

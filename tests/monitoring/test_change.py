@@ -180,6 +180,16 @@ def test_the_size_of_batches_does_not_matter_to_the_distance_test():
     assert 300 <= found.pop() < 320
 
 
+def test_each_of_the_four_tests_has_a_quarter_of_the_rate():
+    rate, detector = 1e-3, ChangeDetector(D, false_alarm_rate=1e-3, warmup=32)
+    detector.observe(cloud(40))
+    detector.observe(cloud(20, 0.3, seed=1))
+    for distance, direction in detector._generations:
+        for test, threshold in ((distance, 4 / rate), (direction, 2 / rate)):  # the latter ranks every second sample
+            assert 0 < test.evidence.share < 1
+            assert math.exp(test.evidence.log_r / test.evidence.share) == pytest.approx(threshold)
+
+
 def test_generations_follow_each_other_and_memory_stays_bounded():
     detector = ChangeDetector(D, warmup=32, memory=64)
     for seed in range(20):

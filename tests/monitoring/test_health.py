@@ -11,6 +11,8 @@ from torch import nn
 
 import neotta
 from neotta.errors import InputError, NotAdaptedError
+from neotta.monitoring.health import _changed_lately
+from neotta.neo.stream import Estimates
 
 CLASSES = 10
 
@@ -181,3 +183,14 @@ def test_an_adapter_has_the_health_of_the_model(method):
 def test_the_health_of_other_methods_is_not_known():
     with pytest.raises(NotAdaptedError, match="t3a"):
         neotta.health(neotta.create("t3a", network()))
+
+
+@pytest.mark.parametrize(
+    ("step", "usable", "changed"), [(2.1, True, True), (1.9, True, False), (2.1, False, False), (9.0, False, False)]
+)
+def test_the_shift_has_changed_where_its_step_is_twice_the_noise_of_both_scales(step, usable, changed):
+    yes = torch.ones(1, 2, dtype=torch.bool)
+    shift, noise = torch.zeros(1, 2, 3), torch.tensor([[0.25, 0.75]])
+    shift[0, 1, 0] = step
+    both = torch.tensor([[True, usable]])
+    assert _changed_lately(Estimates(yes, both, yes, shift, noise, noise)) is changed

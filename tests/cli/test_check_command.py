@@ -48,6 +48,23 @@ def test_unlabelled_folders_as_json(command, unlabelled):
     assert np.isclose(sum(found["shares"]), 1.0)
 
 
+def test_images_of_another_place_are_noticed_and_leave_the_reference_as_it_was(command, unlabelled, tmp_path):
+    (tmp_path / "dark").mkdir()
+    for path in unlabelled.iterdir():
+        pixels = np.asarray(Image.open(path)).astype(float)
+        Image.fromarray((pixels * 0.1 + 20).astype(np.uint8)).save(tmp_path / "dark" / path.name)
+    words = ("check", "--samples", "128", "--reference", "clean.safetensors", "--data")
+    assert command(*words, str(unlabelled), folder=tmp_path).returncode == 0
+    before = (tmp_path / "clean.safetensors").read_bytes()
+    done = command(*words, "dark", folder=tmp_path)
+    text = " ".join(done.stdout.split())
+    assert text.index("These do not look like clean images") < text.index("neo-continual")
+    assert "as sure of them as of those of the reference" in text
+    assert "Use none" not in text
+    assert "Next: neotta judge digits dark" in done.stderr
+    assert (tmp_path / "clean.safetensors").read_bytes() == before
+
+
 FOUR_OUTPUTS = """
 import neotta
 from torch import nn

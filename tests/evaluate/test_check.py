@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import neotta
-from neotta.cli.check import sentences
+from neotta.cli.check import doubt, sentences
 from neotta.evaluate.check import DRAWS, ORDERS, RULES, CheckReport, Orders, RuleCost, recentered
 from neotta.neo.reference import measured
 from neotta.neo.reference_file import Reference
@@ -107,6 +107,45 @@ def test_under_a_shift_the_rule_that_gains_most_of_the_harmless_ones_is_recommen
     for rule in found.rules:
         rule.changes["fog/5"] = {kind: {16: [0.0]} for kind in ORDERS}
     assert "gain nothing under the corruptions" in "\n".join(sentences(found))
+
+
+EIGHTS = [0.05] * 8 + [0.6, 0.0]
+
+
+def test_images_that_do_not_look_clean_get_no_advice_without_labels():
+    found = report({rule: -50.0 for rule in SAFE}, shares=EIGHTS, labelled=False)
+    text = "\n".join([doubt(found), *sentences(found)])
+    assert found.doubts == ["60% of the plain answers are class 8"]
+    assert (found.advice, "neotta judge" in text, "Use none" in text) == (None, True, False)
+    assert not report(SAFE, 2, shares=[0.9, 0.1]).doubts, "one of two classes may be rare"
+    found = report(SAFE, shares=EIGHTS)
+    assert found.doubts
+    found.guessing = 58.0
+    assert not found.doubts, "so many labels are that class"
+
+
+@pytest.mark.parametrize(("surety", "clean"), [(math.nan, True), (1.0, True), (0.9, True), (0.8, False)])
+def test_images_of_which_the_model_is_less_sure_than_of_clean_ones_do_not_look_clean(surety, clean):
+    found = report(SAFE, labelled=False)
+    found.surety = surety
+    assert (not found.doubts) is clean
+    assert (found.advice is not None) is clean
+
+
+@pytest.mark.parametrize("shares", [None, EIGHTS])
+def test_with_labels_a_gain_is_recommended_and_never_none_beside_it(shares):
+    found = report({**SAFE, ("neo", False): 25.3}, shares=shares, accuracy=35.0)
+    neo = found.rules[2]
+    assert found.noise == pytest.approx(200 * math.sqrt(0.35 * 0.65 / 50))
+    assert found.advice is neo
+    assert sentences(found)[-1] == 'Use: model = neotta.adapt(model, "neo")'
+    neo.changes["clean"]["1-class"] = {16: [-6.0]}
+    text = "\n".join(sentences(found))
+    assert "+25.3 points where the classes are mixed" in text
+    assert "one class (-6.0, worst draw -6.0)" in text
+    assert text.endswith('Use, where that does not occur: model = neotta.adapt(model, "neo")')
+    neo.changes["clean"]["iid"] = {16: [13.0]}  # within the noise
+    assert found.advice is (found.rules[0] if shares is None else None)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -9,13 +9,13 @@ import typer
 
 from neotta.cli import options as shared
 from neotta.cli.options import model_options, read_labels, words
-from neotta.errors import OptionError
+from neotta.errors import OptionError, StateError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from neotta.evaluate.check import CheckReport
+    from neotta.evaluate.check import CheckReport, RuleCost
 
 
 def check(
@@ -29,7 +29,10 @@ def check(
     samples: Annotated[int, typer.Option(help="Number of images, at most.", min=32)] = 1000,
     reference: Annotated[
         Path | None,
-        typer.Option(help="Also write a .safetensors file for neotta.adapt(model, reference=FILE)."),
+        typer.Option(
+            help="Also write a .safetensors file for neotta.adapt(model, reference=FILE). One that exists tells how "
+            "sure the model is of clean images; it stays if these do not look clean."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     labels: shared.Labels = None,
@@ -43,6 +46,7 @@ def check(
       neotta check timm:resnet18 --data path/to/clean
       neotta check digits --corruptions fog,gaussian_noise
     """
+    import contextlib
     import json
 
     from neotta.cli.console import Console, next_step, progress_bar
@@ -57,13 +61,18 @@ def check(
         from neotta.evaluate.domains import CLEAN, clean_domain
         from neotta.evaluate.plan import Plan
         from neotta.evaluate.session import Session
+        from neotta.neo.reference_file import Reference
 
+        known = None
+        with contextlib.suppress(StateError):  # there is none yet, or it is damaged
+            known = None if reference is None else Reference.load(reference)
         shifts = [name if "/" in name else f"{name}/5" for name in words(corruptions) or []]
         entries = {"model": model, "model_options": options, "data": data, "corruptions": shifts}
         bench = Session(Plan.make({**entries, "class_names": folders or {}}), device=device)
         clean = CLEAN if shifts else clean_domain(bench.data.source) or bench.data.source.domains[0]
-        report = measure(bench, [clean, *shifts], samples, progress)
-    if reference is not None:
+        report = measure(bench, [clean, *shifts], samples, progress, known)
+    keep = known is not None and bool(report.doubts)
+    if reference is not None and not keep:
         report.reference.save(reference)
     if as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
@@ -71,12 +80,14 @@ def check(
     console = Console(highlight=False)
     _show(console, report)
     if reference is not None:
-        console.print(f"The reference was written to {reference}.", markup=False)
-    next_step(
-        f"neotta predict {model} FOLDER -o answers.csv"
-        if report.shifted
-        else f"neotta check {model} --data {data} --corruptions fog,gaussian_noise   the same under a shift"
-    )
+        what = "stays as it was" if keep else "was written"
+        console.print(f"The reference {what}: {reference}", markup=False)
+    if report.doubts:
+        next_step(f"neotta judge {model} {data}   whether adapting helps on these images")
+    elif report.shifted:
+        next_step(f"neotta predict {model} FOLDER -o answers.csv")
+    else:
+        next_step(f"neotta check {model} --data {data} --corruptions fog,gaussian_noise   the same under a shift")
 
 
 def _show(console: Console, report: CheckReport) -> None:
@@ -85,8 +96,10 @@ def _show(console: Console, report: CheckReport) -> None:
     from neotta.evaluate.check import BATCH_SIZES, DRAWS
 
     what = "accuracy" if report.labelled else "agreement with the plain model"
-    console.print(Text(f"{report.model} on {report.images} clean images of {report.data}\n"))
-    shown = f"{report.images_shown} of them" if report.labelled else f"{report.images_shown} clean images"
+    console.print(Text(f"{report.model} on {report.images} images of {report.data}\n"))
+    if report.doubts:
+        console.print(Text(f"{doubt(report)}\n", style="bold"))
+    shown = f"{report.images_shown} of them"
     sizes = ", ".join(map(str, BATCH_SIZES))
     told = f"in points: mean and, below it, the worst of {DRAWS} draws in batches of {sizes}"
     console.print(Text(f"Change of {what} on {shown}, {told}"))
@@ -115,21 +128,28 @@ def _table(report: CheckReport, domain: str) -> Table:
     return table
 
 
+def doubt(report: CheckReport) -> str:
+    """That these are not the images that a check is for."""
+    return (
+        "These do not look like clean images of mixed classes; for images of the new place use `neotta judge`: "
+        f"{', and '.join(report.doubts)}."
+    )
+
+
 def sentences(report: CheckReport) -> list[str]:
     """What was found, and which line to use, in plain words."""
     lines = [
         f"The head is the layer {report.head!r}: what it returns is what the model returns (tried on real images)."
     ]
     if report.labelled:
-        lines.append(
-            f"Without adapting, {report.accuracy:.1f} % of the {report.images} clean images are classified right."
-        )
+        lines.append(f"Without adapting, {report.accuracy:.1f} % of the {report.images} images are classified right.")
     without = "" if report.labelled else " They have no labels, so the table counts answers that change."
     half = report.images // 2
     lines.append(
         f"{half} of the {report.images} images are the reference, the other {report.images_shown} are shown.{without}"
     )
-    return [*lines, _balance(report), _source_mean(report), "", *_advice(report)]
+    balance = [] if report.doubts else [_balance(report), _source_mean(report)]
+    return [*lines, *balance, "", *_advice(report)]
 
 
 def _balance(report: CheckReport) -> str:
@@ -172,10 +192,22 @@ def _advice(report: CheckReport) -> list[str]:
             "first.",
             "Use none.",
         ]
+    if report.gaining is not None:
+        return _gain(report, report.gaining)
+    if report.doubts and not report.labelled:
+        return [
+            "Nothing is recommended from this table: it counts answers that change, and where plain answers are wrong "
+            "a rule that helps changes them."
+        ]
     neo, stream = _change("neo", report), _change("neo-stream", report)
-    lines = [f"On clean images, NEO as in the paper {neo}; NEO-Stream {stream}."]
+    lines = [f"On these images, NEO as in the paper {neo}; NEO-Stream {stream}."]
     if report.classes == 2:
         lines.append("With two classes a shift and a label are one number: NEO-Stream gives the plain answers.")
+    if report.doubts:
+        return [
+            *lines,
+            f"Use none: no rule gains more than {report.noise:.1f} points where classes are mixed, the noise.",
+        ]
     chosen = report.advice
     if chosen is None:
         return [*lines, f"Use none: {_why_none(report)}"]
@@ -190,6 +222,27 @@ def _advice(report: CheckReport) -> list[str]:
     if chosen.reference:
         lines.append("Write the reference with --reference reference.safetensors, once, from clean images.")
     return lines
+
+
+def _gain(report: CheckReport, rule: RuleCost) -> list[str]:
+    """The rule that gains on these images, with the orders in which it costs too much."""
+    from neotta.evaluate.check import BEARABLE, BEARABLE_DRAW, MIXED, ORDERS
+
+    mixed = rule.of_order(report.data, MIXED)[0]
+    lines = [
+        f"{rule.title} changes accuracy by {mixed:+.1f} points where the classes are mixed, more than the noise "
+        f"({report.noise:.1f}), and by {rule.mean(report.data):+.1f} over all orders, the most of all rules."
+    ]
+    costs = []
+    for domain in rule.changes:
+        for kind, name in ORDERS.items():
+            mean, worst = rule.of_order(domain, kind)
+            if mean < -BEARABLE or worst < -BEARABLE_DRAW:
+                where = "" if domain == report.data else f" under {domain}"
+                costs.append(f"{name}{where} ({mean:+.1f}, worst draw {worst:+.1f})")
+    if costs:
+        lines.append(f"It can cost accuracy where the order of the classes is: {', '.join(costs)}.")
+    return [*lines, f"Use{', where that does not occur' if costs else ''}: model = {rule.line}"]
 
 
 def _why_none(report: CheckReport) -> str:

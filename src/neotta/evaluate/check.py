@@ -1,4 +1,7 @@
-"""What a deployment would cost on clean data, measured before it: which line to use, or none."""
+"""What a deployment would cost on clean data, measured before it: which line to use, or none.
+
+Images of a new place are no such data: where their plain answers show it, nothing is recommended from answers alone.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ ORDERS = {
     "1-class": "one class",
 }
 """The orders of the images, with what they are called."""
+MIXED = "iid"
 BATCH_SIZES = (1, 16, 64)
 DRAWS = 3
 """Number of draws of each order."""
@@ -52,6 +56,7 @@ BEARABLE, BEARABLE_DRAW = 1.0, 5.0
 """Points of accuracy that a rule may cost in one of the orders and still be recommended: on average, in one draw."""
 LEAST_IMAGES = 32
 LEAST_FRAMES, MOST_FRAMES = 64, 200  # orders with fewer images show them again, as a camera does
+SURE = 0.85  # images on which the model is less sure, relative to its reference, do not look clean
 _DEFAULT: str = inspect.signature(adapt).parameters["method"].default
 _PROOF = 8  # images that prove the head
 
@@ -109,8 +114,11 @@ class CheckReport:
     guessing: float  # accuracy of always giving the most frequent label, in percent; NaN without labels
     shares: list[float]  # how often each class is predicted
     mean_to_spread: float  # distance of the mean embedding from the origin, divided by the spread of the embeddings
-    reference: Reference = field(repr=False)  # where the clean data lies, from all of the images
+    reference: Reference = field(repr=False)  # where the data lies, from all of the images
     rules: list[RuleCost] = field(default_factory=list)
+    surety: float = (
+        math.nan
+    )  # how sure the model is of them, relative to clean images; NaN without a reference of these
 
     @property
     def images_shown(self) -> int:
@@ -122,6 +130,21 @@ class CheckReport:
         return self.labelled and self.accuracy <= self.guessing
 
     @property
+    def doubts(self) -> list[str]:
+        """Why these do not look like clean images of mixed classes."""
+        found, most = [], max(self.shares)
+        if self.classes > 2 and most > 0.5 and not self.guessing > 50:
+            found.append(f"{most:.0%} of the plain answers are class {self.shares.index(most)}")
+        if self.surety < SURE:
+            found.append(f"the model is {self.surety:.0%} as sure of them as of those of the reference")
+        return found
+
+    @property
+    def noise(self) -> float:
+        """Twice the standard error of the plain accuracy on the images shown, in points."""
+        return 2 * math.sqrt(self.accuracy * (100 - self.accuracy) / self.images_shown)
+
+    @property
     def shifted(self) -> list[str]:
         return [domain for domain in self.rules[0].changes if domain != self.data]
 
@@ -129,12 +152,23 @@ class CheckReport:
         return float(np.mean([rule.mean(domain) for domain in self.shifted]))
 
     @property
-    def advice(self) -> RuleCost | None:
-        """The rule to use, one of those that cost little in every order; None to use none.
+    def gaining(self) -> RuleCost | None:
+        """The rule that gains most on these images, as their labels show; None if no gain is beyond noise."""
+        if not self.labelled or self.guesses:
+            return None
+        rules = [rule for rule in self.rules if rule.of_order(self.data, MIXED)[0] > self.noise]
+        return max(rules, key=lambda rule: rule.mean(self.data), default=None)
 
-        It is the one that gains most under the corruptions, if there are any; else NEO-Stream, or NEO with a reference
-        where there are two classes, since NEO-Stream is the plain model there.
+    @property
+    def advice(self) -> RuleCost | None:
+        """The rule to use; None to use none, or, of images without labels that do not look clean, not to say.
+
+        It is the one that gains most on these images, if their labels show a gain. Else it is one of those that cost
+        little in every order: the one that gains most under the corruptions, if there are any; else NEO-Stream, or NEO
+        with a reference where there are two classes, since NEO-Stream is the plain model there.
         """
+        if self.gaining is not None or self.doubts:
+            return self.gaining
         bearable = [] if self.guesses else [rule for rule in self.rules if rule.bearable]
         if self.shifted:
             gaining = [rule for rule in bearable if self.gain(rule) > 0]
@@ -145,8 +179,9 @@ class CheckReport:
 
     def as_dict(self) -> dict[str, Any]:
         entries = {name: value for name, value in asdict(self).items() if name not in ("reference", "rules")}
-        for name in ("accuracy", "guessing"):
-            entries[name] = entries[name] if self.labelled else None
+        for name in ("accuracy", "guessing", "surety"):
+            entries[name] = None if math.isnan(entries[name]) else entries[name]
+        entries["doubts"] = self.doubts
         entries["rules"] = [
             {**asdict(rule), "mean": rule.mean(self.data), "worst": rule.worst(self.data)} for rule in self.rules
         ]
@@ -154,8 +189,10 @@ class CheckReport:
         return entries
 
 
-def check(bench: Session, domains: Sequence[str], samples: int, progress: Progress) -> CheckReport:
-    """Check a model on clean data, and on corrupted copies of it."""
+def check(
+    bench: Session, domains: Sequence[str], samples: int, progress: Progress, clean_reference: Reference | None = None
+) -> CheckReport:
+    """Check a model on clean data, and on corrupted copies of it; a reference tells how sure it is of clean data."""
     clean = domains[0]
     head = next((name for name, module in bench.model.named_modules() if module is bench.head), "head")
     check_outputs(bench.model, [bench.head.out_features])
@@ -168,6 +205,11 @@ def check(bench: Session, domains: Sequence[str], samples: int, progress: Progre
     targets = predicted if labels is None else labels
     outputs, half = bench.head.out_features, len(which) // 2
     known, every = (measured(bench.head, rows, head) for rows in (embeddings[clean][:half], embeddings[clean]))
+    reference = Reference({head: every}, {head: fingerprint(dict(bench.head.named_parameters()))})
+    if clean_reference is None or clean_reference.fingerprints != reference.fingerprints:
+        surety = math.nan
+    else:
+        surety = every.clean.peak / clean_reference.heads[head].clean.peak
     report = CheckReport(
         model=bench.name,
         data=clean,
@@ -179,7 +221,8 @@ def check(bench: Session, domains: Sequence[str], samples: int, progress: Progre
         guessing=math.nan if labels is None else 100 * float(np.bincount(labels).max() / len(labels)),
         shares=(np.bincount(predicted, minlength=outputs) / len(predicted)).tolist(),
         mean_to_spread=Shift.of(embeddings[clean]).relative,
-        reference=Reference({head: every}, {head: fingerprint(dict(bench.head.named_parameters()))}),
+        reference=reference,
+        surety=surety,
     )
     orders = Orders(targets[half:])
     rules = [(rule, with_) for rule in RULES for with_ in (False, True)]

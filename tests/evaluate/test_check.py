@@ -113,7 +113,7 @@ EIGHTS = [0.05] * 8 + [0.6, 0.0]
 
 
 def test_images_that_do_not_look_clean_get_no_advice_without_labels():
-    found = report({rule: -50.0 for rule in SAFE}, shares=EIGHTS, labelled=False)
+    found = report(dict.fromkeys(SAFE, -50.0), shares=EIGHTS, labelled=False)
     text = "\n".join([doubt(found), *sentences(found)])
     assert found.doubts == ["60% of the plain answers are class 8"]
     assert (found.advice, "neotta judge" in text, "Use none" in text) == (None, True, False)

@@ -98,7 +98,7 @@ def test_models_and_adapters_have_the_same_accuracy_and_learn_nothing_from_it():
     assert found == neotta.accuracy(adapter, IMAGES, batch_size=50)
     assert found.by == "product"
     assert torch.equal(before, neotta.head(model).streams.state())
-    assert torch.equal(before, adapter.streams.state())
+    assert torch.equal(before, neotta.head(adapter).streams.state())
 
 
 def test_without_the_embeddings_it_is_the_confidence():

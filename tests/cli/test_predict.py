@@ -1,6 +1,7 @@
 """`neotta predict`: answers to a folder of images, adapting."""
 
 import csv
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -32,10 +33,10 @@ def test_all_images_are_classified_by_a_model_that_adapts(command, tmp_path, fog
     (foggy / "broken.png").write_bytes(b"no image")
     done = command("predict", "digits", "photos", "-o", "a.csv", "--batch-size", "16", folder=tmp_path, width=200)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "60 images classified, 1 unreadable: a.csv\n"
-    assert "Next: neotta check digits" in done.stderr
+    assert done.stdout.startswith("60 images classified, 1 unreadable: a.csv\n")
+    assert "Next: neotta judge digits photos" in done.stderr
     rows = answers(tmp_path / "a.csv")
-    assert list(rows[0]) == ["image", "class", "confidence"]
+    assert list(rows[0]) == ["image", "class", "confidence", "plain", "plain_confidence"]
     assert {row["image"] for row in rows} == {str(path.relative_to(tmp_path)) for path in foggy.rglob("[0-9]*.png")}
 
     loaded = neotta.load_model("digits")
@@ -45,6 +46,15 @@ def test_all_images_are_classified_by_a_model_that_adapts(command, tmp_path, fog
     expected = torch.cat([adapter(batch).softmax(dim=1) for batch in batches])
     assert [row["class"] for row in rows] == [str(int(each)) for each in expected.argmax(dim=1)]
     np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected.amax(dim=1), atol=1e-3)
+    with torch.no_grad():
+        plain = torch.cat([neotta.load_model("digits").model(batch).softmax(dim=1) for batch in batches])
+    assert [row["plain"] for row in rows] == [str(int(each)) for each in plain.argmax(dim=1)]
+    np.testing.assert_allclose([float(row["plain_confidence"]) for row in rows], plain.amax(dim=1), atol=1e-3)
+    changed = sum(row["class"] != row["plain"] for row in rows)
+    assert f"NEO-Stream changed {changed} answers ({changed / 60:.1%})." in done.stdout
+    assert "Health: " + str(neotta.health(adapter)).replace("\n- ", "; ") in done.stdout
+    often, count = Counter(row["plain"] for row in rows).most_common(1)[0]
+    assert f"Most frequent answers: plain {often} {count / 60:.0%}, " in done.stdout
 
 
 def test_names_of_classes_and_another_method(command, tmp_path, foggy):
@@ -52,7 +62,34 @@ def test_names_of_classes_and_another_method(command, tmp_path, foggy):
     words = ("--labels", "names.txt", "--method", "neo-continual:alpha=0.2")
     done = command("predict", "digits", "photos", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert all(row["class"].startswith("digit ") for row in answers(tmp_path / "answers.csv"))
+    for row in answers(tmp_path / "answers.csv"):
+        assert {row["class"].partition(" ")[0], row["plain"].partition(" ")[0]} == {"digit"}
+
+
+def test_methods_that_learn_from_images_tell_the_plain_answers_too(command, tmp_path, foggy):
+    for method, file in (("tent:lr=0.5", "tent.csv"), ("none", "none.csv")):
+        done = command(
+            "predict", "digits", "photos", "--method", method, "-o", file, "--batch-size", "16", folder=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+    tent, none = answers(tmp_path / "tent.csv"), answers(tmp_path / "none.csv")
+    plain = [(row["plain"], row["plain_confidence"]) for row in none]
+    assert [(row["plain"], row["plain_confidence"]) for row in tent] == plain
+    assert [(row["class"], row["confidence"]) for row in none] == plain
+    assert "changed 0 answers (0.0%)" in done.stdout
+    assert tent != none
+
+
+def test_one_answer_for_most_images_is_to_be_checked(command, tmp_path):
+    for number in range(40):
+        path = tmp_path / "night" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((32, 32, 3), number, np.uint8)).save(path)
+    done = command("predict", "digits", "night", folder=tmp_path)
+    rows = answers(tmp_path / "answers.csv")
+    often, count = Counter(row["class"] for row in rows).most_common(1)[0]
+    assert count > 22
+    assert f"Check: most answers are {often}" in done.stdout
 
 
 @pytest.mark.parametrize("form", ["adaptive", "folded"])
@@ -66,7 +103,8 @@ def test_an_onnx_file_answers_as_the_model_does(command, tmp_path, foggy, form):
     assert done.returncode == 0, done.stderr
     assert command("predict", "digits", *words, "torch.csv", "--method", method, folder=tmp_path).returncode == 0
     onnx, torch_ = answers(tmp_path / "onnx.csv"), answers(tmp_path / "torch.csv")
-    assert [(row["image"], row["class"]) for row in onnx] == [(row["image"], row["class"]) for row in torch_]
+    told = ("image", "class", "plain") if form == "adaptive" else ("image", "class")
+    assert [[row[name] for name in told] for row in onnx] == [[row[name] for name in told] for row in torch_]
     done = command("predict", "d.onnx", "photos", "--method", "tent", folder=tmp_path)
     assert "adapts as it was exported" in done.stderr
 

@@ -1,8 +1,12 @@
-"""`neotta predict`: what a model, adapting as it goes, says to the images of a folder."""
+"""`neotta predict`: what a model, adapting as it goes, says to the images of a folder, and what adapting changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -19,13 +23,15 @@ if TYPE_CHECKING:
     from neotta.adapters.registry import AnyAdapter
     from neotta.data.base import DataSource
     from neotta.models.preprocess import Preprocess
+    from neotta.monitoring.health import Health
 
 
 def predict(
     model: shared.ServedModel,
     folder: Annotated[str, typer.Argument(help="Images, with or without labels: a folder or LAYOUT=PATH.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file of answers: image, class and confidence.")
+        Path,
+        typer.Option("--output", "-o", help="The file of answers: image, class and confidence, adapted and plain."),
     ] = Path("answers.csv"),
     method: Annotated[
         str | None,
@@ -65,47 +71,102 @@ def predict(
             predictor = _onnx(model, method, names, bool(options or device))
         else:
             predictor = _torch(model, method or "neo-stream", {"labels": names, "device": device, **options})
-        rows = list(_answers(predictor, source, batch_size, progress))
-        unreadable = sum(map(len, map(source.dataset, source.domains))) - len(rows)
+        answers = list(_answers(predictor, source, batch_size, progress))
+        unreadable = sum(map(len, map(source.dataset, source.domains))) - len(answers)
     with atomic(output) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([("image", "class", "confidence"), *rows])
-    typer.echo(printable(f"{counted(len(rows), 'image')} classified, {unreadable} unreadable: {output}"))
-    checked = "MODEL" if model.endswith(".onnx") else model
-    next_step(f"neotta check {checked} --data CLEAN_IMAGES   whether adapting can do harm")
+        csv.writer(file, lineterminator="\n").writerows(
+            [("image", "class", "confidence", "plain", "plain_confidence"), *answers]
+        )
+    typer.echo(printable(f"{counted(len(answers), 'image')} classified, {unreadable} unreadable: {output}"))
+    for line in _summary(predictor, answers):
+        typer.echo(printable(line))
+    next_step(f"neotta judge {'MODEL' if model.endswith('.onnx') else model} {folder}   whether adapting helps here")
 
 
-class _Predictor(NamedTuple):
-    predict: Callable[[Tensor], Tensor]  # from preprocessed images, (B, 3, H, W), to logits, adapting
-    reset: Callable[[], None]
+class Answer(NamedTuple):
+    """A row of the file; plain answers are empty where the model does not tell them."""
+
+    image: str
+    class_: str | int
+    confidence: str
+    plain: str | int
+    plain_confidence: str
+
+
+def _summary(predictor: _Predictor, answers: Sequence[Answer]) -> Iterator[str]:
+    """What adapting did."""
+    from neotta.monitoring.accuracy import most
+
+    if not answers:
+        return
+    now, before = (Counter(column) for column in zip(*((row.class_, row.plain) for row in answers), strict=True))
+    if "" in before:
+        yield f"{predictor.rule}: it was folded into the file, which does not tell the plain answers."
+    else:
+        changed = sum(row.class_ != row.plain for row in answers)
+        yield f"{predictor.rule} changed {counted(changed, 'answer')} ({changed / len(answers):.1%})."
+    for found in predictor.health:
+        yield "Health: " + str(found).replace("\n- ", "; ")
+    yield "Most frequent answers: " + "; ".join(
+        f"{when} " + ", ".join(f"{name} {count / len(answers):.0%}" for name, count in counts.most_common(3))
+        for when, counts in (("plain", before), ("adapted", now))
+        if "" not in counts
+    )
+    (name, count), *_ = now.most_common(1)
+    if count / len(answers) > most(predictor.classes):
+        yield f"Check: most answers are {name}, as after a collapse."
+
+
+@dataclass
+class _Predictor:
+    rule: str
+    # From preprocessed images, (B, 3, H, W), to adapted and plain logits, (B, C); None where plain ones are not known.
+    predict: Callable[[Tensor], tuple[Tensor, Tensor | None]]
+    end: Callable[[], Iterable[Health]]  # forgets what was learnt of a domain, and says how adapting to it went
     preprocess: Preprocess
     labels: tuple[str, ...] | None
+    classes: int = 0
+    health: list[Health] = field(default_factory=list)
 
 
 def _torch(model: str, method: str, options: dict[str, Any]) -> _Predictor:
     import torch
 
+    from neotta.adapters.base import EmbeddingAdapter
     from neotta.adapters.registry import create, find
+    from neotta.errors import NotAdaptedError
     from neotta.evaluate.plan import MethodPlan
     from neotta.models.load import load_model
+    from neotta.monitoring.health import health
+    from neotta.neo.find_head import logits_of
 
     plan = MethodPlan.parse(method)
-    find(plan.method)
+    title = find(plan.method).title
     options["device"] = options["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = load_model(model, **options)
     like = next(loaded.model.parameters())
     made: list[AnyAdapter] = []
 
-    def predict(images: Tensor) -> Tensor:
+    def predict(images: Tensor) -> tuple[Tensor, Tensor]:
         images = images.to(like)
         if not made:  # the first images show what the model takes
             made.append(create(plan.method, loaded.model, preset=plan.preset, example=images, **plan.options))
-        return made[0](images)
+        (adapter,) = made
+        with torch.no_grad():
+            if isinstance(adapter, EmbeddingAdapter):
+                rows = adapter.encode(images)
+                return adapter.predict_embeddings(rows), adapter.classify(rows)
+            return adapter(images), logits_of(loaded.model(images))
 
-    def reset() -> None:
+    def end() -> Iterator[Health]:
         for adapter in made:
+            with contextlib.suppress(NotAdaptedError):
+                found = health(adapter)
+                assert not isinstance(found, dict)
+                yield found
             adapter.reset()
 
-    return _Predictor(predict, reset, loaded.preprocess, loaded.labels)
+    return _Predictor(title, predict, end, loaded.preprocess, loaded.labels)
 
 
 def _onnx(path: str, method: str | None, labels: list[str] | None, opened_otherwise: bool) -> _Predictor:
@@ -118,22 +179,39 @@ def _onnx(path: str, method: str | None, labels: list[str] | None, opened_otherw
     classifier = OnnxClassifier(path)
     if classifier.preprocess is None:
         raise OptionError(f"{path!r} does not say how images are made ready: export a loaded model")
-    adapt = method is None
-    return _Predictor(
-        lambda images: torch.from_numpy(classifier.predict(images.numpy(), adapt)),
-        classifier.reset if classifier.form == "adaptive" else lambda: None,
-        classifier.preprocess,
-        classifier.labels if labels is None else tuple(labels),
-    )
+    adaptive = classifier.form == "adaptive"
+    rule = "No adaptation" if method == "none" or not (adaptive or classifier.count) else f"The rule of {path}"
+
+    def predict(images: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits = torch.from_numpy(classifier.predict(images.numpy(), method is None))
+        if adaptive:
+            return logits, torch.from_numpy(classifier.plain(images.numpy()))
+        return logits, None if classifier.count else logits
+
+    def end() -> tuple[Health, ...]:
+        if adaptive:
+            classifier.reset()
+        return ()
+
+    return _Predictor(rule, predict, end, classifier.preprocess, classifier.labels if labels is None else tuple(labels))
 
 
 def _answers(
     predictor: _Predictor, source: DataSource, batch_size: int, progress: Callable[[str, int, int], None]
-) -> Iterator[tuple[str, Any, str]]:
-    """Path, class and confidence of each image that can be read; every domain begins with the model as it was."""
+) -> Iterator[Answer]:
+    """The answers to each image that can be read; every domain begins with the model as it was."""
     from neotta.data.loading import Loader
     from neotta.data.orders import stored
     from neotta.evaluate.domains import fitted
+
+    def told(logits: Tensor | None) -> Iterator[tuple[str | int, str]]:
+        if logits is None:
+            return itertools.repeat(("", ""))
+        confidences, classes = logits.softmax(dim=1).max(dim=1)
+        names = (
+            classes.tolist() if predictor.labels is None else [predictor.labels[index] for index in classes.tolist()]
+        )
+        return zip(names, [f"{each:.4f}" for each in confidences.tolist()], strict=True)
 
     for domain in source.domains:
         dataset = source.dataset(domain)
@@ -141,10 +219,11 @@ def _answers(
         progress(domain, done, len(dataset))
         preprocess = fitted(predictor.preprocess, dataset)
         for batch in Loader(dataset, stored(dataset, batch_size=batch_size), preprocess):
-            confidences, classes = predictor.predict(batch.images).softmax(dim=1).max(dim=1)
-            for name, index, confidence in zip(batch.ids, classes.tolist(), confidences.tolist(), strict=True):
+            adapted, plain = predictor.predict(batch.images)
+            predictor.classes = adapted.shape[1]
+            for name, mine, before in zip(batch.ids, told(adapted), told(plain)):  # noqa: B905  # plain may go on
                 path = str(Path(source.root) / name) if source.layout == "images" and source.root else name
-                yield path, index if predictor.labels is None else predictor.labels[index], f"{confidence:.4f}"
+                yield Answer(path, *mine, *before)
             done += len(batch)
             progress(domain, done, len(dataset))
-        predictor.reset()
+        predictor.health += predictor.end()

@@ -30,7 +30,7 @@ PACKAGES = {
 GROUPS = {
     "Adapt": ("adapt", "restore", "fold", "reset", "save", "load", "merge", "sync", "head", "heads", "NEOHead"),
     "Single calls": ("streams", "paused", "rows"),
-    "Before and while it runs": ("reference", "Reference", "health", "accuracy"),
+    "Before and while it runs": ("judge", "Judgement", "reference", "Reference", "health", "accuracy"),
     "Methods": ("create", "methods", "register", "Adapter", "split", "zero_shot"),
     "Models and evaluation": ("load_model", "available_models", "LoadedModel", "Preprocess", "evaluate", "results"),
 }

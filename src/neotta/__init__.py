@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from neotta.adapters.registry import create, methods, register
     from neotta.errors import NeottaError
     from neotta.evaluate import evaluate
+    from neotta.evaluate.judge import judge
+    from neotta.evaluate.judgement import Judgement
     from neotta.evaluate.results import results
     from neotta.models.load import LoadedModel, load_model
     from neotta.models.packaged import available_models
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adapter",
+    "Judgement",
     "LoadedModel",
     "NEOHead",
     "NeottaError",
@@ -54,6 +57,7 @@ __all__ = [
     "head",
     "heads",
     "health",
+    "judge",
     "load",
     "load_model",
     "merge",
@@ -79,6 +83,8 @@ __getattr__, __dir__ = lazy(
         "neotta.adapters.registry": "create methods register",
         "neotta.errors": "NeottaError",
         "neotta.evaluate": "evaluate",
+        "neotta.evaluate.judge": "judge",
+        "neotta.evaluate.judgement": "Judgement",
         "neotta.evaluate.results": "results",
         "neotta.models.load": "LoadedModel load_model",
         "neotta.models.packaged": "available_models",

@@ -21,6 +21,7 @@ from neotta.cli.corrupt import corrupt
 from neotta.cli.data import download, info
 from neotta.cli.demo import demo
 from neotta.cli.export import export
+from neotta.cli.judge import judge
 from neotta.cli.methods import methods
 from neotta.cli.models import models
 from neotta.cli.orders import orders
@@ -34,8 +35,8 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 """The exception of click, which some versions of typer bundle under another name."""
 
 
-NUMBERS = ("batch_size", "jobs", "port", "rounds", "samples", "seeds")
-FILES = ("config", "html", "key_file", "output", "recorded", "reference", "state")
+NUMBERS = ("at_most", "batch_size", "jobs", "port", "rounds", "samples", "seeds")
+FILES = ("answers", "ask", "config", "html", "key_file", "known", "output", "recorded", "reference", "state")
 
 
 class _Readable:
@@ -73,7 +74,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 GROUPS = {
-    "Start": (demo, check),
+    "Start": (demo, judge, check),
     "Measure": (run, compare, paper, bench),
     "Deploy": (predict, export, serve),
     "Look up": (methods, orders, models, corrupt),

@@ -1,0 +1,126 @@
+"""`neotta judge`: does a rule help on the images of a new place? A few answers of a person say so."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neotta._words import counted
+from neotta.cli import options as shared
+from neotta.cli.options import class_names, model_options, words
+from neotta.errors import OptionError
+
+if TYPE_CHECKING:
+    from neotta.evaluate.judgement import Judgement
+
+
+def judge(
+    model: shared.Model,
+    folder: Annotated[str, typer.Argument(help="Images of the new place: a folder, LAYOUT=PATH, or digits-all.")],
+    rules: Annotated[str, typer.Option(help="Methods to compare with the plain model.")] = "neo,neo-stream",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file for the answers. Default: judged-FOLDER.jsonl."),
+    ] = None,
+    ask: Annotated[
+        Path | None, typer.Option(help="Instead of a page: write the images to judge to this .csv file.")
+    ] = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="Read back the file of --ask, its column right filled in.")
+    ] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="A .csv file of images whose class is known: columns image and right.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Number of images, at most: the first by name.")] = 2000,
+    at_most: Annotated[int, typer.Option(min=1, help="Number of answers after which to stop without a verdict.")] = 60,
+    shuffled: Annotated[bool, typer.Option("--shuffled", help="The order of the images means nothing.")] = False,
+    batch_size: shared.BatchSize = 1,
+    port: Annotated[int, typer.Option(min=0, help="Port of the page on this machine. Default: any free one.")] = 0,
+    labels: shared.Labels = None,
+    model_option: shared.ModelOption = None,
+    device: shared.Device = None,
+    allow_code: shared.AllowCode = False,
+) -> None:
+    """Judge about thirty images, and know whether adapting helps or hurts on these images.
+
+    Only images on which the plain model and a rule disagree are shown, on a page that only this machine can see.
+
+    Examples:
+      neotta judge timm:vit_base_patch16_224 photos/
+      neotta judge mine.safetensors photos/ --ask questions.csv
+    """
+    from neotta.cli.console import Console, progress_bar, say
+    from neotta.cli.data import fetch_data
+    from neotta.cli.options import user_cache
+
+    options = model_options(model_option, allow_code=allow_code)
+    names = class_names(labels)
+    for name, file in (("ask", ask), ("answers", answers), ("known", known)):
+        if file is not None and file.suffix.lower() != ".csv":
+            raise OptionError(f"--{name} is {str(file)!r}: name a .csv file")
+    fetch_data(folder)
+    with progress_bar(Console(stderr=True)) as progress:
+        import torch
+
+        from neotta.evaluate.judge import judge as begin
+        from neotta.evaluate.judgement import read_csv
+        from neotta.models.load import load_model
+
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        right = None if known is None else {row["image"]: row["right"] for row in read_csv(known, ("image", "right"))}
+        judgement = begin(
+            load_model(model, **{"labels": names, "device": device, **options}),
+            folder,
+            words(rules) or [],
+            labels=right,
+            batch_size=batch_size,
+            shuffled=shuffled,
+            samples=samples,
+            at_most=at_most,
+            path=output or Path(f"judged-{Path(folder.rpartition('=')[2]).resolve().name}.jsonl"),
+            cache=user_cache(),
+            progress=progress,
+        )
+    console = Console(highlight=False)
+    if answers is not None:
+        judgement.read(answers)
+    if ask is not None:
+        number = judgement.ask(ask)
+        say(
+            console,
+            f"{counted(number, 'image')} to judge: fill in the column right of {ask}, in any tool, from the top.",
+        )
+        return
+    if answers is None and not judgement.finished:
+        for note in judgement.notes:
+            say(console, note)
+        _show_page(judgement, port)
+    say(console, str(judgement) if judgement.finished or answers is not None else "\n".join(judgement.sentences()))
+
+
+def _show_page(judgement: Judgement, port: int) -> None:
+    import threading
+    import webbrowser
+
+    from neotta.report.judge_page import JudgePage, JudgeServer
+
+    def told() -> None:
+        gains = "   ".join(f"{gain.rule} {gain.low:+.1f} to {gain.high:+.1f}" for gain in judgement.gains)
+        print(f"{counted(len(judgement.given), 'answer'):10}   {gains} points", flush=True)
+        if judgement.finished:
+            print("Ctrl-C ends; until then the page can take answers back, or more of them.", flush=True)
+
+    with JudgeServer(JudgePage(judgement, told), port) as server:
+        print(
+            f"Judge on {server.address}   (Ctrl-C ends; every answer is kept, the same command continues)", flush=True
+        )
+        if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(server.address)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print()

@@ -155,6 +155,9 @@ class Judgement:
         disagreements = [name for name, row in self.answers.items() if len(set(row)) > 1]
         self.known = {name: known[name] for name in disagreements if known and name in known}
         self.order = sorted((name for name in disagreements if name not in self.known), key=_hash)
+        places = range(len(self.rules))
+        self._changed = [sum(self._differs(name, place) for name in disagreements) for place in places]
+        self._known = [sum(self._value(*item, place)[0] for item in self.known.items()) for place in places]
         self._stored: dict[str, str] = {}
         if self._path is not None and self._path.exists():
             self._stored = self._usable(_lines(self._path), self._path)
@@ -175,14 +178,14 @@ class Judgement:
             self.given.append(self._stored[name])
             for place, interval in enumerate(self._intervals):
                 if self._differs(name, place):
-                    ends = self._value(name, place, self._stored[name])
+                    ends = self._value(name, self._stored[name], place)
                     interval.add(*ends)
                     self._sums[place] += sum(ends) / 2
 
     def _differs(self, name: str, place: int) -> bool:
         return self.answers[name][0] != self.answers[name][1 + place]
 
-    def _value(self, name: str, place: int, right: str) -> tuple[float, float]:
+    def _value(self, name: str, right: str, place: int) -> tuple[float, float]:
         if right == SKIP:
             return -1.0, 1.0
         value = float(right == self.answers[name][1 + place]) - float(right == self.answers[name][0])
@@ -262,11 +265,9 @@ class Judgement:
         """The gain of each rule, as far as it is known."""
         gains, points = [], 100 / len(self.answers)
         for place, (rule, interval) in enumerate(zip(self.rules, self._intervals, strict=True)):
-            known = sum(self._value(name, place, right)[0] for name, right in self.known.items())
-            mean = self._sums[place] / max(1, interval.count)
+            mean, known = self._sums[place] / max(1, interval.count), self._known[place]
             low, high, estimate = (points * (known + interval.total * each) for each in (*interval.ends, mean))
-            changed = sum(self._differs(name, place) for name in self.answers)
-            gains.append(Gain(rule, changed, low, high, estimate))
+            gains.append(Gain(rule, self._changed[place], low, high, estimate))
         return gains
 
     @property

@@ -1,4 +1,4 @@
-"""Photographs the pages that neotta writes and serves, into `docs/images`: demo, compare, paper, dashboard.
+"""Photographs the pages that neotta writes and serves, into `docs/images`: demo, judge, compare, paper, dashboard.
 
 Needs `pip install -e '.[dev]'` and Debian's chromium. `python scripts/screenshots.py demo compare` makes some of them.
 """
@@ -21,7 +21,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+import neotta
 from neotta.data import CORRUPTIONS, corrupt, digits
+from neotta.report.judge_page import JudgePage, JudgeServer
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WIDTH, HEIGHT, PORT = 1180, 900, 8765
@@ -47,6 +49,19 @@ def compare(page: Page, folder: Path) -> bytes:
     command("run", "--methods", "none,neo,neo-stream,t3a", *chosen, "--html", "page.html", folder=folder)
     page.goto((folder / "page.html").as_uri())
     return page.screenshot()
+
+
+def judge(page: Page, folder: Path) -> bytes:
+    """A judgement of the digits of other people, after eight answers."""
+    data = digits("all")
+    judgement = neotta.judge("mnist", data.images)
+    for _ in range(8):
+        judgement.answer(str(judgement.next), str(data.labels[int(str(judgement.next))]))
+    with JudgeServer(JudgePage(judgement)) as server:
+        page.goto(server.address)
+        page.get_by_text("8 answered of").wait_for()
+        page.wait_for_timeout(300)
+        return page.screenshot()
 
 
 def paper(page: Page, folder: Path) -> bytes:

@@ -117,6 +117,7 @@ def send_images() -> None:
 
 SHOTS: dict[str, Callable[[Page, Path], bytes]] = {
     "demo": demo,
+    "judge": judge,
     "compare": compare,
     "paper": paper,
     "dashboard": dashboard,

@@ -29,10 +29,7 @@ def check(
     samples: Annotated[int, typer.Option(help="Number of images, at most.", min=32)] = 1000,
     reference: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write a .safetensors file for neotta.adapt(model, reference=FILE). One that exists tells how "
-            "sure the model is of clean images; it stays if these do not look clean."
-        ),
+        typer.Option(help="Also write a reference for neotta.adapt, a .safetensors file; an old one is compared with."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     labels: shared.Labels = None,

@@ -62,7 +62,7 @@ def test_a_mixed_stream_with_a_shift_is_adapting():
 def test_what_adapts_by_its_window_is_not_said_to_be_idle():
     model = neotta.adapt(network(), prior=False)
     feed(model, rows(np.where(np.arange(640) % 10 == 0, np.tile(MIXED, 2), 3)))
-    assert neotta.health(model).signs == ("hidden",)
+    assert neotta.health(model).signs == ("hidden", "one-answer")
     feed(model, rows(MIXED[:96], seed=1, shift=torch.linspace(-3, 3, CLASSES)))
     found = neotta.health(model)
     assert found.verdict == "adapting"
@@ -194,3 +194,40 @@ def test_the_shift_has_changed_where_its_step_is_twice_the_noise_of_both_scales(
     shift[0, 1, 0] = step
     both = torch.tensor([[True, usable]])
     assert _changed_lately(Estimates(yes, both, yes, shift, noise, noise)) is changed
+
+
+# ---- health never contradicts itself
+
+
+def test_answers_that_differ_while_no_shift_is_subtracted_are_explained():
+    model, plain = neotta.adapt(network()), network()
+    data = rows(ONE) - 4 * nn.functional.one_hot(torch.as_tensor(ONE), CLASSES)  # hardly recognised one by one
+    changed = float((feed(model, data) != feed(plain, data)).float().mean())
+    found = neotta.health(model)
+    assert (found.verdict, found.shift) == ("idle", 0.0)
+    assert changed > 0.05
+    assert found.changed == pytest.approx(changed)
+    assert "prior" in found.signs
+    assert any(f"{changed:.1%}" in remark and "label prior" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize("labels", [ONE, np.where(np.arange(320) % 4 < 3, 3, MIXED)])
+def test_one_answer_for_most_images_is_always_told(labels):
+    model = neotta.adapt(network())
+    answers = feed(model, rows(labels))
+    assert float((answers == 3).float().mean()) > 0.55
+    assert "one-answer" in neotta.health(model).signs
+    mixed = neotta.adapt(network())
+    feed(mixed, rows(MIXED))
+    assert "one-answer" not in neotta.health(mixed).signs
+
+
+def test_no_shift_is_visible_only_where_one_could_be_seen():
+    signs = {}
+    for count in (20, 320):
+        for seed in range(20):
+            model = neotta.adapt(network(), window=None)
+            labels = np.random.default_rng(seed).integers(0, CLASSES, count)
+            feed(model, rows(labels, seed))
+            signs.setdefault(count, set()).update({"no-shift", "unclear"} & set(neotta.health(model).signs))
+    assert signs == {20: {"unclear"}, 320: {"no-shift"}}

@@ -149,7 +149,7 @@ def test_a_damaged_camera_says_so_and_is_healed_by_a_reset(page, frames, tmp_pat
         send(client, "gate", frames["stuck"][:32])
         page.locator("#badge").get_by_text("▲ check · ○ idle").wait_for()
         page.reload()
-        page.locator("#subtracted").get_by_text("Nothing").wait_for()
+        page.locator("#subtracted").get_by_text("No shift.").wait_for()
         assert camera(client, "gate")["health"]["samples"] == 32
         assert all("404" in error for error in page.errors)
 
@@ -202,7 +202,7 @@ def test_actions_do_what_they_say(page, frames, tmp_path):
         act(page, "Reset")
         page.locator("#said").get_by_text("Reset").wait_for()
         assert camera(client, "gate")["health"] is None
-        page.locator("#subtracted").get_by_text("Nothing").wait_for()
+        page.locator("#subtracted").get_by_text("No shift.").wait_for()
         *_, before_reset = snapshots = camera(client, "gate")["snapshots"]
         send(client, "gate", frames["clear"][:32])
         act(page, "Reset")

@@ -16,6 +16,7 @@ import torch
 from prometheus_client.parser import text_string_to_metric_families
 from support.serving import pictures, serving, small_engine, wait_until
 from support.small_model import network
+from torch import nn
 
 import neotta
 from neotta.cli.serve import JsonLines
@@ -23,7 +24,7 @@ from neotta.data.corruptions import corrupt
 from neotta.data.handwritten import digits
 from neotta.deploy.serve.engine import TorchEngine
 from neotta.deploy.serve.settings import Limits
-from neotta.models.load import load_model
+from neotta.models.load import LoadedModel, load_model
 from neotta.monitoring.health import health_of
 from neotta.neo.statefile import read_state
 
@@ -222,6 +223,21 @@ def test_every_stream_shows_its_health(frames):
         detail = client.get("/streams/frost")[1]
         assert len(detail["offset"]) == 10
         assert abs(detail["offset"][0]["offset"]) >= abs(detail["offset"][-1]["offset"])
+
+
+@pytest.mark.parametrize("rule", ["neo-stream", "neo"])
+def test_one_answer_for_most_images_is_always_a_check(rule):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)).eval()
+    with torch.no_grad():
+        model[1].weight.mul_(2)
+        model[1].bias.copy_(5.0 * (torch.arange(10) == 8))
+    loaded = LoadedModel(model, load_model("digits").preprocess)
+    with serving(TorchEngine(loaded, rule), name="small") as client:
+        for seed in range(4):
+            client.infer(pictures(16, seed), stream="camera")
+        camera = refreshed(client)["camera"]
+        assert (camera["trouble"], camera["accuracy"]["value"]) == (2, None)
+        assert "one class" in camera["accuracy"]["reason"]
 
 
 def test_points_are_written_and_come_back(tmp_path):

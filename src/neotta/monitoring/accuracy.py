@@ -147,13 +147,24 @@ class Recent:
         self._kept[places[-WINDOW:]] = new[-WINDOW:]
         self.seen += len(new)
 
+    def _last(self) -> Array:
+        return self._kept[: min(self.seen, WINDOW)]
+
+    def _shares(self) -> Array:
+        return np.bincount(self._last()["answer"], minlength=self.classes) / max(len(self._last()), 1)
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether most of the last answers are one class."""
+        return self.seen >= FEWEST and bool(self._shares().max() > most(self.classes))
+
     def estimate(self) -> Estimate:
         """The accuracy of the last samples, or why it is not known."""
-        rows = self._kept[: min(self.seen, WINDOW)]
+        rows = self._last()
         if len(rows) < FEWEST:
             return _unknown(f"{len(rows)} samples are too few, it needs {FEWEST}")
-        shares = np.bincount(rows["answer"], minlength=self.classes) / len(rows)
-        if shares.max() > most(self.classes):
+        shares = self._shares()
+        if self.one_answer:
             return _unknown(f"{shares.max():.0%} of the last answers are one class, as after a collapse")
         some = shares[shares > 0]
         if -float((some * np.log(some)).sum()) < FEW_CLASSES * math.log(min(self.classes, len(rows))):

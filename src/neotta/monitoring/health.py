@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from neotta.adapters.base import Adapter
+from neotta.monitoring.accuracy import most
 from neotta.neo.state import Rule
 from neotta.neo.stream import FEWEST, FEWEST_CLASSES, TINY, Estimates, Moments, StreamRule
 from neotta.neo.stream_ids import StreamId
@@ -18,6 +19,7 @@ from neotta.neo.surgery import head as head_of
 Verdict = Literal["starting", "idle", "adapting"]
 FEW = 16  # samples
 REJECTED, REPEATED, CHANGED = 0.05, 0.2, 0.5  # shares that are worth a remark
+SEEN = 0.2  # a shift of this part of the spread would show where it is said that none is visible
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Health:
     """How adapting to one stream is doing.
 
     Attributes:
-        verdict: `"starting"` (too few samples), `"idle"` (nothing is subtracted) or `"adapting"`.
+        verdict: `"starting"` (too few samples), `"idle"` (no shift is subtracted) or `"adapting"`.
         remarks: What is worth knowing, one sentence each.
         samples: Number of samples learnt from.
         rejected: Number of samples not learnt from because of NaN, Inf or their size.
@@ -34,9 +36,10 @@ class Health:
         draws: Number of label draws that the samples count as.
         sticky: Probability that the stream repeats its last label.
         shift: Length of what is subtracted relative to the spread of the logits.
-        top_share: Expected share of the most frequent class.
+        top_share: Expected share of the most frequent class, in the mix of labels that samples are judged by.
         signs: A word for each remark, for programs: `"rejected"`, `"cannot-tell"`, `"few-samples"`, `"few-classes"`,
-            `"alike"`, `"hidden"`, `"dominated"`, `"no-shift"`, `"repeats"`, `"differs"` or `"changed"`.
+            `"alike"`, `"hidden"`, `"dominated"`, `"no-shift"`, `"unclear"`, `"one-answer"`, `"repeats"`, `"prior"`,
+            `"differs"` or `"changed"`.
     """
 
     verdict: Verdict
@@ -103,12 +106,23 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         remarks["hidden"] = "one or two classes are visible, or outliers hide them: no shift can be told from a label"
     elif not mixed:
         remarks["dominated"] = "one class has more than half of the samples: no shift can be told from its label"
-    else:
+    elif (unseen := math.sqrt(float(own.noise[0, 0])) / spread) < SEEN:
         remarks["no-shift"] = "no shift is visible beyond noise"
+    else:
+        remarks["unclear"] = f"a shift shorter than {unseen:.0%} of the spread of the logits could not be seen yet"
+    counts = fields.labels[0, 0] / fields.seen[0, 0] if rule.prior else ever.predicted / ever.trust
+    top_share = float(counts.max()) if samples and counts.isfinite().all() else math.nan
+    if samples >= FEW and top_share > most(len(counts)):
+        remarks["one-answer"] = (
+            f"the rule takes about {top_share:.0%} of the samples for one class, as after a collapse"
+        )
     draws = float(ever.weight)
     if samples >= FEW and draws < REPEATED * samples:
         remarks["repeats"] = f"frames repeat: {samples} samples count as {draws:.0f} label draws"
     share = changed / samples if samples else 0.0
+    if verdict == "idle" and changed:
+        by = "by the label prior, or by a shift that was subtracted before" if rule.prior else "by an earlier shift"
+        remarks["prior"] = f"{share:.1%} of the answers differ from those of the plain model all the same: {by}"
     if samples >= FEW and share > CHANGED:
         remarks["differs"] = f"{share:.0%} of the answers differ from those of the plain model"
     if rule.window is not None and samples >= FEW and enough:
@@ -125,7 +139,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         draws=draws,
         sticky=float(fields.sticky),
         shift=shift / spread if spread > 0 else 0.0,
-        top_share=float(ever.predicted.max() / ever.trust) if float(ever.trust) > 0 else math.nan,
+        top_share=top_share,
         signs=tuple(remarks),
     )
 

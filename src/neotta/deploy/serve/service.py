@@ -27,7 +27,15 @@ from neotta.monitoring.health import Health
 from neotta.neo.statefile import Array, write_state
 
 Result = TypeVar("Result")
-LOOK = {"rejected", "alike", "dominated", "repeats", "differs", "changed"}  # signs that somebody should look at
+LOOK = {
+    "rejected",
+    "alike",
+    "dominated",
+    "one-answer",
+    "repeats",
+    "differs",
+    "changed",
+}  # signs that somebody should look at
 REFRESHED = 64  # streams whose health is computed again in a second, at most
 log = logging.getLogger("neotta.serve")
 
@@ -216,7 +224,7 @@ class Service:
         health = None if stream.health is None else _finite(vars(stream.health))
         verdict = "starting" if stream.health is None else stream.health.verdict
         status = "quarantined" if stream.error else "frozen" if name in self.history.frozen else verdict
-        look = stream.health is not None and LOOK.intersection(stream.health.signs)
+        look = LOOK.intersection(() if stream.health is None else stream.health.signs) or stream.recent.one_answer
         trouble = 3 if stream.error else 2 if look else 1 if status in ("frozen", "idle") else 0
         return {
             "id": name,

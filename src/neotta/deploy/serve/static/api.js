@@ -7,13 +7,14 @@ export const STATUS = {
   quarantined: { icon: "✕", says: "Its images are not answered." },
   frozen: { icon: "‖", says: "Frozen: it answers with what it has learnt, and learns nothing." },
   starting: { icon: "◔", says: "Starting: too few samples to tell." },
-  idle: { icon: "○", says: "Idle: nothing is subtracted." },
+  idle: { icon: "○", says: "Idle: no shift is subtracted." },
   adapting: { icon: "●", says: "Adapting: a shift is subtracted." },
 };
 
 // Signs that ask somebody to look, and those that only explain.
 export const LOOK = {
   rejected: "samples with NaN, Inf or too large", alike: "frames all alike", dominated: "one class has more than half",
+  "one-answer": "most answers are one class",
   repeats: "frames repeat", differs: "more than half of the answers differ from the plain model", changed: "what the stream shows has changed",
 };
 

@@ -14,9 +14,10 @@ const badge = ({ status, trouble }) => `${trouble === 2 ? "▲ check · " : ""}$
 const kind = ({ status, trouble }) => (trouble === 2 ? "look" : status);
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
-function words({ status, error, health, seen }) {
+function words({ status, error, health, seen, accuracy }) {
   const remarks = error ? [error] : health ? health.remarks : [seen ? "it has learnt from no image yet" : "no image since the server started"];
-  return [STATUS[status]?.says ?? status, ...remarks.map(sentence)];
+  const why = accuracy?.reason ? [`the accuracy is not known: ${accuracy.reason}`] : [];
+  return [STATUS[status]?.says ?? status, ...[...remarks, ...why].map(sentence)];
 }
 
 function ago(seconds) {
@@ -169,7 +170,7 @@ async function refresh() {
   drawSummary();
   drawHistory();
   const { offset, snapshots } = detail;
-  const nothing = detail.error ? "Not known: its state cannot be read." : "Nothing: answers are those of the plain model.";
+  const nothing = detail.error ? "Not known: its state cannot be read." : "No shift.";
   $("subtracted").replaceChildren(...(offset?.some((each) => each.offset) ? bars(offset) : [nothing]));
   const before = $("snapshots").value;
   $("snapshots").replaceChildren(...snapshots.toReversed().map((time) => make("option", { value: time }, date(time))));

@@ -215,7 +215,7 @@ def test_rules_that_agree_everywhere_need_no_answers():
 def test_one_or_two_disagreements_are_known_when_answered(count):
     judged = judgement(mixed(count, 0, 0, same=8))
     give(judged)
-    assert judged.gains == [Gain("neo", count, *[pytest.approx(100 * count / (8 + count))] * 3)]
+    assert judged.gains == [Gain("neo", count, *[pytest.approx(100 * count / (8 + count))] * 2)]
 
 
 def test_skips_alone_decide_nothing():

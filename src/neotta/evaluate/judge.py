@@ -184,7 +184,8 @@ def _names(labels: Sequence[str] | None, outputs: int) -> list[str]:
         timm_package()
         from timm.data import ImageNetInfo
 
-        names = [ImageNetInfo("imagenet-22k").label_name_to_description(name) for name in names]
+        words = ImageNetInfo("imagenet-22k").label_name_to_description
+        names = [", ".join(words(name).split(", ")[:2]) for name in names]  # of up to ten synonyms
     return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names)]
 
 

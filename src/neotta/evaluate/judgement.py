@@ -86,7 +86,6 @@ class Gain(NamedTuple):
     changed: int  # number of images that it answers otherwise than the plain model
     low: float
     high: float
-    estimate: float
 
     @property
     def verdict(self) -> str:
@@ -169,7 +168,6 @@ class Judgement:
         totals = [sum(self._differs(name, place) for name in self.order) for place in range(len(self.rules))]
         shared = ALPHA / max(1, sum(total > 0 for total in totals))
         self._intervals = [MeanInterval(total, shared) for total in totals]
-        self._sums = [0.0] * len(self.rules)
         self._advance()
 
     def _advance(self) -> None:
@@ -178,9 +176,7 @@ class Judgement:
             self.given.append(self._stored[name])
             for place, interval in enumerate(self._intervals):
                 if self._differs(name, place):
-                    ends = self._value(name, self._stored[name], place)
-                    interval.add(*ends)
-                    self._sums[place] += sum(ends) / 2
+                    interval.add(*self._value(name, self._stored[name], place))
 
     def _differs(self, name: str, place: int) -> bool:
         return self.answers[name][0] != self.answers[name][1 + place]
@@ -264,17 +260,16 @@ class Judgement:
     def gains(self) -> list[Gain]:
         """The gain of each rule, as far as it is known."""
         gains, points = [], 100 / len(self.answers)
-        for place, (rule, interval) in enumerate(zip(self.rules, self._intervals, strict=True)):
-            mean, known = self._sums[place] / max(1, interval.count), self._known[place]
-            low, high, estimate = (points * (known + interval.total * each) for each in (*interval.ends, mean))
-            gains.append(Gain(rule, self._changed[place], low, high, estimate))
+        for rule, changed, known, interval in zip(self.rules, self._changed, self._known, self._intervals, strict=True):
+            low, high = (points * (known + interval.total * end) for end in interval.ends)
+            gains.append(Gain(rule, changed, low, high))
         return gains
 
     @property
     def decided(self) -> bool:
-        """Whether the rule that looks best helps, or every rule has a verdict."""
-        best = max(self.gains, key=lambda gain: gain.estimate)
-        return best.verdict == "helps" or all(gain.verdict != UNSURE for gain in self.gains)
+        """Whether a rule helps, or every rule has a verdict."""
+        verdicts = [gain.verdict for gain in self.gains]
+        return "helps" in verdicts or UNSURE not in verdicts
 
     @property
     def finished(self) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -83,27 +83,21 @@ def predict(
     next_step(f"neotta judge {'MODEL' if model.endswith('.onnx') else model} {folder}   whether adapting helps here")
 
 
-class Answer(NamedTuple):
-    """A row of the file; plain answers are empty where the model does not tell them."""
-
-    image: str
-    class_: str | int
-    confidence: str
-    plain: str | int
-    plain_confidence: str
+COLUMNS = ("image", "class", "confidence", "plain", "plain_confidence")
+_Row = tuple[str, str | int, str, str | int, str]  # plain answers are empty where the model does not tell them
 
 
-def _summary(predictor: _Predictor, answers: Sequence[Answer]) -> Iterator[str]:
+def _summary(predictor: _Predictor, answers: Sequence[_Row]) -> Iterator[str]:
     """What adapting did."""
     from neotta.monitoring.accuracy import most
 
     if not answers:
         return
-    now, before = (Counter(column) for column in zip(*((row.class_, row.plain) for row in answers), strict=True))
+    now, before = Counter(row[1] for row in answers), Counter(row[3] for row in answers)
     if "" in before:
         yield f"{predictor.rule}: it was folded into the file, which does not tell the plain answers."
     else:
-        changed = sum(row.class_ != row.plain for row in answers)
+        changed = sum(adapted != plain for _, adapted, _, plain, _ in answers)
         yield f"{predictor.rule} changed {counted(changed, 'answer')} ({changed / len(answers):.1%})."
     for found in predictor.health:
         yield "Health: " + str(found).replace("\n- ", "; ")
@@ -198,7 +192,7 @@ def _onnx(path: str, method: str | None, labels: list[str] | None, opened_otherw
 
 def _answers(
     predictor: _Predictor, source: DataSource, batch_size: int, progress: Callable[[str, int, int], None]
-) -> Iterator[Answer]:
+) -> Iterator[_Row]:
     """The answers to each image that can be read; every domain begins with the model as it was."""
     from neotta.data.loading import Loader
     from neotta.data.orders import stored
@@ -223,7 +217,7 @@ def _answers(
             predictor.classes = adapted.shape[1]
             for name, mine, before in zip(batch.ids, told(adapted), told(plain)):  # noqa: B905  # plain may go on
                 path = str(Path(source.root) / name) if source.layout == "images" and source.root else name
-                yield Answer(path, *mine, *before)
+                yield path, *mine, *before
             done += len(batch)
             progress(domain, done, len(dataset))
         predictor.health += predictor.end()

@@ -28,7 +28,7 @@ from neotta.neo.surgery import heads
 
 WINDOW = 256  # last samples of a stream that an estimate is about
 FEWEST = 32  # samples that it needs
-FEW_CLASSES = 0.3  # least entropy of the answers, as a part of that of as many answers spread over all classes
+FEW_CLASSES = 0.5  # least entropy of the answers, as a part of that of as many answers spread over all classes
 DROPPED, MASKS = 0.4, 8  # share of the embedding that is dropped, and how often
 Array = np.ndarray[Any, Any]
 

@@ -228,3 +228,55 @@ def test_other_warnings_of_the_program_are_still_shown_once(recwarn):
         decode(data)
         warnings.warn("said once", stacklevel=1)
     assert [str(warning.message) for warning in recwarn] == ["said once"]
+
+
+def chunk(kind, data):
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+def many(kind, count):
+    """A file of many tiny blocks, which Pillow would walk through in Python."""
+    if kind.startswith("PNG"):
+        head = (64).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
+        pixels = chunk(b"IDAT", zlib.compress(bytes(64 * 193))) + chunk(b"IEND", b"")
+        return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(kind[4:].encode(), b"") * count + pixels
+    return {
+        "JPEG": b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0" + b"\x01" * count + b"\xff\xd9",
+        "GIF": b"GIF89a\x08\0\x08\0\x80\0\0" + bytes(6) + b"\x21\xfe\1a\0" * count + b"\x3b",
+        "JPEG 2000": b"\0\0\0\x0cjP  \r\n\x87\n\0\0\0\x14ftypjp2 \0\0\0\0jp2 " + b"\0\0\0\x08free" * count,
+        "PPM of numbers": b"P3\n100 100\n255\n" + b"1 " * count,
+        "PPM of other depth": b"P6\n400 400\n254\n" + b"12" * count,
+        "comments": b"P6\n#" + b"1" * count,
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["PNG tEXt", "PNG IDAT", "JPEG", "GIF", "JPEG 2000", "PPM of numbers", "PPM of other depth", "comments"],
+)
+def test_files_of_many_tiny_blocks_are_rejected(kind):
+    for count in (50_000, 500_000):
+        with pytest.raises(DataError, match=r"too many blocks|numbers"):
+            decode(many(kind, count))
+
+
+def test_a_file_with_as_many_blocks_as_encoders_make_is_read(picture):
+    large = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)
+    data = encode(Image.fromarray(large))
+    start = data.index(b"IDAT") - 4
+    packed = zlib.compress(b"".join(b"\0" + row.tobytes() for row in large))
+    blocks = b"".join(chunk(b"IDAT", packed[place : place + 4096]) for place in range(0, len(packed), 4096))
+    np.testing.assert_array_equal(decode(data[:start] + blocks + chunk(b"IEND", b"")), large)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16", "CMYK"])
+def test_a_large_image_is_converted_as_a_small_one(mode):
+    values = np.random.default_rng(0).integers(0, 256, (2100, 1000, 4), dtype=np.uint8)
+    if mode == "I;16":
+        image = Image.fromarray(values[..., 0].astype(np.uint16) * 250)
+    else:
+        image = Image.fromarray(values, "RGBA" if mode in ("RGBA", "LA", "P") else "CMYK").convert(mode)
+    whole = decode(encode(image, "TIFF"))
+    for top in (0, 1040, 2090):
+        strip = decode(encode(image.crop((0, top, 1000, top + 10)), "TIFF"))
+        np.testing.assert_array_equal(whole[top : top + 10], strip)

@@ -47,6 +47,13 @@ SUFFIXES = frozenset(
 Encoded = bytes | str | os.PathLike[str]
 """An image file: its bytes, or its path."""
 
+READS = 1000
+"""Reads that any image may take, with one more for each 512 bytes of the file. Pillow walks through the blocks of a
+file in Python, one read or more for each: real images have blocks of some kilobytes."""
+
+_STRIP = 2**20  # pixels that are converted together
+_TEXT = 2**16  # bytes of numbers that Pillow reads in Python
+
 _IGNORE_PILLOW = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
@@ -76,7 +83,12 @@ def decode(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Image:
         image.load()
         with contextlib.suppress(Exception):  # a broken EXIF block does not spoil the picture
             ImageOps.exif_transpose(image, in_place=True)
-        return np.array(_rgb(image))
+        pixels = np.empty((image.height, image.width, 3), np.uint8)
+        rows = max(1, _STRIP // image.width)
+        for top in range(0, image.height, rows):  # several copies of a strip take less than one of the image
+            strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+            pixels[top : top + rows] = np.asarray(_rgb(strip))
+        return pixels
 
 
 def probe(source: Encoded, *, max_pixels: int = MAX_PIXELS) -> Header:
@@ -96,6 +108,8 @@ def _opened(source: Encoded, max_pixels: int) -> Iterator[pil.Image]:
                     f"{name} has {image.width} x {image.height} pixels, more than the limit of {max_pixels:,}"
                     ": a decompression bomb, or an image to be made smaller first"
                 )
+            if isinstance(source, bytes) and len(source) > _TEXT and image.tile[0][0] in ("ppm", "ppm_plain"):
+                raise DataError("image is a large PPM file of numbers, which take long to read: save it as PNG")
             yield image
     except DataError:
         raise
@@ -109,7 +123,21 @@ def _opened(source: Encoded, max_pixels: int) -> Iterator[pil.Image]:
 
 
 def _file(source: Encoded) -> BinaryIO:
-    return io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")
+    return _Counted(source) if isinstance(source, bytes) else Path(source).open("rb")
+
+
+class _Counted(io.BytesIO):
+    """The bytes of an image, which can be read a number of times that grows with them."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.left = READS + len(content) // 512
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise DataError("image has too many blocks for its size")
+        return super().read(size)
 
 
 @functools.cache

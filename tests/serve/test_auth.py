@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.serving import Client, pictures, serving, tensor
 
-from neotta.deploy.serve.auth import check_exposure, is_loopback
+from neotta.deploy.serve.auth import Keys, check_exposure, is_loopback
 from neotta.deploy.serve.settings import RequestError, Settings, model_name, stream_id
 from neotta.errors import OptionError
 
@@ -64,12 +64,12 @@ def test_pages_of_other_sites_are_refused(headers, status):
 
 def test_a_host_that_others_reach_needs_a_key():
     with pytest.raises(OptionError, match="needs a key"):
-        check_exposure("0.0.0.0", None)
-    check_exposure("0.0.0.0", KEY)
-    check_exposure("127.0.0.1", None)
+        check_exposure("0.0.0.0", Keys())
+    check_exposure("0.0.0.0", Keys(KEY))
+    check_exposure("127.0.0.1", Keys())
     for wrong in ("short", "ü" * 20):
         with pytest.raises(OptionError, match="at least 16 printable"):
-            check_exposure("127.0.0.1", wrong)
+            Keys(wrong)
     assert KEY not in repr(Settings(key=KEY))
 
 

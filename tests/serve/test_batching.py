@@ -112,8 +112,9 @@ def test_clients_and_streams_take_turns():
             for index in range(count):
                 queue.add(f"{client}{stream}{index}", (client, stream), 1)
         order = []
-        while queue.first():
-            order.append(queue.take().item)
+        while entry := queue.first():
+            queue.take(entry)
+            order.append(entry.item)
         return order
 
     assert asyncio.run(run()) == ["ax0", "bz0", "ay0", "bz1", "ax1", "bz2", "ay1", "ax2"]
@@ -125,7 +126,8 @@ def test_an_entry_whose_client_has_just_left_is_not_taken():
         gone, here = (queue.add(name, ("a", name), 1) for name in ("gone", "here"))
         gone.result.cancel()
         assert queue.first() is here
-        assert (queue.take().item, queue.first(), queue.amount) == ("here", None, 0)
+        queue.take(here)
+        assert (queue.first(), queue.amount) == (None, 0)
 
     asyncio.run(run())
 

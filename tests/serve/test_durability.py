@@ -59,7 +59,7 @@ def test_or_after_some_seconds(tmp_path):
         wait_until(lambda: on_disk(tmp_path) == {"gate": 1}, 10)
 
 
-def test_what_cannot_be_written_is_refused_and_written_later(tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_refused_and_not_learnt(tmp_path, monkeypatch):
     engine = small_engine(folder=tmp_path)
     store = next(iter(engine.streams.values())).spill
     write, broken = store.write, True
@@ -74,9 +74,32 @@ def test_what_cannot_be_written_is_refused_and_written_later(tmp_path, monkeypat
         status, answer = client.post(INFER, {"inputs": [tensor(pictures(2))]})
         assert (status, "cannot be stored" in answer["error"]) == (503, True)
         assert "disk" not in answer["error"]
+        assert client.service.engine.counts() == {}
+        assert client.service.streams == {}
         broken = False
         client.infer(pictures(1), stream="other")
-        assert on_disk(tmp_path) == {"default": 2, "other": 1}
+        assert on_disk(tmp_path) == {"other": 1}
+
+
+def test_a_server_that_cannot_write_is_not_ready_until_it_can(tmp_path, monkeypatch):
+    with serving(folder=tmp_path) as client:
+        client.infer(pictures(1), stream="gate")
+        history, full = client.service.history, True
+
+        def check_room():
+            if full:
+                raise StorageError("the disk is full")
+            return room()
+
+        room = history.check_room
+        monkeypatch.setattr(history, "check_room", check_room)
+        client.service.writable = False
+        time.sleep(1.2)
+        assert client.get("/v2/health/ready")[0] == 503
+        assert client.get("/v2/health/live")[0] == 200
+        full = False
+        wait_until(lambda: client.get("/v2/health/ready")[0] == 200)
+        assert history.snapshots("") == []
 
 
 def test_a_second_server_is_kept_out_whatever_is_removed_but_the_database(tmp_path):

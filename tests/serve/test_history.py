@@ -15,7 +15,7 @@ def test_it_lasts(tmp_path):
     history.freeze("yard", True)
     history.freeze("yard", False)
     history.add_points({"gate": {"shift": 0.5}}, now=10.0)
-    history.add_snapshot("gate", {"head.mean": torch.arange(3.0)}, now=12.0)
+    history.add_snapshots({"gate": {"head.mean": torch.arange(3.0)}}, now=12.0)
     history.close()
     history = History(tmp_path)
     assert history.frozen == {"gate"}
@@ -37,7 +37,7 @@ def test_everything_is_bounded_and_the_new_is_kept():
     assert points[0] == 0
     assert points[-100:] == list(range(3 * POINTS - 100, 3 * POINTS))
     for index in range(5 * SNAPSHOTS):
-        history.add_snapshot("a", {"x": torch.zeros(1)}, now=float(index))
+        history.add_snapshots({"a": {"x": torch.zeros(1)}}, now=float(index))
     snapshots = history.snapshots("a")
     assert len(snapshots) <= SNAPSHOTS
     assert (snapshots[0], snapshots[-1]) == (0.0, 5.0 * SNAPSHOTS - 1)
@@ -46,8 +46,8 @@ def test_everything_is_bounded_and_the_new_is_kept():
 def test_the_last_snapshot_before_a_time_is_taken_whatever_the_order_of_writing():
     history = History()
     for now in (100.0, 5.0, 200.0):
-        history.add_snapshot("a", {"x": torch.full((1,), now)}, now=now)
-        history.add_snapshot("b", {"x": torch.full((1,), -1.0)}, now=now)
+        history.add_snapshots({"a": {"x": torch.full((1,), now)}}, now=now)
+        history.add_snapshots({"b": {"x": torch.full((1,), -1.0)}}, now=now)
     assert history.snapshots("a") == [5.0, 100.0, 200.0]
     for before, expected in ((5.0, 5.0), (99.0, 5.0), (150.0, 100.0), (1e9, 200.0)):
         assert history.snapshot("a", before)[1]["x"] == expected
@@ -55,7 +55,7 @@ def test_the_last_snapshot_before_a_time_is_taken_whatever_the_order_of_writing(
 
 def test_damage_is_named(tmp_path):
     history = History(tmp_path)
-    history.add_snapshot("a", {"x": torch.zeros(1)}, now=1.0)
+    history.add_snapshots({"a": {"x": torch.zeros(1)}}, now=1.0)
     history._database.execute("UPDATE snapshots SET state = x'00'")
     with pytest.raises(StateFileError, match="snapshot of 'a' is damaged"):
         history.snapshot("a", 2.0)

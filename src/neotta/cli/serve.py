@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,11 +19,12 @@ from neotta.cli.config import read_config
 from neotta.cli.console import next_step
 from neotta.cli.options import class_names, model_options
 from neotta.errors import OptionError
+from neotta.options import Options
 
 if TYPE_CHECKING:
     from neotta.deploy.serve.service import Service
 
-CONFIG = ("name", "pictures", "metric_streams", "log_level", "limits")
+CONFIG = ("name", "pictures", "metric_streams", "log_level", "limits", "grace", "proxies", "history", "snapshots")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -77,7 +78,7 @@ def serve(
     """
     from neotta._extras import need
 
-    for package in ("fastapi", "uvicorn", "python_multipart"):
+    for package in ("fastapi", "uvicorn"):
         need(package, "neotta serve")
     if shadow and method == "none":
         raise OptionError("--shadow adapts beside the plain model, but --method none adapts nothing: omit one of them")
@@ -85,7 +86,7 @@ def serve(
     from platformdirs import user_data_path
 
     from neotta.deploy.serve.app import listening, make_server
-    from neotta.deploy.serve.auth import check_exposure
+    from neotta.deploy.serve.auth import Keys, check_exposure
     from neotta.deploy.serve.engine import open_engine
     from neotta.deploy.serve.history import History
     from neotta.deploy.serve.service import Service
@@ -93,15 +94,18 @@ def serve(
     from neotta.evaluate.plan import MethodPlan
 
     entries = {"name": model_name(model), **({} if config is None else read_config(config, CONFIG))}
-    log_level = entries.pop("log_level", "info")
+    entries["limits"] = {**entries.get("limits", {}), **_by_environment("NEOTTA_SERVE_LIMITS_", Limits)}
+    entries |= _by_environment("NEOTTA_SERVE_", Settings)
+    log_level = os.environ.get("NEOTTA_SERVE_LOG_LEVEL", entries.pop("log_level", "info"))
     if log_level not in LOG_LEVELS:
         raise OptionError(f"log_level is {log_level!r}: expected {', '.join(LOG_LEVELS)}")
-    entries["limits"] = Limits.make("limits", entries.get("limits", {}), kind="the table")
-    own = {"shadow": shadow, "durable": _seconds(durable), "key": _key(key_file)}
+    entries["limits"] = Limits.make("limits", entries["limits"], kind="the table")
+    key = None if key_file else os.environ.get("NEOTTA_KEY") or None
+    own = {"shadow": shadow, "durable": _seconds(durable), "key": key, "key_file": key_file}
     settings = Settings.make("serve", {**entries, **own}, kind="command")
     loading = model_options(model_option, allow_code=allow_code) | ({} if device is None else {"device": device})
     plan = None if method is None else MethodPlan.parse(method)
-    check_exposure(host, settings.key)
+    check_exposure(host, Keys(settings.key, settings.key_file))
     usual = user_data_path("neotta", appauthor=False) / "serve" / settings.name
     place = None if store == "memory" else store or str(usual)
     socket = None if check else listening(host, port)
@@ -142,16 +146,17 @@ def _seconds(durable: str) -> float:
     raise OptionError(f"--durable is {durable!r}: expected 'batch', or seconds from 0.01 to 3600")
 
 
-def _key(path: Path | None) -> str | None:
-    if path is None:
-        return os.environ.get("NEOTTA_KEY") or None
-    try:
-        key = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"the key in {str(path)!r} cannot be read: {error}") from error
-    if not key:
-        raise OptionError(f"{str(path)!r} is empty: it must hold the key")
-    return key
+def _by_environment(prefix: str, settings: type[Options]) -> dict[str, Any]:
+    """Settings by environment: NEOTTA_SERVE_PICTURES=true, NEOTTA_SERVE_LIMITS_ROWS=8."""
+    found: dict[str, Any] = {}
+    for name, field in settings.model_fields.items():
+        text = os.environ.get(f"{prefix}{name.upper()}")
+        if text is not None:
+            found[name] = text
+            if field.annotation is not str:
+                with contextlib.suppress(ValueError):
+                    found[name] = json.loads(text)
+    return found
 
 
 def _checked(service: Service) -> Iterator[str]:
@@ -168,7 +173,7 @@ def _checked(service: Service) -> Iterator[str]:
     where = "on disk" if engine.stored else "in memory: lost when the server ends"
     yield f"state     {where}; {len(service.streams)} streams known"
     yield "durable   " + ("every batch" if not settings.durable else f"every {settings.durable:g} s")
-    yield "key       " + ("needed" if settings.key else "none: for this machine alone")
+    yield "key       " + ("needed" if service.keys else "none: for this machine alone")
     yield "ok"
 
 

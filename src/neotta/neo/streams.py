@@ -280,6 +280,11 @@ class Streams(nn.Module):
             held = list(self._rows) if ids is None else [item for item in ids if item in self._rows]
             self.spill.write(held, self.table[self._index([self._rows[item] for item in held])].cpu())
 
+    def drop(self, ids: Iterable[StreamId]) -> None:
+        """Forget what memory holds of streams; what is on disk is read again."""
+        with self._lock:
+            self._free += [self._rows.pop(item) for item in ids if item in self._rows]
+
     # ---- moving and copying
 
     @torch.inference_mode(False)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
+import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import FrameType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import uvicorn
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ValidationError
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
@@ -26,14 +27,14 @@ from neotta._version import __version__
 from neotta.deploy.serve import dashboard
 from neotta.deploy.serve.auth import Guard, check_exposure, is_loopback
 from neotta.deploy.serve.batcher import Answer, Job
-from neotta.deploy.serve.protocol import HEADER, encode, head_length, parse
-from neotta.deploy.serve.requests import SMALL, Measured, Requests, on_error
-from neotta.deploy.serve.service import Service
+from neotta.deploy.serve.fair import SMALL, Owner
+from neotta.deploy.serve.images import Step
+from neotta.deploy.serve.protocol import HEADER, Message, encode, head_length, parse
+from neotta.deploy.serve.requests import Measured, Requests, on_error
+from neotta.deploy.serve.service import Service, log
 from neotta.deploy.serve.settings import RequestError, stream_id
 from neotta.errors import NeottaError, OptionError
 from neotta.neo.statefile import Array
-
-Result = TypeVar("Result")
 
 
 class Action(BaseModel):
@@ -62,11 +63,11 @@ def application(service: Service, *, loopback: bool = True) -> FastAPI:
         lifespan=lifespan,
         middleware=[
             Middleware(Measured, service=service),
-            Middleware(Guard, key=service.settings.key, loopback=loopback),
+            Middleware(Guard, keys=service.keys, loopback=loopback),
         ],
         exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, NeottaError, Exception), on_error),
     )
-    requests = Requests(service)
+    app.state.requests = requests = Requests(service)
     add_inference(app, service, requests)
     add_streams(app, service, requests)
     dashboard.add(app, service)
@@ -78,6 +79,7 @@ def application(service: Service, *, loopback: bool = True) -> FastAPI:
 
 def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
     settings, engine, limits = service.settings, service.engine, service.settings.limits
+    images, workers = service.images, service.images.workers
     height, width = engine.preprocess.size
     outputs = {"logits": ("FP32", [-1, engine.classes]), "probabilities": ("FP32", [-1, engine.classes])}
     outputs |= {"label": ("BYTES", [-1])} | {
@@ -95,28 +97,21 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
     @app.post("/classify", openapi_extra=_body({"image/*": "binary", "multipart/form-data": "binary"}))
     async def classify(
         request: Request, stream: str | None = None, adapt: bool = True, top: int = Query(3, ge=1)
-    ) -> JSONResponse:
+    ) -> Response:
         """Classify an image file, or several in a form."""
-        owner = _client(request), stream_id(stream)
+        name, kind = stream_id(stream), request.headers.get("content-type", "")
 
-        async def work(body: bytes) -> Answer:
-            kind = request.headers.get("content-type", "")
-            files = await asyncio.to_thread(_files, body, kind, limits.rows)  # a hostile form takes seconds to parse
-            ready = await service.images.from_files(files, owner)
-            return await service.answer(Job(ready.images, owner[1], adapt, ready.picture), owner[0])
+        async def work(body: bytes, owner: Owner) -> Response:
+            read = partial(lambda body: images.opened(_files(body, kind, limits.rows)), body)
+            size = len(body)
+            del body
+            ready = await images.ready(await workers.read(read, owner, size), owner)
+            del read
+            answer = await service.answer(Job(ready.images, name, adapt, ready.picture), owner[0])
+            size = 64 * len(answer.plain) * min(top, engine.classes)
+            return await workers.read(partial(_classified, answer, name, top, service), owner, size)
 
-        answer = await requests.answered(request, limits.body, work)
-        shown, beside = (answer.plain, answer.adapted) if settings.shadow else (answer.adapted, answer.plain)
-        results = [
-            {
-                "label": best[0]["label"],
-                "predictions": best,
-                "adapted" if settings.shadow else "plain": _best(other, 1, engine.labels)[0],
-            }
-            for best, other in zip([_best(row, top, engine.labels) for row in shown], beside, strict=True)
-        ]
-        about = {"model": settings.name, "stream": owner[1], "adapted": answer.learnt, "results": results}
-        return JSONResponse(about)
+        return await requests.answered(request, name, limits.body, work)
 
     @app.get("/v2")
     async def server() -> dict[str, Any]:
@@ -161,24 +156,23 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         header = request.headers.get(HEADER)
         most = limits.json_bytes if header is None else limits.body
 
-        async def work(body: bytes) -> Response:
+        async def work(body: bytes, owner: Owner) -> Response:
             length = head_length(header, len(body))
             if length > limits.json_bytes:
                 raise RequestError(413, f"the JSON is larger than {limits.json_bytes:,} bytes: send tensors as bytes")
-            message = await requests.parsed(len(body), parse, body, length, [*outputs])
-            owner = _client(request), message.stream
-            ready = await service.images.from_tensor(message.images, owner)
-            answer = await service.answer(Job(ready.images, message.stream, message.adapt, ready.picture), owner[0])
-            head: dict[str, Any] = {"model_name": settings.name, "model_version": "1"}
-            head |= {"id": message.id} if message.id else {}
-            head["parameters"] = {"stream": message.stream, "adapted": answer.learnt}
-            head["parameters"] |= {"shadow": True} if settings.shadow else {}
-            content, length = encode(head, _outputs(answer, message.outputs, service), message.outputs)
-            if not length:
-                return Response(content, media_type="application/json")
-            return Response(content, media_type="application/octet-stream", headers={HEADER: str(length)})
 
-        return await requests.answered(request, most, work)
+            def read() -> tuple[Message, Array | list[Step]]:
+                message = parse(body, length, [*outputs], limits.values)
+                return message, images.opened(message.images)
+
+            message, opened = await workers.read(read, owner, len(body))
+            owner = owner[0], message.stream
+            ready = await images.ready(opened, owner)
+            answer = await service.answer(Job(ready.images, message.stream, message.adapt, ready.picture), owner[0])
+            size = 4 * len(message.outputs) * answer.plain.size
+            return await workers.read(partial(_inferred, answer, message, service), owner, size)
+
+        return await requests.answered(request, "", most, work)
 
 
 def _body(kinds: dict[str, str]) -> dict[str, Any]:
@@ -187,43 +181,49 @@ def _body(kinds: dict[str, str]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {kind: {"schema": types[how]} for kind, how in kinds.items()}}}
 
 
-def _client(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
 def _files(body: bytes, kind: str, most: int) -> list[bytes]:
     """The files of a request: the parts of a form, or the body itself."""
-    name, options = parse_options_header(kind)
-    if name != b"multipart/form-data":
+    if not kind.lower().startswith("multipart/form-data"):
         if not body:
             raise RequestError(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
         return [body]
-    parts: list[bytearray] = []
-    heads: list[bytearray] = []
-
-    def begin() -> None:
-        if len(parts) >= most:
-            raise RequestError(413, f"the form holds more than {most} files")
-        parts.append(bytearray())
-        heads.append(bytearray())
-
-    def end() -> None:
-        if b"filename" not in heads[-1]:
+    named = re.match(r'[^;]*;.*?boundary="?([^";,]{1,70})', kind, re.IGNORECASE)
+    edge = b"--" + (named[1].encode("latin-1") if named else b"")
+    *parts, end = body.split(b"\r\n" + edge, most + 1)
+    if not named or not parts or not parts[0].startswith(edge):
+        raise RequestError(400, "the form cannot be read: its parts must begin with its boundary, and end with it")
+    if len(parts) > most:
+        raise RequestError(413, f"the form holds more than {most} files")
+    files = []
+    for head, gap, file in (part.removeprefix(edge).partition(b"\r\n\r\n") for part in parts):
+        if not gap or not end.startswith(b"--"):
+            raise RequestError(400, "the form cannot be read: it is cut off")
+        if b"filename" not in head:
             raise RequestError(400, "the form has a text: stream, adapt and top belong into the address, files here")
+        files.append(file)
+    return files
 
-    callbacks: Any = {
-        "on_part_begin": begin,
-        "on_header_value": lambda data, start, stop: heads[-1].extend(data[start:stop]),
-        "on_headers_finished": end,
-        "on_part_data": lambda data, start, stop: parts[-1].extend(data[start:stop]),
-    }
-    try:
-        parser = MultipartParser(options.get(b"boundary", b""), callbacks)
-        parser.write(body)
-        parser.finalize()
-    except FormParserError as error:
-        raise RequestError(400, f"the form cannot be read: {str(error).rstrip('.')[:200]}") from None
-    return [bytes(part) for part in parts]
+
+def _classified(answer: Answer, stream: str, top: int, service: Service) -> Response:
+    labels, shadow = service.engine.labels, service.settings.shadow
+    shown, beside = (answer.plain, answer.adapted) if shadow else (answer.adapted, answer.plain)
+    results = [
+        {"label": best[0]["label"], "predictions": best, "adapted" if shadow else "plain": _best(other, 1, labels)[0]}
+        for best, other in zip([_best(row, top, labels) for row in shown], beside, strict=True)
+    ]
+    about = {"model": service.settings.name, "stream": stream, "adapted": answer.learnt, "results": results}
+    return JSONResponse(about)
+
+
+def _inferred(answer: Answer, message: Message, service: Service) -> Response:
+    head: dict[str, Any] = {"model_name": service.settings.name, "model_version": "1"}
+    head |= {"id": message.id} if message.id else {}
+    head["parameters"] = {"stream": message.stream, "adapted": answer.learnt}
+    head["parameters"] |= {"shadow": True} if service.settings.shadow else {}
+    content, length = encode(head, _outputs(answer, message.outputs, service), message.outputs)
+    if not length:
+        return Response(content, media_type="application/json")
+    return Response(content, media_type="application/octet-stream", headers={HEADER: str(length)})
 
 
 def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -255,85 +255,94 @@ def _outputs(answer: Answer, names: dict[str, bool], service: Service) -> dict[s
 
 
 def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
-    def known(stream: str) -> str:
-        if stream not in service.streams:
-            raise RequestError(404, f"there is no stream {stream[:100]!r}")
-        return stream
+    async def told(request: Request, work: Callable[[bytes], Response]) -> Response:
+        """What the thread that owns the model answers about a stream, in its turn."""
 
-    @app.get("/streams")
-    async def streams() -> dict[str, Any]:
-        """All streams with their health, those in trouble first."""
-        return await asyncio.to_thread(dashboard.everything, service)
+        async def ask(body: bytes, owner: Owner) -> Response:
+            return await service.call(work, body, owner=owner)
+
+        return await requests.answered(request, request.path_params["stream"], SMALL, ask)
 
     @app.get("/streams/{stream:path}")
-    async def one(stream: str) -> dict[str, Any]:
+    async def one(request: Request, stream: str) -> Response:
         """A stream with what is subtracted, its history and its snapshots."""
-        return await service.call(service.detail, known(stream))
+        return await told(request, lambda _: JSONResponse(service.detail(stream)))
 
     @app.post("/streams/{stream:path}", openapi_extra=_body({"application/json": "json"}))
-    async def act(request: Request, stream: str) -> dict[str, Any]:
+    async def act(request: Request, stream: str) -> Response:
         """Freeze, unfreeze, reset or roll back a stream."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RequestError(415, "actions are sent as application/json")  # which no form of another site can
 
-        async def work(body: bytes) -> dict[str, Any]:
+        def work(body: bytes) -> Response:
             try:
                 action = Action.model_validate_json(body)
             except ValidationError:
                 raise RequestError(
                     400, 'expected {"action": "freeze", "unfreeze", "reset" or "rollback"}, and a time "to" go back to'
                 ) from None
-            return await service.call(service.act, known(stream), action.action, action.to)
+            return JSONResponse(service.act(stream, action.action, action.to))
 
-        return await requests.answered(request, SMALL, work)
+        return await told(request, work)
 
     @app.delete("/streams/{stream:path}")
-    async def forget(stream: str) -> dict[str, Any]:
+    async def forget(request: Request, stream: str) -> Response:
         """Delete everything about a stream."""
-        await service.call(service.forget, known(stream))
-        return {"id": stream, "forgotten": True}
+        return await told(request, lambda _: JSONResponse(service.forget(stream)))
 
     @app.get("/states/{stream:path}")
-    async def state(stream: str) -> Response:
+    async def state(request: Request, stream: str) -> Response:
         """The state of a stream as a safetensors file, which `neotta.load` takes."""
-        content = await service.call(service.exported, known(stream))
         headers = {"Content-Disposition": 'attachment; filename="stream.safetensors"'}
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        kind = "application/octet-stream"
+        return await told(request, lambda _: Response(service.exported(stream), media_type=kind, headers=headers))
 
     @app.get("/pictures/{stream:path}")
     async def picture(stream: str) -> Response:
         """The last picture of a stream, if pictures are kept."""
-        content = service.streams[known(stream)].picture
+        content = service.known(stream).picture
         if content is None:
             raise RequestError(404, "there is no picture of this stream")
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Metrics for Prometheus."""
-        content = await asyncio.to_thread(generate_latest, service.metrics.registry)
-        return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 # ---- running
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that tells its service when it has to end, so that endless answers end too."""
+    """A uvicorn server that tells its service when it has to end, and that ends in time, whatever hangs."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self._overdue = threading.Timer(service.settings.grace, _give_up)
+        self._overdue.daemon = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._service.keys.reread)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._service.ending = True
+        if not self._service.ending:
+            self._service.ending = True
+            self._overdue.start()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._overdue.cancel()
+
+
+def _give_up() -> None:
+    log.error("the model's thread does not end: what was not written is lost")
+    os._exit(1)
 
 
 def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> Server:
     """A server that is ready to run; other machines reach it only with a key."""
-    check_exposure(host, service.settings.key)
-    limits = service.settings.limits
+    check_exposure(host, service.keys)
+    settings = service.settings
     config = uvicorn.Config(
         application(service, loopback=is_loopback(host)),
         host=host,
@@ -344,9 +353,10 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> 
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=settings.proxies,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=max(1, round(limits.timeout)),
+        timeout_graceful_shutdown=max(1, int(0.7 * settings.grace)),  # the rest is for writing
         backlog=1024,
         lifespan="on",
     )

@@ -1,4 +1,4 @@
-"""Joins the requests of all streams into batches, and runs them in one thread."""
+"""Joins the requests of all streams into batches, and runs them and all else about the model in one thread."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from neotta.deploy.serve.fair import FairQueue, Waiting
+from neotta.deploy.serve.fair import FairQueue, Owner, Waiting
 from neotta.deploy.serve.settings import Limits, RequestError
 from neotta.neo.statefile import Array
 
@@ -35,17 +36,18 @@ class Answer(NamedTuple):
 
 
 class Batcher:
-    """A bounded queue of jobs, and the thread that owns the model.
+    """The thread that owns the model, and the bounded queue of what it has to do: jobs, and calls between them.
 
-    A batch starts when it is full, or when its first job has waited long enough. Clients and streams take turns; the
-    jobs of one stream keep their order. A job whose client has gone is left out, as long as it has not started.
+    A batch starts when it is full, or when its first job has waited long enough. Clients and streams take turns; what
+    concerns one stream keeps its order. Whatever a client has left is dropped, as long as it has not started.
     """
 
     def __init__(self, run: Callable[[Sequence[Job]], Sequence[Answer | Exception]], limits: Limits) -> None:
         self.run, self.limits = run, limits
         self.rows = self.batches = 0
-        self.queue: FairQueue[Job] = FairQueue(limits.queue, "images")
+        self.queue: FairQueue[Job | Callable[[], Any]] = FairQueue(limits.queue, "images")
         self.closing = False
+        self.busy_since: float | None = None  # by time.monotonic(), while the thread works
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="neotta-model")
         self._task: asyncio.Task[None] | None = None
@@ -62,9 +64,15 @@ class Batcher:
         answer: Answer = await self.queue.outcome(entry)
         return answer
 
-    async def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run something in the thread that owns the model, between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+    async def call(self, work: Callable[..., Result], *arguments: Any, owner: Owner | None = None) -> Result:
+        """Run something in the thread that owns the model, in the turn of a client, or of the server itself."""
+        item = partial(work, *arguments)
+        if self._task is None or self._task.done():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, item)
+        entry = self.queue.add(item, owner or ("", ""), 0 if owner is None else 1)
+        self._arrived.set()
+        result: Result = await self.queue.outcome(entry)
+        return result
 
     async def close(self) -> None:
         """Answer what was accepted, and end; `call` works until `shutdown`."""
@@ -77,29 +85,41 @@ class Batcher:
         self._thread.shutdown()
 
     async def _serve(self) -> None:
-        while not self.closing or self.queue.amount:
-            first = self.queue.first()
+        while (first := self.queue.first()) or not self.closing:
             until = 0.0 if first is None else first.since + self.limits.wait - time.monotonic()
-            if not self.closing and (first is None or (self.queue.amount < self.limits.rows and until > 0)):
+            joins = first is not None and isinstance(first.item, Job) and self.queue.amount < self.limits.rows
+            if not self.closing and (first is None or (joins and until > 0)):
                 self._arrived.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), until or None)
             else:
                 await self._run(self._next_batch())
 
-    def _next_batch(self) -> list[Waiting[Job]]:
-        batch: list[Waiting[Job]] = []
+    def _next_batch(self) -> list[Waiting[Any]]:
+        """A call, or the jobs whose turn it is until the batch is full."""
+        batch: list[Waiting[Any]] = []
         rows = 0
         while (entry := self.queue.first()) and (not batch or rows + entry.amount <= self.limits.rows):
-            batch.append(self.queue.take())
+            if batch and not isinstance(entry.item, Job):
+                break
+            self.queue.take(entry)
+            batch.append(entry)
             rows += entry.amount
+            if not isinstance(entry.item, Job):
+                break
         return batch
 
-    async def _run(self, batch: list[Waiting[Job]]) -> None:
+    async def _run(self, batch: list[Waiting[Any]]) -> None:
+        items = [entry.item for entry in batch]
+        jobs = isinstance(items[0], Job)
+        self.busy_since = time.monotonic()
         try:
-            answers = await self.call(self.run, [entry.item for entry in batch])
+            work = partial(self.run, items) if jobs else lambda: [items[0]()]
+            answers = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:
             answers = [error] * len(batch)
-        self.rows, self.batches = self.rows + sum(entry.amount for entry in batch), self.batches + 1
+        self.busy_since = None
+        if jobs:
+            self.rows, self.batches = self.rows + sum(entry.amount for entry in batch), self.batches + 1
         for entry, answer in zip(batch, answers, strict=True):
             entry.settle(answer)

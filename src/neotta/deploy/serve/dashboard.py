@@ -1,80 +1,72 @@
-"""The dashboard's server side: its pages, its live events, and the OpenAPI page."""
+"""The dashboard's server side: its pages, live events, metrics, and the OpenAPI page."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from importlib.resources import files
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from neotta._version import __version__
+from neotta.deploy.serve.board import EVERY
+from neotta.deploy.serve.requests import client_of
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import RequestError
 
-SHOWN = 1000  # most streams in one list
-EVERY = 0.5  # seconds between two events
-LISTENERS = 64  # most pages that listen at once
+LISTENERS = 16  # most pages of one client that listen at once
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 STATIC = files("neotta.deploy.serve").joinpath("static")
 POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-def about(service: Service) -> dict[str, Any]:
-    return {
-        "model": service.settings.name,
-        "version": __version__,
-        "rule": service.engine.rule,
-        "shadow": service.settings.shadow,
-        "classes": service.engine.classes,
-        "streams": len(service.streams),
-        "images": service.batcher.rows,
-        "waiting": service.batcher.queue.amount,
-        "uptime": time.monotonic() - service.started,
-        "pictures": service.settings.pictures,
-        "stored": service.engine.stored,
-    }
-
-
-def everything(service: Service) -> dict[str, Any]:
-    """The server and its streams, those in trouble first."""
-    every = [service.summary(name) for name in [*service.streams] if name in service.streams]
-    every.sort(key=lambda each: (-each["trouble"], each["id"]))
-    return {"server": about(service), "streams": every[:SHOWN], "more": max(0, len(every) - SHOWN)}
-
-
 def add(app: FastAPI, service: Service) -> None:
-    listeners = 0
+    listeners: Counter[str] = Counter()
+
+    @app.get("/streams")
+    async def streams() -> Response:
+        """All streams with their health, those in trouble first."""
+        return Response((await service.board.latest()).everything, media_type="application/json")
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """Metrics for Prometheus."""
+        await service.board.latest()
+        work = partial(generate_latest, service.metrics.registry)
+        content = await service.images.workers.run(work, (client_of(request), "metrics"), 1)
+        return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.get("/events")
     async def events(request: Request) -> StreamingResponse:
         """What streams report, as server-sent events."""
-        if listeners >= LISTENERS:
-            raise RequestError(429, f"{LISTENERS} pages listen already", {"Retry-After": "10"})
+        client = client_of(request)
+        if listeners[client] >= LISTENERS:
+            raise RequestError(429, f"{LISTENERS} of your pages listen already", {"Retry-After": "10"})
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(lines(request), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(lines(request, client), media_type="text/event-stream", headers=headers)
 
-    async def lines(request: Request) -> AsyncIterator[str]:
-        nonlocal listeners
-        listeners += 1
+    async def lines(request: Request, client: str) -> AsyncIterator[str]:
+        listeners[client] += 1
         try:
-            since = sent = -1.0
+            number, sent = -1, 0.0
             while not service.ending and not await request.is_disconnected():
-                latest, now = service.version, time.monotonic()
-                changed = [name for name, each in [*service.streams.items()] if each.version > since][:SHOWN]
-                if (changed and latest > since) or now - sent >= 5:  # now and then anyway: the line is alive
-                    message = {"server": about(service), "streams": [service.summary(name) for name in changed]}
-                    yield f"data: {json.dumps(message)}\n\n"
+                shown, now = await service.board.latest(), time.monotonic()
+                if shown.number > number and (not shown.quiet or now - sent >= 5):  # now and then: the line is alive
+                    yield f"data: {shown.changes if shown.number == number + 1 else shown.everything}\n\n"
                     sent = now
-                since = latest
-                await asyncio.sleep(EVERY)
+                number = shown.number
+                await asyncio.sleep(EVERY / 2)
         finally:
-            listeners -= 1
+            listeners[client] -= 1
+            if not listeners[client]:
+                del listeners[client]
 
     @app.get("/", include_in_schema=False)
     @app.get("/camera/{stream:path}", include_in_schema=False)

@@ -127,6 +127,12 @@ class Engine(ABC):
                 table.flush(self.dirty)
         self.dirty = {}
 
+    def undo(self) -> None:
+        """Go back to what was last written."""
+        for table in self.streams.values():
+            table.drop(self.dirty)
+        self.dirty = {}
+
     def reset(self, stream: str) -> None:
         """Forget what was learnt of a stream, also on disk, and also if its state cannot be read."""
         for table in self.streams.values():

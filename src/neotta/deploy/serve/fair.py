@@ -1,17 +1,22 @@
-"""A bounded queue in which clients, and the streams of each client, take turns."""
+"""A bounded queue in which clients, and the streams of each client, take turns; and threads that work by it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from neotta.deploy.serve.settings import RequestError
 
 Item = TypeVar("Item")
-Owner = tuple[str, str]  # address of the client, id of the stream
+Result = TypeVar("Result")
+Owner = tuple[str, str]  # the client, and the id of the stream
+THREADS = 3
+SMALL = 64 * 1024  # bytes that are worked on at once, in the event loop
 
 
 @dataclass(eq=False)
@@ -37,8 +42,9 @@ class Waiting(Generic[Item]):
 class FairQueue(Generic[Item]):
     """What waits, by client and stream; at most so much, in units of `amount`, unless it is one large entry.
 
-    If it is full, whoever holds most of it gives way: the last entry of the client, and of its stream, that holds most
-    is rejected (429). So nobody can keep others out, neither with many requests nor with many streams.
+    If it is full, whoever holds most of it gives way: of the client, and of its stream, that hold most, the largest
+    entry is rejected (429), the last if several are. So nobody can keep others out, neither with many requests nor
+    with many streams.
     """
 
     def __init__(self, most: int, unit: str) -> None:
@@ -47,31 +53,39 @@ class FairQueue(Generic[Item]):
 
     def add(self, item: Item, owner: Owner, amount: int) -> Waiting[Item]:
         """Add an entry, unless the queue is full and nobody else holds more of it."""
-        while self.amount and self.amount + amount > self.most:
-            last = self._heaviest(owner, amount)
-            if last is None:
-                raise self._full()
-            self.discard(last)
-            last.settle(self._full())
+        self._make_room(owner, amount, amount)
         entry = Waiting(item, owner, amount, asyncio.get_running_loop().create_future())
         self._clients.setdefault(owner[0], OrderedDict()).setdefault(owner[1], deque()).append(entry)
         self.amount += amount
         return entry
 
-    def _full(self) -> RequestError:
-        return RequestError(429, f"{self.amount:,} {self.unit} are waiting already: try later", {"Retry-After": "1"})
+    def grow(self, entry: Waiting[Item], more: int) -> None:
+        """Let an entry take more, unless the queue is full and nobody else holds more of it."""
+        self._make_room(entry.owner, more, entry.amount + more)
+        entry.amount, self.amount = entry.amount + more, self.amount + more
 
-    def _heaviest(self, owner: Owner, amount: int) -> Waiting[Item] | None:
-        """The last entry of whoever holds most; None if that were the owner of the new one."""
+    def _make_room(self, owner: Owner, more: int, whole: int) -> None:
+        while self.amount and self.amount + more > self.most:
+            reason = f"{self.amount:,} {self.unit} are waiting already: try later"
+            full = RequestError(429, reason, {"Retry-After": "1"})
+            heaviest = self._heaviest(owner, more)
+            last = max(reversed(heaviest), key=lambda entry: entry.amount) if heaviest else None
+            if last is None or (last.owner == owner and last.amount <= whole):
+                raise full
+            self.discard(last)
+            last.settle(full)
+
+    def _heaviest(self, owner: Owner, more: int) -> deque[Waiting[Item]]:
+        """What the stream holds that would hold most, of the client that would."""
         held = {
             client: {stream: sum(entry.amount for entry in queue) for stream, queue in streams.items()}
             for client, streams in self._clients.items()
         }
         mine = held.setdefault(owner[0], {})
-        mine[owner[1]] = mine.get(owner[1], 0) + amount
+        mine[owner[1]] = mine.get(owner[1], 0) + more
         client = max(held, key=lambda each: (sum(held[each].values()), each == owner[0]))
         stream = max(held[client], key=lambda each: (held[client][each], (client, each) == owner))
-        return None if (client, stream) == owner else self._clients[client][stream][-1]
+        return self._clients.get(client, OrderedDict()).get(stream, deque())
 
     async def outcome(self, entry: Waiting[Item]) -> Any:
         """What comes of an entry; it leaves the queue if nobody waits for it any more."""
@@ -80,24 +94,22 @@ class FairQueue(Generic[Item]):
         finally:
             self.discard(entry)
 
-    def first(self) -> Waiting[Item] | None:
-        """The entry whose turn it is, without those whose client has gone."""
-        while self._clients:
-            entry = next(iter(next(iter(self._clients.values())).values()))[0]
-            if not entry.result.done():
-                return entry
-            self.discard(entry)
+    def first(self, may: Callable[[Waiting[Item]], bool] | None = None) -> Waiting[Item] | None:
+        """The entry whose turn it is, of those that `may` start, without those whose client has gone."""
+        for streams in [*self._clients.values()]:
+            for queue in [*streams.values()]:
+                while queue and queue[0].result.done():
+                    self.discard(queue[0])
+                if queue and (may is None or may(queue[0])):
+                    return queue[0]
         return None
 
-    def take(self) -> Waiting[Item]:
-        """Remove the entry whose turn it is; its client and stream have their next turn after all others."""
-        client, streams = next(iter(self._clients.items()))
-        stream, queue = next(iter(streams.items()))
-        entry = queue[0]
+    def take(self, entry: Waiting[Item]) -> None:
+        """Remove an entry; its client and stream have their next turn after all others."""
+        client, stream = entry.owner
         self._clients.move_to_end(client)
-        streams.move_to_end(stream)
+        self._clients[client].move_to_end(stream)
         self.discard(entry)
-        return entry
 
     def discard(self, entry: Waiting[Item]) -> None:
         """Remove an entry, if it still waits."""
@@ -111,3 +123,54 @@ class FairQueue(Generic[Item]):
             del streams[stream]
         if not streams:
             del self._clients[client]
+
+
+class Workers:
+    """A few threads for all work on what clients sent but the model's: by turns, bounded by what waits.
+
+    A stream has one thread at most and a client all but one, so that whoever comes next finds a free one. What is
+    worked on together takes the memory of one and a half of the largest images.
+
+    Args:
+        largest: Most pixels of an image. Bytes count as pixels, which have three.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self.queue: FairQueue[Callable[[], Any]] = FairQueue(4 * largest, "pixels")
+        self.largest = largest
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="neotta-work")
+        self._running: list[Waiting[Callable[[], Any]]] = []
+
+    async def run(self, work: Callable[[], Result], owner: Owner, pixels: int) -> Result:
+        """Do something with so many pixels, in its turn; nothing happens if the caller is cancelled before."""
+        entry = self.queue.add(work, owner, max(1, pixels))
+        self._start()
+        result: Result = await self.queue.outcome(entry)
+        return result
+
+    async def read(self, work: Callable[[], Result], owner: Owner, size: int) -> Result:
+        """Do something with so many bytes, in its turn; at once if they are few."""
+        return work() if size <= SMALL else await self.run(work, owner, size // 3)
+
+    def _start(self) -> None:
+        while len(self._running) < THREADS and (entry := self.queue.first(self._may)):
+            self.queue.take(entry)
+            self._running.append(entry)
+            asyncio.ensure_future(self._work(entry)).add_done_callback(lambda _: self._start())
+
+    def _may(self, entry: Waiting[Callable[[], Any]]) -> bool:
+        owners = [each.owner for each in self._running]
+        together = entry.amount + sum(each.amount for each in self._running)
+        alone = entry.owner not in owners and [client for client, _ in owners].count(entry.owner[0]) < THREADS - 1
+        return alone and (not owners or together <= 1.5 * self.largest)
+
+    async def _work(self, entry: Waiting[Callable[[], Any]]) -> None:
+        try:
+            entry.settle(await asyncio.get_running_loop().run_in_executor(self._pool, entry.item))
+        except Exception as error:
+            entry.settle(error)
+        finally:
+            self._running.remove(entry)
+
+    def shutdown(self) -> None:
+        self._pool.shutdown(cancel_futures=True)

@@ -110,13 +110,16 @@ class History:
 
     # ---- snapshots
 
-    def add_snapshot(self, stream: str, state: Snapshot, now: float | None = None) -> None:
+    def add_snapshots(self, states: Mapping[str, Snapshot], now: float | None = None) -> None:
+        """Keep copies of states, in one transaction."""
+        stamp = time.time() if now is None else now
         with self._translated(), transaction(self._database):
-            stamp = time.time() if now is None else now
-            self._database.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (stream, stamp, save(state)))
-            query = "SELECT COUNT(*) FROM snapshots WHERE stream = ?"
-            if self._database.execute(query, (stream,)).fetchone()[0] > SNAPSHOTS:
-                self._thinned("snapshots", stream)
+            rows = [(stream, stamp, save(state)) for stream, state in states.items()]
+            self._database.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", rows)
+            for stream in states:
+                query = "SELECT COUNT(*) FROM snapshots WHERE stream = ?"
+                if self._database.execute(query, (stream,)).fetchone()[0] > SNAPSHOTS:
+                    self._thinned("snapshots", stream)
 
     def snapshots(self, stream: str) -> list[float]:
         """The times of a stream's snapshots."""
@@ -143,6 +146,16 @@ class History:
         return len(rows) - len(extra)
 
     # ---- the database
+
+    def check_room(self) -> None:
+        """Check that the disk takes some more."""
+        with self._translated():
+            for change in (
+                "INSERT INTO snapshots VALUES ('', 0, zeroblob(65536))",
+                "DELETE FROM snapshots WHERE stream = ''",
+            ):
+                with transaction(self._database):
+                    self._database.execute(change)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

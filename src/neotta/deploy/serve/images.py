@@ -1,25 +1,30 @@
-"""From what a client sent to images that are ready for the model, decoded in a few threads."""
+"""From what a client sent to images that are ready for the model."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from neotta.data.decode import decode, probe
 from neotta.data.loading import normalized
-from neotta.deploy.serve.fair import FairQueue, Owner, Waiting
+from neotta.deploy.serve.fair import Owner, Workers
 from neotta.deploy.serve.settings import Limits, RequestError
 from neotta.models.preprocess import Preprocess
 from neotta.neo.statefile import Array
 
-Result = TypeVar("Result")
+SCANS = 16  # of the largest image, at most; encoders make up to ten
+
+
+class Step(NamedTuple):
+    """What is to be done for one image, and how many pixels it takes."""
+
+    pixels: int
+    work: Callable[[], Array]
 
 
 class Ready(NamedTuple):
@@ -29,67 +34,28 @@ class Ready(NamedTuple):
     picture: Array | None
 
 
-class Decoder:
-    """Work on images in a few threads, by turns; bounded by the pixels that wait."""
-
-    def __init__(self, most: int, threads: int = 2) -> None:
-        self.queue: FairQueue[Callable[[], Any]] = FairQueue(most, "pixels")
-        self._pool, self._free = ThreadPoolExecutor(threads, thread_name_prefix="neotta-decode"), threads
-
-    async def run(self, work: Callable[[], Result], owner: Owner, pixels: int) -> Result:
-        """Run something on so many pixels, in its turn; nothing happens if the caller is cancelled before."""
-        entry = self.queue.add(work, owner, pixels)
-        self._start()
-        result: Result = await self.queue.outcome(entry)
-        return result
-
-    def _start(self) -> None:
-        while self._free and self.queue.first():
-            self._free -= 1
-            asyncio.ensure_future(self._work(self.queue.take())).add_done_callback(lambda _: self._start())
-
-    async def _work(self, entry: Waiting[Callable[[], Any]]) -> None:
-        try:
-            entry.settle(await asyncio.get_running_loop().run_in_executor(self._pool, entry.item))
-        except Exception as error:
-            entry.settle(error)
-        finally:
-            self._free += 1
-
-    def shutdown(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-
 class Images:
-    """Makes images ready for a model."""
+    """Makes images ready for a model: first their headers are read, then each is decoded in its turn."""
 
     def __init__(self, preprocess: Preprocess, limits: Limits) -> None:
         fit = preprocess.resize is None  # cameras do not deliver the size that a model was trained on
         self.preprocess = dataclasses.replace(preprocess, resize=preprocess.size) if fit else preprocess
-        self.limits, self.decoder = limits, Decoder(4 * limits.pixels)
+        self.limits, self.workers = limits, Workers(limits.pixels)
 
-    async def from_files(self, files: Sequence[bytes], owner: Owner) -> Ready:
-        self._check_rows(len(files))
-        headers = await asyncio.to_thread(lambda: [probe(file, max_pixels=self.limits.pixels) for file in files])
-        sizes = [self._pixels(header.height, header.width) for header in headers]
-        pixels = []
-        for file, size in zip(files, sizes, strict=True):
-            pixels.append(await self.decoder.run(partial(self._decoded, file), owner, size))
-        return self._normalised(pixels)
-
-    async def from_tensor(self, values: Array, owner: Owner) -> Ready:
-        """Check a tensor of a request: image files, pixels, or images that are ready."""
-        if values.dtype == object:
+    def opened(self, values: list[bytes] | Array) -> Array | list[Step]:
+        """Check what a request holds: images that are ready, or what is to be done for each."""
+        if isinstance(values, np.ndarray) and values.dtype == object:
             if values.ndim not in (1, 2) or not all(isinstance(each, bytes) for each in values.flat):
                 raise RequestError(400, "BYTES images must be image files, sent as binary data, with the shape [N]")
-            return await self.from_files(list(values.flat), owner)
-        self._check_rows(len(values) if values.ndim else 0)
+            values = list(values.flat)
+        self._check_rows(0 if isinstance(values, np.ndarray) and not values.ndim else len(values))
+        if isinstance(values, list):
+            return [Step(self._size(file), partial(self._decoded, file)) for file in values]
         if values.dtype == np.uint8:
             if values.ndim != 4 or values.shape[3] != 3 or 0 in values.shape:
                 raise RequestError(400, f"UINT8 images must have the shape [N, H, W, 3], not {list(values.shape)}")
             size = self._pixels(*values.shape[1:3])
-            work = [partial(self.preprocess.pixels, image) for image in values]
-            return self._normalised([await self.decoder.run(each, owner, size) for each in work])
+            return [Step(size, partial(self.preprocess.pixels, image)) for image in values]
         height, width = self.preprocess.size
         if values.dtype.kind != "f" or values.shape[1:] != (3, height, width):
             raise RequestError(
@@ -101,11 +67,21 @@ class Images:
             ready = np.require(values, np.float32, ["C", "A"])
         if not np.isfinite(ready).all():
             raise RequestError(400, "the images contain NaN, Inf or numbers beyond float32")
-        return Ready(ready, None)
+        return ready
 
-    def _normalised(self, pixels: Sequence[Array]) -> Ready:
-        planes = torch.from_numpy(np.stack(pixels).transpose(0, 3, 1, 2))
-        return Ready(normalized(planes, self.preprocess.normalize).numpy(), pixels[-1])
+    async def ready(self, opened: Array | list[Step], owner: Owner) -> Ready:
+        """Do what is left to do, step by step."""
+        if not isinstance(opened, list):
+            return Ready(opened, None)
+        images, picture = np.empty((len(opened), 3, *self.preprocess.size), np.float32), None
+        for row, (size, work) in enumerate(opened):
+            picture = await self.workers.run(partial(self._filled, images[row : row + 1], work), owner, size)
+        return Ready(images, picture)
+
+    def _filled(self, row: Array, work: Callable[[], Array]) -> Array:
+        pixels = work()
+        row[:] = normalized(torch.from_numpy(pixels.transpose(2, 0, 1)[None]), self.preprocess.normalize).numpy()
+        return pixels
 
     def pixels(self, image: Array) -> Array:
         """The pixels, (H, W, 3) uint8, of an image that is ready."""
@@ -114,6 +90,14 @@ class Images:
 
     def _decoded(self, file: bytes) -> Array:
         return self.preprocess.pixels(decode(file, max_pixels=self.limits.pixels))
+
+    def _size(self, file: bytes) -> int:
+        """The pixels to be worked on, by the header; a progressive JPEG goes over them once in each of its scans."""
+        header = probe(file, max_pixels=self.limits.pixels)
+        scans = file.count(b"\xff\xda") if header.format == "JPEG" else 1
+        if scans * header.width * header.height > SCANS * self.limits.pixels:
+            raise RequestError(413, f"the image has {scans} scans: too many for its size")
+        return self._pixels(header.height, header.width)
 
     def _pixels(self, height: int, width: int) -> int:
         """How many pixels an image has, before and after resizing: the shorter side is resized to the model's."""

@@ -56,9 +56,9 @@ class Metrics:
         yield CounterMetricFamily("neotta_images", "Images answered.", batcher.rows)
         yield CounterMetricFamily("neotta_batches", "Batches run.", batcher.batches)
         yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", batcher.queue.amount)
-        pixels = service.images.decoder.queue.amount
-        yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels that wait to be decoded.", pixels)
-        summaries = [service.summary(stream) for stream in [*service.streams] if stream in service.streams]
+        pixels = service.images.workers.queue.amount
+        yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels and bytes, as pixels, that wait to be read.", pixels)
+        summaries = service.board.summaries
         status = Tally(dict.fromkeys(STATUS, 0))
         status.update(about["status"] for about in summaries)
         signs = Tally(sign for about in summaries for sign in _signs(about))

@@ -81,8 +81,11 @@ class Message(NamedTuple):
     outputs: dict[str, bool]  # and whether each is to be sent as bytes
 
 
-def parse(body: bytes, head_length: int, known: Sequence[str]) -> Message:
-    """Read a request: its body, the length of its JSON, and the names of all outputs."""
+def parse(body: bytes, head_length: int, known: Sequence[str], most: int = 10**6) -> Message:
+    """Read a request: its body, the length of its JSON, the names of all outputs, and the most values in the JSON."""
+    objects = sum(body.count(each, 0, head_length) for each in (b"[", b"{", b":"))  # each costs as much as ten numbers
+    if body.count(b",", 0, head_length) + 10 * objects > most:
+        raise RequestError(413, f"the JSON has more than {most:,} values: send tensors as bytes")
     try:
         head = Head.model_validate_json(body[:head_length])
     except ValidationError as error:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import re
 import time
+import uuid
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from neotta.deploy.serve.fair import SMALL, FairQueue, Owner, Waiting
 from neotta.deploy.serve.service import Service, log
 from neotta.deploy.serve.settings import RequestError
 from neotta.errors import DataError, InputError, StateError, StorageError
 
 Result = TypeVar("Result")
-SMALL = 64 * 1024  # bytes that are parsed in the event loop
-FREE = 2**20  # bytes of a body that always find room
+PROBES = ("/v2/health/live", "/v2/health/ready")
 
 
 class Requests:
@@ -30,19 +31,28 @@ class Requests:
 
     def __init__(self, service: Service) -> None:
         self.service, self.limits = service, service.settings.limits
+        self.bodies: FairQueue[None] = FairQueue(2 * self.limits.body, "bytes of requests")
         self._open = 0  # requests that are read or answered
-        self._held = 0  # bytes of all bodies beyond FREE each
-        self._parser = ThreadPoolExecutor(1, thread_name_prefix="neotta-parse")
 
-    async def answered(self, request: Request, most: int, work: Callable[[bytes], Awaitable[Result]]) -> Result:
-        """Read a body of at most so many bytes, and do something with it while its client waits."""
-        parts: list[bytes] = []
+    async def answered(
+        self, request: Request, stream: str, most: int, work: Callable[[bytes, Owner], Awaitable[Result]]
+    ) -> Result:
+        """Read a body of at most so many bytes, and do something with it while its client waits.
+
+        The body is an entry of a fair queue until the answer: whoever holds most of the memory gives way.
+        """
         if self._open >= self.limits.requests:
             raise RequestError(503, f"{self._open} requests are open already: try later", {"Retry-After": "1"})
+        owner = client_of(request), stream
+        entry = self.bodies.add(None, owner, 0)
+        parts: list[bytes] = []
+        entry.result.add_done_callback(lambda _: parts.clear())
         self._open += 1
         try:
-            await asyncio.wait_for(self._read(request, most, parts), self.limits.timeout)
-            return await self._while_connected(request, work(b"".join(parts)))
+            await asyncio.wait_for(self._read(request, most, parts, entry), self.limits.timeout)
+            body = b"".join(parts)
+            parts.clear()
+            return await self._while_connected(request, entry, work(body, owner))
         except asyncio.TimeoutError:
             raise RequestError(
                 408, f"the body did not arrive within {self.limits.timeout:g} seconds", {"Connection": "close"}
@@ -51,9 +61,11 @@ class Requests:
             raise RequestError(400, "the client has gone") from None
         finally:
             self._open -= 1
-            self._held -= max(0, sum(map(len, parts)) - FREE)
+            self.bodies.discard(entry)
+            if not entry.result.cancel():
+                entry.result.exception()  # it was seen
 
-    async def _read(self, request: Request, most: int, parts: list[bytes]) -> None:
+    async def _read(self, request: Request, most: int, parts: list[bytes], entry: Waiting[None]) -> None:
         if request.headers.get("content-encoding", "identity") != "identity":
             raise RequestError(415, "compressed bodies are not taken: send the body as it is")
         too_large = RequestError(413, f"the body is larger than {most:,} bytes")
@@ -61,21 +73,25 @@ class Requests:
             raise too_large
         size = 0
         async for part in request.stream():
-            if size + len(part) > most:
+            size += len(part)
+            if size > most:
                 raise too_large
-            more = max(0, size + len(part) - FREE) - max(0, size - FREE)
-            if more and self._held + more > 4 * self.limits.body:
-                raise RequestError(429, "too many large requests at once: try later", {"Retry-After": "1"})
+            if entry.result.done():
+                entry.result.result()
+            if size > SMALL:  # smaller ones always find room
+                self.bodies.grow(entry, size - entry.amount)
             parts.append(part)
-            size, self._held = size + len(part), self._held + more
 
-    async def _while_connected(self, request: Request, work: Awaitable[Result]) -> Result:
-        """Do something, unless the client leaves or it takes too long; then it is cancelled."""
+    async def _while_connected(self, request: Request, entry: Waiting[None], work: Awaitable[Result]) -> Result:
+        """Do something, unless the client leaves, has to give way, or it takes too long; then it is cancelled."""
         task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+        ends: set[asyncio.Future[Any]] = {task, gone, entry.result}
         try:
-            await asyncio.wait({task, gone}, timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
+            if entry.result.done():
+                entry.result.result()
             if gone.done():
                 raise ClientDisconnect
             raise RequestError(504, f"no answer within {self.limits.timeout:g} seconds: the server has too much to do")
@@ -83,20 +99,10 @@ class Requests:
             task.cancel()
             gone.cancel()
 
-    async def parsed(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Parse so many bytes; not in the event loop unless they are few."""
-        if size <= SMALL:
-            return work(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._parser, _without_gc, work, *arguments)
 
-
-def _without_gc(work: Callable[..., Result], *arguments: Any) -> Result:
-    """Parsing JSON makes millions of objects and no cycles: collecting garbage would block all threads for seconds."""
-    gc.disable()
-    try:
-        return work(*arguments)
-    finally:
-        gc.enable()
+def client_of(request: Request) -> str:
+    """Who asks: the name of the key, if there are several, and the address."""
+    return f"{request.scope.get('key', '')}@{request.client.host if request.client else ''}"
 
 
 async def _disconnected(request: Request) -> None:
@@ -120,7 +126,7 @@ async def on_error(request: Request, error: Exception) -> Response:
         return _error(400, f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg'].lower()}")
     if isinstance(error, InputError | DataError):
         return _error(400, str(error))
-    log.error("%s: %s", type(error).__name__, error)
+    log.error("%s: %s", type(error).__name__, error, extra={"values": {"request": request.scope.get("request_id")}})
     if isinstance(error, StorageError):
         return _error(503, "what was learnt cannot be stored at the moment: try again later", {"Retry-After": "5"})
     if isinstance(error, StateError):
@@ -133,27 +139,34 @@ def _error(status: int, reason: str, headers: Any = None) -> Response:
 
 
 class Measured:
-    """Measures every request that goes through, but those that are asked all the time or never end."""
+    """Gives each request an id, and measures and logs it; probes are not logged, and what never ends not measured."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.metrics = app, service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in ("/metrics", "/v2/health/live", "/v2/health/ready", "/events"):
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started, status, path = time.perf_counter(), 500, scope["path"]
+        given = Headers(scope=scope).get("x-request-id", "")
+        scope["request_id"] = given if re.fullmatch(r"[\w.:/+=-]{1,100}", given, re.ASCII) else uuid.uuid4().hex
 
         async def noting(message: Message) -> None:
             nonlocal status
-            status = message.get("status", status)
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = scope["request_id"]
             await send(message)
 
         try:
             await self.app(scope, receive, noting)
         finally:
             taken = time.perf_counter() - started
-            self.metrics.requests.labels(str(status)).inc()
-            self.metrics.seconds.observe(taken)
-            values = {"method": scope["method"], "path": scope["path"][:200], "status": status, "seconds": taken}
-            log.debug("request", extra={"values": values})
+            if path not in ("/metrics", "/events", *PROBES):
+                self.metrics.requests.labels(str(status)).inc()
+                self.metrics.seconds.observe(taken)
+            if path not in PROBES:
+                client = client_of(Request(scope))
+                values = {"method": scope["method"], "path": path[:200], "status": status, "seconds": round(taken, 6)}
+                log.info("request", extra={"values": {"request": scope["request_id"], "client": client, **values}})

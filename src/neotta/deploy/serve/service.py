@@ -15,13 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
+from neotta.deploy.serve.auth import Keys
 from neotta.deploy.serve.batcher import Answer, Batcher, Job
+from neotta.deploy.serve.board import Board
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.history import History
 from neotta.deploy.serve.images import Images
 from neotta.deploy.serve.metrics import Metrics
 from neotta.deploy.serve.settings import RequestError, Settings
-from neotta.errors import NeottaError, StateError
+from neotta.errors import NeottaError, StateError, StorageError
 from neotta.monitoring.accuracy import Estimate, Recent
 from neotta.monitoring.health import Health
 from neotta.neo.statefile import Array, write_state
@@ -69,6 +71,9 @@ class Service:
         self.batcher = Batcher(self.run, settings.limits)
         self.call = self.batcher.call
         self.version, self.started = 0, time.monotonic()
+        self.keys = Keys(settings.key, settings.key_file)
+        self.board = Board(self, self.images.workers)
+        self.writable = True  # whether the last write succeeded
         self.ending = False  # set when the server is told to end
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -82,12 +87,15 @@ class Service:
         self._tasks = [asyncio.create_task(self._repeat(*each)) for each in every]
         log.info("started", extra={"values": {"model": self.settings.name, "streams": len(self.streams)}})
 
-    async def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
+    async def _repeat(self, seconds: float, work: Callable[[], bool | None]) -> None:
+        """Do something every so many seconds, and again while it says that there is more: clients go in between."""
         while True:
             await asyncio.sleep(seconds)
             try:
-                await self.call(work)
+                while await self.call(work):
+                    pass
             except Exception as error:
+                self.writable = self.writable and not isinstance(error, StorageError)
                 log.error("%s (tried again later)", error)
 
     async def close(self) -> None:
@@ -98,17 +106,27 @@ class Service:
         await self.batcher.close()
         try:
             await self.call(self.engine.flush)
-            await self.call(self.record)
+            while await self.call(self.record):
+                pass
         finally:
             self.batcher.shutdown()
-        self.images.decoder.shutdown()
+        self.images.workers.shutdown()
         self.engine.close()
         self.history.close()
         log.info("stopped")
 
     @property
     def ready(self) -> bool:
-        return not self.batcher.closing
+        """Whether requests are answered: not while it ends, on a full disk, or if the model's thread is stuck."""
+        since = self.batcher.busy_since
+        stuck = since is not None and time.monotonic() - since > self.settings.limits.timeout
+        return self.writable and not (stuck or self.ending or self.batcher.closing)
+
+    def known(self, name: str) -> Stream:
+        stream = self.streams.get(name)
+        if stream is None:
+            raise RequestError(404, f"there is no stream {name[:100]!r}")
+        return stream
 
     # ---- answering
 
@@ -129,14 +147,16 @@ class Service:
             answers: list[Answer | Exception] = [*self._predicted(jobs)]
         except Exception:
             answers = [self._alone(job) for job in jobs]
-        for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, Answer):
-                self._observe(job, answer)
         if not self.settings.durable:  # what was taught is on disk when this returns
             try:
                 self.engine.flush()
-            except NeottaError as error:  # it stays in memory, and is written when it can be
+            except NeottaError as error:
+                self.engine.undo()
+                self.writable = False
                 answers = [error if isinstance(each, Answer) and each.learnt else each for each in answers]
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, Answer):
+                self._observe(job, answer)
         return answers
 
     def _alone(self, job: Job) -> Answer | Exception:
@@ -196,6 +216,9 @@ class Service:
 
     def refresh(self) -> None:
         """Compute the health of streams that were active, those first that were not refreshed for longest."""
+        if not self.writable:
+            self.history.check_room()
+            self.writable = True
         active = [item for item in [*self.streams.items()] if item[1].images != item[1].refreshed and not item[1].error]
         for name, stream in sorted(active, key=lambda item: item[1].version)[:REFRESHED]:
             stream.refreshed = stream.images
@@ -203,24 +226,25 @@ class Service:
             stream.accuracy = stream.recent.estimate()
             self._changed(stream)
 
-    def record(self) -> None:
-        """Add points to the histories of streams that were active, and take snapshots."""
+    def record(self) -> bool:
+        """Add points to the histories of some streams that were active, and take snapshots; whether there are more."""
         self.refresh()
-        active = {name: each for name, each in self.streams.items() if each.images != each.pointed}
-        self.history.add_points({name: self._point(name) for name in active})
-        for name, stream in active.items():
+        active = [item for item in [*self.streams.items()] if item[1].images != item[1].pointed]
+        some = dict(active[:REFRESHED])
+        self.history.add_points({name: self._point(name, stream) for name, stream in some.items()})
+        now = time.monotonic()
+        for stream in some.values():
             stream.pointed = stream.images
-            if time.monotonic() >= stream.snapshot_due:
-                self.snapshot(name)
+        self.snapshot(*(name for name, stream in some.items() if now >= stream.snapshot_due))
+        return len(active) > len(some)
 
-    def _point(self, name: str) -> dict[str, Any]:
-        about = self.summary(name)
+    def _point(self, name: str, stream: Stream) -> dict[str, Any]:
+        about = self.summary(name, stream)
         health = about["health"] or {}
         figures = {each: health.get(each) for each in ("signs", "samples", "changed", "shift", "top_share")}
         return {"status": about["status"], **figures, "accuracy": about["accuracy"]}
 
-    def summary(self, name: str) -> dict[str, Any]:
-        stream = self.streams[name]
+    def summary(self, name: str, stream: Stream) -> dict[str, Any]:
         health = None if stream.health is None else _finite(vars(stream.health))
         verdict = "starting" if stream.health is None else stream.health.verdict
         status = "quarantined" if stream.error else "frozen" if name in self.history.frozen else verdict
@@ -240,36 +264,36 @@ class Service:
 
     def detail(self, name: str) -> dict[str, Any]:
         """A stream with what is subtracted, its history and its snapshots."""
-        stream, offset = self.streams[name], None
+        stream, offset = self.known(name), None
         stream.health = self._read(name, self.engine.health)
         if stream.health is not None:
             values = self.engine.offset(name)
             largest = np.argsort(-np.abs(values))[:10]
             offset = [{"label": self.engine.labels[place], "offset": float(values[place])} for place in largest]
         rest = {"offset": offset, "history": self.history.points(name), "snapshots": self.history.snapshots(name)}
-        return {**self.summary(name), **rest}
+        return {**self.summary(name, stream), **rest}
 
     def exported(self, name: str) -> bytes:
         """The state of a stream as a file that `neotta.load` takes."""
-        state = self._read(name, self.engine.snapshot)
+        error, state = self.known(name).error, self._read(name, self.engine.snapshot)
         if state is None:
-            raise RequestError(404, self.streams[name].error or "nothing was learnt of this stream yet")
+            raise RequestError(404, error or "nothing was learnt of this stream yet")
         with tempfile.TemporaryDirectory() as folder:
             write_state(Path(folder) / "state", state, self.engine.about())
             return (Path(folder) / "state").read_bytes()
 
     # ---- acting on streams, in the thread that owns the model
 
-    def snapshot(self, name: str) -> None:
-        """Keep a copy of a stream's state, if there is one that can be read."""
-        state = self._read(name, self.engine.snapshot)
-        if state is not None:
-            self.history.add_snapshot(name, state)
+    def snapshot(self, *names: str) -> None:
+        """Keep copies of the states of streams, of those that can be read."""
+        states = {name: self._read(name, self.engine.snapshot) for name in names}
+        self.history.add_snapshots({name: state for name, state in states.items() if state is not None})
+        for name in names:
             self.streams[name].snapshot_due = time.monotonic() + self.settings.snapshots
 
     def act(self, name: str, action: str, to: float | None = None) -> dict[str, Any]:
         """Freeze, unfreeze, reset or roll back a stream, and describe it."""
-        stream, more = self.streams[name], {}
+        stream, more = self.known(name), {}
         if action in ("freeze", "unfreeze"):
             self.history.freeze(name, action == "freeze")
         elif action == "reset":
@@ -287,14 +311,17 @@ class Service:
         stream.health = self._read(name, self.engine.health)
         self._changed(stream)
         log.info(action, extra={"values": {"stream": name}})
-        return {**self.summary(name), **more}
+        return {**self.summary(name, stream), **more}
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str) -> dict[str, Any]:
+        """Delete everything about a stream."""
+        self.known(name)
         self.engine.reset(name)
         self.history.forget(name)
         del self.streams[name]
         self.version += 1
         log.info("forgotten", extra={"values": {"stream": name}})
+        return {"id": name, "forgotten": True}
 
 
 def _finite(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -22,6 +23,7 @@ class Limits(Options):
     queue: Whole = Field(256, description="Most images that wait; beyond that clients are told to come back (429).")
     body: Whole = Field(64 * 2**20, description="Most bytes of a request.")
     json_bytes: Whole = Field(8 * 2**20, description="Most bytes of JSON in a request; larger tensors are sent binary.")
+    values: Whole = Field(10**6, description="Most values in the JSON of a request; lists and names count as ten.")
     pixels: Whole = Field(25_000_000, description="Most pixels of an image.")
     streams: Whole = Field(10_000, description="Most streams that are known.")
     requests: Whole = Field(1000, description="Most requests that are read or answered at once (503 beyond that).")
@@ -36,6 +38,9 @@ class Settings(Options):
     durable: float = Field(1.0, ge=0, le=3600, description="Seconds between two writes; 0 writes before each answer.")
     limits: Limits = Field(default_factory=lambda: Limits.make("limits", {}))
     key: str | None = Field(None, repr=False, description="Needed for everything but health and empty pages.")
+    key_file: Path | None = Field(None, description="File with the key, or with lines NAME ROLE KEY.")
+    grace: float = Field(10.0, ge=1, description="Seconds after SIGTERM within which the server ends.")
+    proxies: str = Field("", description="Addresses of proxies whose X-Forwarded-For is believed, with commas.")
     history: float = Field(10.0, gt=0, description="Seconds between two points of a stream's history.")
     snapshots: float = Field(3600.0, gt=0, description="Seconds between two snapshots of a stream's state.")
     pictures: bool = Field(False, description="Show the last picture of each stream; kept in memory only.")

@@ -18,7 +18,7 @@ const PLOTS = [
   { title: "Changed answers", unit: "% of all answers", line: "differ from the plain model", of: ({ changed }) => changed, show: ({ changed }) => percent(changed) },
   { title: "Shift", unit: "× spread of the logits", scale: 1, least: 1, line: "length of what is subtracted", of: ({ shift }) => shift, show: ({ shift }) => number(shift) },
   { title: "Most frequent class", unit: "% of the samples", top: 1, line: "share", of: (point) => point.top_share, show: (point) => percent(point.top_share),
-    guide: [0.5, "half: above it, nothing can be learnt"] },
+    guide: [0.5, "half: above it, look at the answers"] },
 ];
 
 export function make(tag, given = {}, ...children) {

@@ -238,6 +238,7 @@ def test_one_answer_for_most_images_is_always_a_check(rule):
         camera = refreshed(client)["camera"]
         assert (camera["trouble"], camera["accuracy"]["value"]) == (2, None)
         assert "one class" in camera["accuracy"]["reason"]
+        assert "one-answer" in camera["health"]["signs"]
 
 
 def test_points_are_written_and_come_back(tmp_path):

@@ -9,6 +9,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -210,6 +211,14 @@ class Service:
             self._quarantine(name, error)
             return None
 
+    def _health(self, name: str) -> Health | None:
+        """The health of a stream; its last answers count beside its state."""
+        health, recent = self._read(name, self.engine.health), self.streams[name].recent
+        if health is None or not recent.one_answer or "one-answer" in health.signs:
+            return health
+        remark = "most of the last answers are one class, as after a collapse"
+        return replace(health, remarks=(*health.remarks, remark), signs=(*health.signs, "one-answer"))
+
     def _changed(self, stream: Stream) -> None:
         self.version += 1
         stream.version = self.version
@@ -222,7 +231,7 @@ class Service:
         active = [item for item in [*self.streams.items()] if item[1].images != item[1].refreshed and not item[1].error]
         for name, stream in sorted(active, key=lambda item: item[1].version)[:REFRESHED]:
             stream.refreshed = stream.images
-            stream.health = self._read(name, self.engine.health)
+            stream.health = self._health(name)
             stream.accuracy = stream.recent.estimate()
             self._changed(stream)
 
@@ -265,7 +274,7 @@ class Service:
     def detail(self, name: str) -> dict[str, Any]:
         """A stream with what is subtracted, its history and its snapshots."""
         stream, offset = self.known(name), None
-        stream.health = self._read(name, self.engine.health)
+        stream.health = self._health(name)
         if stream.health is not None:
             values = self.engine.offset(name)
             largest = np.argsort(-np.abs(values))[:10]
@@ -308,7 +317,7 @@ class Service:
             more = {"restored": found[0]}
         if action in ("reset", "rollback"):
             stream.error, stream.recent, stream.accuracy = "", Recent(self.engine.classes), None
-        stream.health = self._read(name, self.engine.health)
+        stream.health = self._health(name)
         self._changed(stream)
         log.info(action, extra={"values": {"stream": name}})
         return {**self.summary(name, stream), **more}

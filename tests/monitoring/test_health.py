@@ -189,11 +189,11 @@ def test_the_health_of_other_methods_is_not_known():
     ("step", "usable", "changed"), [(2.1, True, True), (1.9, True, False), (2.1, False, False), (9.0, False, False)]
 )
 def test_the_shift_has_changed_where_its_step_is_twice_the_noise_of_both_scales(step, usable, changed):
-    yes = torch.ones(1, 2, dtype=torch.bool)
+    yes, spreads = torch.ones(1, 2), torch.ones(1, 2, 2)
     shift, noise = torch.zeros(1, 2, 3), torch.tensor([[0.25, 0.75]])
     shift[0, 1, 0] = step
-    both = torch.tensor([[True, usable]])
-    assert _changed_lately(Estimates(yes, both, yes, shift, noise, noise)) is changed
+    both = torch.tensor([[1.0, 1.0 if usable else -1.0]])
+    assert _changed_lately(Estimates(shift, noise, both, yes, shift, spreads)) is changed
 
 
 # ---- health never contradicts itself

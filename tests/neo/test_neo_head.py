@@ -323,21 +323,22 @@ class Operations(TorchDispatchMode):
 READ_BACK = {"_local_scalar_dense", "item", "nonzero", "is_nonzero", "equal"}
 
 
-TOO_MANY = pytest.mark.xfail(strict=True, reason="315 operations at a batch of 64, 776 at 256; the aim is 300")
+TOO_MANY = pytest.mark.xfail(strict=True, reason="about 720 operations: each 64 samples are judged one after another")
 
 
 @pytest.mark.parametrize(
     ("make", "most", "rows"),
     [
         *((head_of, 40, rows) for rows in (1, 16, 64, 256)),
-        *((stream_head, 300, rows) for rows in (1, 16)),
-        *(pytest.param(stream_head, 300, rows, marks=TOO_MANY) for rows in (64, 256)),
+        (stream_head, 118, 1),  # an adapted model of a linear layer has two more: at most 120
+        *((stream_head, 280, rows) for rows in (16, 64)),
+        pytest.param(stream_head, 300, 256, marks=TOO_MANY),
     ],
 )
 def test_a_call_dispatches_few_operations_and_reads_nothing_back(make, most, rows):
     head = make(nn.Linear(32, 1000)).to("meta")
     data = torch.empty(rows, 32, device="meta")
-    with torch.no_grad(), Operations() as operations:
+    with torch.inference_mode(), Operations() as operations:
         head(data)
     assert not operations.names & READ_BACK
     assert operations.count <= most
@@ -348,7 +349,7 @@ def test_a_call_with_streams_dispatches_few_operations_and_reads_nothing_back(ma
     streams = make(nn.Linear(32, 1000)).streams
     head = neotta.NEOHead(nn.Linear(32, 1000), Streams(streams.rule, streams.size, many=True)).to("meta")
     ids = [number % 16 for number in range(64)]
-    with torch.no_grad(), neotta.streams(ids):
+    with torch.inference_mode(), neotta.streams(ids):
         head(torch.empty(64, 32, device="meta"))
         with Operations() as operations:
             head(torch.empty(64, 32, device="meta"))

@@ -60,8 +60,8 @@ def test_a_merge_adds_or_keeps():
 
 
 @pytest.mark.parametrize("size", [3, 10, 1000])
-def test_a_state_of_neo_stream_is_thirteen_numbers_per_class_and_fourteen(size):
-    assert StreamRule().layout(size).width == 13 * size + 14
+def test_a_state_of_neo_stream_is_fifteen_numbers_per_class_and_fourteen(size):
+    assert StreamRule().layout(size).width == 15 * size + 14
     assert MeanRule().layout(size).width == size + 5
     for rule in (StreamRule(), MeanRule()):
         states = rule.layout(size).blank(2)
@@ -98,6 +98,6 @@ def test_rules_of_one_name_have_columns_of_their_own():
             return {"only": Field((size,))}
 
     Other.__name__ = "StreamRule"
-    assert StreamRule().layout(4).width == 13 * 4 + 14
+    assert StreamRule().layout(4).width == 15 * 4 + 14
     assert list(Other().layout(4).fields) == ["tallies", "only"]
-    assert list(StreamRule().layout(4).fields)[-1] == "seen"
+    assert list(StreamRule().layout(4).fields)[-1] == "labels"

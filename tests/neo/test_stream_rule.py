@@ -17,6 +17,7 @@ from torch import nn
 import neotta
 from neotta.data import open_data
 from neotta.errors import OptionError
+from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.stream import Moments, StreamRule
 
 VECTORS = Path(__file__).with_name("vectors-3.json")
@@ -121,8 +122,9 @@ def test_samples_are_judged_in_parts_and_blocks_as_one_by_one(count):
             wanted = slow.step(logits[some].tolist(), weights[some].tolist())
             np.testing.assert_allclose(fast.step(logits[some], weights[some]), wanted, rtol=1e-9, atol=1e-8)
         np.testing.assert_allclose(float(fast.fields.sticky), slow.sticky, rtol=1e-9)
-        np.testing.assert_allclose(fast.fields.last[0], slow.last, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(fast.fields.labels[0], slow.counts, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(fast.fields.last[0] / 6, slow.last, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(fast.fields.labels[0, :, 0], slow.seen, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(fast.fields.labels[0, :, 1:] / 6, slow.counts, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize(("classes", "visible"), [(499, False), (500, True)])
@@ -138,10 +140,10 @@ def test_with_many_classes_the_gate_is_lower(classes, visible):
         scales[gate] = torch.stack([stream.fields.ever, stream.fields.lately], 1)
         expected = skewness >= (gate if gate is not None else 0.5 if visible else 0.6)
         assert bool(stream.rule.estimates(scales[gate]).visible[0, 0]) == expected
-    third = scales[None][..., 1 + 2 * classes : 1 + 3 * classes]
+    moments = Moments.of(scales[None])
+    third, n = moments.sum3, moments.weight[..., None]
     third *= 0  # and exactly between both gates
-    n, sums = scales[None][..., :1], scales[None][..., 1 : 1 + 2 * classes]
-    mean, second = (sums / n).split(classes, -1)
+    mean, second = moments.sum1 / n, moments.sum2 / n
     variance = (second - mean**2).sum(-1, keepdim=True)
     third += n * (3 * mean * second - 2 * mean**3 + 0.55 * variance**1.5 / classes**1.5)
     assert bool(StreamRule().estimates(scales[None]).visible[0, 0]) == visible
@@ -275,6 +277,27 @@ def test_one_outlier_never_costs_later_samples_more_than_noise(size, place):
     assert right[place + 100 :].mean() > 0.98
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("known", [False, True], ids=["", "reference"])
+def test_one_sample_is_learnt_as_one_of_many_is(options, known):
+    """A weight of 1 keeps a call from the shorter way."""
+    for seed in range(3):
+        logits, _, bias = real_stream(seed, classes=5, rows=90)
+        logits[[0, 3, 40, 60]] = np.array([math.nan, math.inf, -1.1e6, 3e6])[:, None]
+        rows, bias = torch.tensor(logits).view(3, 30, 5), torch.tensor(bias)
+        clean = CleanLogits([0.3, 0.1, 0.2, 0.2, 0.2], 4.0, [0.5, -0.25, 0.25, 0.0, -0.5]) if known else None
+        rule = StreamRule(**options).knowing(clean)
+        short = long = rule.layout(5).blank(3)
+        for at in range(30):
+            row = rows[:, at : at + 1]
+            short, found = rule.update(short, row, None, bias)
+            long, wanted = rule.update(long, row, torch.ones(3, 1, dtype=row.dtype), bias)
+            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(short, long, rtol=1e-12, atol=1e-12)
+        assert short[:, :2].sum() == 90
+        assert short[0, 1] > 0
+
+
 @KINDS
 @settings(max_examples=20)
 @given(plan=st.lists(st.lists(st.integers(0, 20), min_size=3, max_size=3), min_size=1, max_size=5))
@@ -358,8 +381,8 @@ def test_merging_commutes_and_is_associative_and_exact_in_its_moments(options, s
     torch.testing.assert_close(rule.state(empty).ever, rule.state(a).ever)
     torch.testing.assert_close(empty, a)
     assert float(state.sticky) == pytest.approx(0.1)
-    for field in ("last", "labels", "seen", "previous", "lately"):
-        assert not getattr(state, field).any(), field
+    for field in (state.last, state.labels, state.points[:, 0], state.lately, state.mix - 1):
+        assert not field.any()
 
 
 @pytest.mark.parametrize("window", [32.0, None])
@@ -373,10 +396,10 @@ def test_a_merge_derives_its_shift_from_the_moments_of_both(window):
     (one, other), rule = (part.states for part in parts), parts[0].rule
     scale, layout = slow.scales[0], rule.layout(5)
     sums = Moments.of((parts[0].fields.ever + parts[1].fields.ever)[0])
-    for name in ("weight", "squares", "trust", "peak"):
+    for name in ("weight", "trust", "peak"):
         setattr(scale, name, float(getattr(sums, name)))
     scale.sums = {power: getattr(sums, f"sum{power}").tolist() for power in (1, 2, 3)}
-    scale.predicted = sums.predicted.tolist()
+    scale.predicted = (sums.uneven + sums.trust / 5).tolist()
     merged = rule.merged(rule.merged(layout.blank(), one, layout), other, layout)
     found = rule.state(merged).shift[0]
     np.testing.assert_allclose(found, scale.towards([0.0] * 5, 0.6), rtol=0, atol=1e-9)
@@ -389,7 +412,7 @@ def test_one_and_a_half_samples_are_too_few(rows, known):
     logits = 6 * np.eye(3)[np.resize([0, 1, 2], rows)] + np.array([30.0, 0.0, -30.0])
     stream = Stream(np.zeros(3), prior=False, window=None)
     stream.step(logits, np.full(rows, 1 / 16))
-    assert float(stream.fields.ever[0, 0]) == rows / 16
+    assert float(Moments.of(stream.fields.ever).weight) == rows / 16
     assert bool(stream.shift.any()) == known
     slow = SlowStream([0.0] * 3, prior=False, window=None)
     slow.step(logits.tolist(), [1 / 16] * rows)
@@ -422,18 +445,21 @@ def test_the_defaults_are_the_documented_ones():
     assert (rule.gate, rule.stay, rule.window, rule.prior, rule.clean) == (None, 0.98, 32.0, True, None)
     assert (rule.space, rule.mergeable) == ("logits", True)
     starts = {name: field.start for name, field in rule.layout(5).fields.items()}
-    assert starts.pop("sticky") == 0.1
+    assert (starts.pop("sticky"), starts.pop("mix")) == (0.1, 1.0)
     assert set(starts.values()) == {0.0}
+
+
+def scales_of(rows):
+    """Both time scales after these samples, of which all classes are predicted equally often."""
+    rest = torch.tensor([len(rows), len(rows), 0.0] + [0.0] * rows.shape[1], dtype=rows.dtype)
+    return torch.cat([*((rows**power).sum(0) for power in (1, 2, 3)), rest]).expand(1, 2, -1)
 
 
 @pytest.mark.parametrize(("share", "mixed"), [(0.5, True), (0.55, True), (0.58, False), (0.9, False)])
 def test_a_majority_counts_beyond_its_standard_error(share, mixed):
     rows = torch.zeros(100, 4, dtype=torch.float64)
     rows[: round(100 * share), 0] = 1.0  # skewness (1 - 2 p) / sqrt(p (1 - p)): -0.20 at 0.55, -0.32 at 0.58
-    sums = [(rows**power).sum(0) for power in (1, 2, 3)]
-    count = torch.tensor([100.0], dtype=torch.float64)
-    scale = torch.cat([count, *sums, count, count, count, torch.full((4,), 25.0, dtype=torch.float64)])
-    found = StreamRule().estimates(scale.expand(1, 2, -1))
+    found = StreamRule().estimates(scales_of(rows))
     assert found.mixed.tolist() == [[mixed, mixed]]  # the standard error is sqrt(6 / 100) = 0.24
 
 
@@ -443,10 +469,7 @@ def test_a_majority_spreads_its_logit_at_least_as_far_as_most_others(others, mix
     rows = torch.zeros(100, 4, dtype=torch.float64)
     rows[:80, 0] = 1.0
     rows[::2, 1:], rows[1::2, 1:] = others, -others
-    sums = [(rows**power).sum(0) for power in (1, 2, 3)]
-    count = torch.tensor([100.0], dtype=torch.float64)
-    scale = torch.cat([count, *sums, count, count, count, torch.full((4,), 25.0, dtype=torch.float64)])
-    assert StreamRule().estimates(scale.expand(1, 2, -1)).mixed.tolist() == [[mixed, mixed]]
+    assert StreamRule().estimates(scales_of(rows)).mixed.tolist() == [[mixed, mixed]]
 
 
 def test_digits_of_other_people_are_read_better_than_plain():

@@ -91,7 +91,7 @@ merged = adapted("neo-stream")
 neotta.load(merged, neotta.merge(both))
 neotta.sync(mine)
 close(state(merged), state(mine), SHARED)
-for name in ("lately", "previous", "sticky", "last", "labels", "seen"):
+for name in ("lately", "sticky", "last", "mix", "labels"):
     assert torch.equal(state(mine)[name], before[name]), name
 
 before = state(mine)

@@ -116,7 +116,7 @@ class _Scale:
 
     def __init__(self, size, length):
         self.size, self.length = size, length
-        self.weight = self.squares = self.peak = self.trust = 0.0
+        self.weight = self.peak = self.trust = 0.0
         self.sums = {power: [0.0] * size for power in (1, 2, 3)}
         self.predicted = [0.0] * size
 
@@ -125,7 +125,7 @@ class _Scale:
         total = sum(weight for _, weight, _ in samples)
         keep = math.exp(-total / self.length)
         before = self.weight * keep
-        self.weight, self.squares = before + total, self.squares * keep**2 + sum(w * w for _, w, _ in samples)
+        self.weight = before + total
         for power, sums in self.sums.items():
             self.sums[power] = [s * keep + sum(w * y[k] ** power for y, w, _ in samples) for k, s in enumerate(sums)]
         keep *= before / self.weight if self.weight > 0 else 0.0
@@ -153,21 +153,20 @@ class _Scale:
         if self.weight <= 0:
             return nothing
         variance, skew = sum(self.central(2)), sum(self.central(3))
-        samples = self.weight if self.length == math.inf else min(self.weight, self.weight**2 / self.squares)
-        if samples <= 1.5 or variance < 1e-9 or math.sqrt(c) * skew < gate * variance**1.5:
+        if self.weight <= 1.5 or variance < 1e-9 or math.sqrt(c) * skew < gate * variance**1.5:
             return nothing
         mean = self.mean()
         top = mean.index(max(mean))
         spread = max(self.central(2)[top], 1e-12)
         wide = spread >= 0.8 * max(variance - spread, 0.0) / (c - 1)
-        if wide and self.central(3)[top] < -math.sqrt(6 / samples) * spread**1.5:
+        if wide and self.central(3)[top] < -math.sqrt(6 / self.weight) * spread**1.5:
             return nothing
         height = self.peak / self.trust / (1 - 1 / c)
         share = [p / self.trust for p in self.predicted]
         step = [m - height * (p - 1 / c) - v for m, p, v in zip(self.mean(), share, shift, strict=True)]
         even = sum(p * p for p in share)
         misfit = max(variance - height**2 * (1 - even), 0.0) * max(even - 1 / c, 0.0) * c / (c - 1)
-        noise = variance / (samples - 1) + misfit
+        noise = variance / (self.weight - 1) + misfit
         factor = max(0.0, 1 - noise / max(sum(d * d for d in step), 1e-12))
         return [factor * d for d in step]
 

@@ -110,7 +110,9 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         remarks["no-shift"] = "no shift is visible beyond noise"
     else:
         remarks["unclear"] = f"a shift shorter than {unseen:.0%} of the spread of the logits could not be seen yet"
-    counts = fields.labels[0, 0] / fields.seen[0, 0] if rule.prior else ever.predicted / ever.trust
+    classes = fields.shift.shape[1]
+    seen, labels = fields.labels[0, 0].split([1, classes])
+    counts = labels / seen / classes if rule.prior else ever.uneven / ever.trust + 1 / classes
     top_share = float(counts.max()) if samples and counts.isfinite().all() else math.nan
     if samples >= FEW and top_share > most(len(counts)):
         remarks["one-answer"] = (
@@ -154,5 +156,5 @@ def _changed_lately(own: Estimates) -> bool:
 def _moved_lately(ever: Moments, lately: Moments, variance: float) -> bool:
     """Whether the window's mean differs from that of all time by much more than chance."""
     step = lately.sum1 / lately.weight.clamp(min=TINY) - ever.sum1 / ever.weight.clamp(min=TINY)
-    draws = float(lately.weight**2 / lately.squares.clamp(min=TINY))
+    draws = float(lately.weight)
     return draws > FEWEST and draws * float(step @ step) > 2.5 * variance

@@ -147,7 +147,7 @@ class NEOHead(nn.Linear):
 
     def classify(self, embeddings: Tensor) -> Tensor:
         """Apply only the linear layer, (..., d) to (..., C)."""
-        weight = self.weight.flatten(1)  # a 1x1 convolution has two axes more
+        weight = self.weight if self.weight.dim() == 2 else self.weight.flatten(1)  # that of a 1x1 convolution
         if not self.uniform_bias:
             return F.linear(embeddings, weight, self.bias)
         return F.linear(embeddings, weight) + 1.0 / self.out_features

@@ -45,7 +45,7 @@ class AnyMean(Rule):
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Learn from embeddings, (K, T, d), and return what to subtract, (K, 1, d); see `Rule`."""
         state = self.state(states)
-        rows, weights, counted, rejected = taken(rows, weights)
+        rows, weights, counted, rejected = taken(rows.to(states.dtype), weights)
         weight, square, total = self._learnt(state, rows, weights, counted.amax(1))
         tallies = state.tallies + torch.stack([counted, rejected, torch.zeros_like(counted)], -1).sum(1)
         states = torch.cat([tallies, weight[:, None], square[:, None], total], 1)

@@ -50,7 +50,7 @@ def from_origin(centre: Tensor, origin: Tensor | None) -> Tensor:
 
 
 def subtract(rows: Tensor, centre: Tensor) -> Tensor:
-    """Subtract in the precision of the centre; the result has the dtype of the rows."""
+    """Subtract in the higher precision of both; the result has the dtype of the rows."""
     if rows.dtype == centre.dtype:
         return rows - centre
-    return (rows.to(centre.dtype) - centre).to(rows.dtype)
+    return (rows - centre).to(rows.dtype)

@@ -113,7 +113,7 @@ class Rule(Options, ABC):
 
         Args:
             states: States of K streams, (K, width).
-            rows: The T samples of each stream in order of arrival, (K, T, d) or (K, T, C), in the dtype of the states.
+            rows: The T samples of each stream in order of arrival, (K, T, d) or (K, T, C).
             weights: How much each row counts, (K, T), at least 0; None for 1 each. Rows of weight 0, NaN, Inf or
                 numbers beyond `LARGEST` change nothing but the tallies.
             bias: Bias of the head, (C,).

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.compiler import is_exporting
 from torch.nn import functional as F
 
-from neotta.neo.clean_logits import CleanLogits
-from neotta.neo.state import TALLIES, Field, Layout, Rule, taken
+from neotta.neo.state import LARGEST, TALLIES, Field, Layout, Rule, taken
 
 GATE, GATE_MANY, MANY = 0.6, 0.5, 500  # least skewness of the logits: about three visible classes; from 500 classes on
 START, SHARE = 0.1, 1 / 256  # prior weight of the sticky chain, and how much of it always remains
-SMOOTH, RECENT = 3.0, 16.0  # pseudo-samples spread over all classes, and the memory of the recent mix, in samples
+SMOOTH = 3.0  # pseudo-samples spread over all classes
+FADING = math.exp(-1 / 16)  # what the recent mix of labels keeps at each sample
 BOOST = 1.0  # the label prior raises no logit by more than this
 BLOCK = 64  # samples that are judged by one mix of labels: those of a call, at most so many
 WARM = 4.0  # from this weight on, near-duplicates are discounted and outliers clipped
@@ -37,55 +37,73 @@ PART = {torch.float64: (22, 1e-13), torch.float32: (4, 1e-7)}
 
 
 class StreamState(NamedTuple):
-    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`."""
+    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`.
+
+    Distributions of labels are relative to equal shares: their mean over classes is 1.
+    """
 
     tallies: Tensor  # see `Layout`, (K, 3)
-    ever: Tensor  # moments over all time, (K, 4 + 4C)
-    lately: Tensor  # moments over the window, (K, 4 + 4C)
-    previous: Tensor  # the last sample, (K, C)
+    ever: Tensor  # moments over all time, (K, 3 + 4C)
+    lately: Tensor  # moments over the window, (K, 3 + 4C)
+    points: Tensor  # the last sample, and the mean over all time, (K, 2, C)
+    spreads: Tensor  # total variance over all time, and the mean square of samples, (K, 2)
     shift: Tensor  # the vector v that is subtracted, (K, C)
     sticky: Tensor  # weight w of the sticky chain, (K,)
     last: Tensor  # distribution of the last label under the chain, (K, C), once a sample was seen
-    labels: Tensor  # expected counts of the labels, over all time and lately, (K, 2, C)
-    seen: Tensor  # sums of the labels, (K, 2)
-
-    def mix(self, clean: CleanLogits | None) -> Tensor:
-        """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
-        smooth = SMOOTH / self.labels.shape[-1] if clean is None else SMOOTH * clean.on(self.labels)[0]
-        return ((self.labels + smooth) / (self.seen + SMOOTH)[..., None]).mean(1)
+    mix: Tensor  # distribution of the labels so far, (K, C)
+    labels: Tensor  # number of samples, and expected counts of their labels, over all time and lately, (K, 2, 1 + C)
 
 
 class Moments(NamedTuple):
     """Weighted sums over the samples of a time scale, (...) or (..., C)."""
 
-    weight: Tensor  # sum of the weights
     sum1: Tensor  # sum of the samples
     sum2: Tensor  # sum of their squares
     sum3: Tensor  # sum of their cubes
-    squares: Tensor  # sum of the squared weights
-    trust: Tensor  # sum of the weights in `predicted`
+    weight: Tensor  # sum of the weights
+    trust: Tensor  # sum of the weights in `peak` and `uneven`
     peak: Tensor  # sum of the expected logits of the predicted classes
-    predicted: Tensor  # expected counts of the predicted classes
+    uneven: Tensor  # expected counts of the predicted classes, beyond equal shares
 
     @classmethod
     def of(cls, scales: Tensor) -> Moments:
-        """Views of the columns of time scales, (..., 4 + 4C)."""
-        classes = scales.shape[-1] // 4 - 1
-        weight, sum1, sum2, sum3, squares, trust, peak, predicted = torch.split(
-            scales, [1, classes, classes, classes, 1, 1, 1, classes], -1
+        """Views of the columns of time scales, (..., 3 + 4C)."""
+        classes = scales.shape[-1] // 4
+        sum1, sum2, sum3, weight, trust, peak, uneven = torch.split(
+            scales, [classes, classes, classes, 1, 1, 1, classes], -1
         )
-        return cls(weight[..., 0], sum1, sum2, sum3, squares[..., 0], trust[..., 0], peak[..., 0], predicted)
+        return cls(sum1, sum2, sum3, weight[..., 0], trust[..., 0], peak[..., 0], uneven)
 
 
 class Estimates(NamedTuple):
     """What the time scales of K streams say of the shift, each by itself."""
 
-    enough: Tensor  # whether there are enough samples that differ, (K, 2)
-    visible: Tensor  # whether enough classes are visible to tell shift from label, (K, 2)
-    mixed: Tensor  # whether no class has more than half of the samples, (K, 2)
     shift: Tensor  # the shift, (K, 2, C)
-    noise: Tensor  # squared length of the error to expect of it, (K, 2)
-    variance: Tensor  # total variance of the samples, (K, 2)
+    noise: Tensor  # squared length of the error to expect of it, (K, 2); infinite if too few samples differ
+    skewed: Tensor  # how far the skewness of the logits is above the gate, (K, 2)
+    balanced: Tensor  # how far the raised logit is from that of a majority, (K, 2)
+    mean: Tensor  # the mean of the samples, (K, 2, C)
+    spreads: Tensor  # their total variance and their mean square, (K, 2, 2)
+
+    @property
+    def variance(self) -> Tensor:
+        """Total variance of the samples, (K, 2)."""
+        return self.spreads[..., 0]
+
+    @property
+    def enough(self) -> Tensor:
+        """Whether there are enough samples that differ, (K, 2)."""
+        return self.noise.isfinite()
+
+    @property
+    def visible(self) -> Tensor:
+        """Whether enough classes are visible to tell shift from label, (K, 2)."""
+        return self.skewed >= 0
+
+    @property
+    def mixed(self) -> Tensor:
+        """Whether no class has more than half of the samples, (K, 2)."""
+        return self.balanced >= 0
 
 
 class StreamRule(Rule):
@@ -108,62 +126,114 @@ class StreamRule(Rule):
 
     def fields(self, size: int) -> dict[str, Field]:
         """See `StreamState`."""
-        scale, vector = (4 + 4 * size,), (size,)
+        scale, vector = (3 + 4 * size,), (size,)
         return {
             "ever": Field(scale),
             "lately": Field(scale, "keep"),
-            "previous": Field(vector, "keep"),
+            "points": Field((2, size), "keep"),
+            "spreads": Field((2,), "keep"),
             "shift": Field(vector, "keep"),
             "sticky": Field((), "keep", START, 0.0, 1.0),
             "last": Field(vector, "keep", least=0.0),
-            "labels": Field((2, size), "keep", least=0.0),
-            "seen": Field((2,), "keep", least=0.0),
+            "mix": Field(vector, "keep", 1.0, 0.0),
+            "labels": Field((2, 1 + size), "keep", least=0.0),
         }
 
     def state(self, states: Tensor) -> StreamState:
         """The fields of states, as views."""
-        return StreamState._make(self.layout((states.shape[1] - 14) // 13).split(states))
+        return StreamState._make(self.layout((states.shape[1] - 14) // 15).split(states))
 
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Learn from logits, (K, T, C), and return what to subtract, (K, T, C); see `Rule`.
 
         With fewer than three classes nothing is subtracted: a shift and a label prior are then one number.
         """
-        state = self.state(states)
-        logits, weights, counted, rejected = taken(rows, weights)
         if rows.shape[-1] < FEWEST_CLASSES:
-            tallies = state.tallies + torch.stack([counted, rejected, torch.zeros_like(counted)], -1).sum(1)
-            return torch.cat([tallies, states[:, len(TALLIES) :]], 1), torch.zeros_like(rows)
-        bias = bias - bias.mean()
-        y = logits - (logits.mean(-1, keepdim=True) + bias)
-        before, previous = _before(y, counted, state.previous)
-        novelty, clipped = _limited(Moments.of(state.ever), y, before)
-        old = (bias - state.shift)[:, None]
+            _, _, counted, rejected = taken(rows.to(states.dtype), weights)
+            new = torch.stack([counted, rejected, torch.zeros_like(counted)], -1).sum(1)
+            return torch.cat([states[:, :3] + new, states[:, 3:]], 1), torch.zeros_like(rows)
+        if rows.shape[1] == 1 and weights is None and not is_exporting():
+            return self._update_one(states, rows[:, 0], bias)
+        state = self.state(states)
+        logits, weights, counted, rejected = taken(rows.to(states.dtype), weights)
+        free, rest = logits - state.shift[:, None], (bias - state.shift)[:, None]
+        y = _centred(free - rest)
+        before, previous = _before(y, counted, state.points[:, 0])
+        novelty, clipped = _limited(state, y, torch.stack([before, state.points[:, None, 1].expand_as(y)], 2))
         drawn = weights * novelty.clamp(min=LEAST)
         log_prior = None
         if self.prior:
-            likelihood = (novelty[..., None] * (y + old)).softmax(-1)
+            likelihood = (novelty[..., None] * free).softmax(-1)
             state, log_prior, fresh = self._judged(state, likelihood, weights, counted)
             drawn = drawn * fresh
-        scales = _learnt(torch.stack([state.ever, state.lately], 1), clipped, drawn, clipped + old, self.window)
-        shift = self._shift(scales)
-        offsets = shift[:, None] - log_prior if log_prior is not None else shift[:, None].expand_as(rows)
+        kept = self._kept(drawn.sum(1, keepdim=True))
+        scales = _learnt(_scales(states), clipped, drawn, clipped + rest, kept)
+        own = self.estimates(scales)
+        learnt = self._joined(state, scales, previous, own)
+        after = torch.where(counted.amax(1, keepdim=True) > 0, learnt, states)
+        shift = self.state(after).shift[:, None]
+        offsets = shift.expand_as(rows) if log_prior is None else shift - log_prior
         changed = ((logits - offsets).argmax(-1) != logits.argmax(-1)) * counted
-        tallies = state.tallies + torch.stack([counted, rejected, changed], -1).sum(1)
-        learnt = torch.cat(
-            [
-                scales.flatten(1),
-                previous,
-                shift,
-                state.sticky[:, None],
-                state.last,
-                state.labels.flatten(1),
-                state.seen,
-            ],
-            1,
-        )
-        learnt = torch.where(counted.amax(1, keepdim=True) > 0, learnt, states[:, len(TALLIES) :])
-        return torch.cat([tallies, learnt], 1), offsets
+        after[:, : len(TALLIES)].add_(torch.stack([counted, rejected, changed], -1).sum(1))
+        return after, offsets
+
+    def _update_one(self, states: Tensor, rows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """`update` for one sample of each stream, (K, C), that weighs 1: without sums over samples and masks."""
+        state, classes = self.state(states), rows.shape[1]
+        usable = (rows.abs() <= LARGEST).all(-1, keepdim=True)
+        free, rest = rows - state.shift, bias - state.shift
+        y = _centred(free - rest)
+        novelty, clipped = _limited(state, y[:, None], state.points[:, None])
+        drawn, log_prior = novelty.clamp(min=LEAST), None
+        if self.prior:
+            drawn = torch.addcmul(drawn, drawn, state.sticky[:, None], value=-self.stay)
+        kept = self._kept(drawn)
+        if self.prior:
+            likelihood = (novelty * free).softmax(-1)
+            mix, sticky = self._mix_of(state), state.sticky[:, None]
+            posterior = mix * likelihood
+            counts = F.pad(posterior / posterior.mean(-1, keepdim=True), (1, 0), value=1.0)
+            fading = F.pad(kept, (0, 1), value=FADING)[:, ::2]  # over all time, and lately
+            labels = torch.addcmul(counts[:, None], state.labels, fading[..., None])
+            mix = torch.where(usable, self._mixed(labels), mix)
+            chain = torch.lerp(mix, torch.where(state.labels[:, 0, :1] > 0, state.last, mix), self.stay)
+            expected = torch.lerp(mix, chain, sticky)
+            log_prior = (expected / mix).log().clamp(max=BOOST)
+            last = chain * likelihood
+            by_chain, by_both = last.mean(-1, keepdim=True), torch.linalg.vecdot(expected, likelihood)[:, None]
+            sticky = torch.addcdiv(
+                torch.full_like(sticky, SHARE * START), sticky * by_chain, by_both, value=classes * (1 - SHARE)
+            )
+            state = state._replace(sticky=sticky[:, 0], last=last / by_chain, mix=mix, labels=labels)
+        scales = _learnt(_scales(states), clipped, drawn, clipped + rest[:, None], kept)
+        after = torch.where(usable, self._joined(state, scales, y, self.estimates(scales)), states)
+        shift = self.state(after).shift
+        offsets = shift if log_prior is None else shift - log_prior
+        changed = ((rows - offsets).argmax(-1, keepdim=True) != rows.argmax(-1, keepdim=True)) & usable
+        after[:, : len(TALLIES)].add_(torch.cat([usable, ~usable, changed], 1))
+        return after, offsets[:, None]
+
+    def _joined(self, state: StreamState, scales: Tensor, previous: Tensor, own: Estimates) -> Tensor:
+        """States with what was learnt, (K, width)."""
+        streams, shift = len(scales), self._shift(own)
+        known = [previous, own.mean[:, 0], own.spreads[:, 0], shift, state.sticky[:, None], state.last, state.mix]
+        return torch.cat([state.tallies, scales.view(streams, -1), *known, state.labels.view(streams, -1)], 1)
+
+    def _kept(self, drawn: Tensor) -> Tensor:
+        """What each time scale keeps while labels are drawn, (K, 1); over all time everything, (K, 2)."""
+        return F.pad(math.exp(-1 / (self.window or math.inf)) ** drawn, (1, 0), value=1.0)
+
+    def _mix_of(self, state: StreamState) -> Tensor:
+        """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
+        return state.mix if self.clean is None else self._mixed(state.labels)
+
+    def _mixed(self, labels: Tensor) -> Tensor:
+        smooth: float | Tensor = SMOOTH
+        if self.clean is not None:
+            prior = self.clean.on(labels)[0]
+            smooth = F.pad(SMOOTH * len(prior) * prior, (1, 0), value=SMOOTH)
+        labels = labels + smooth
+        return (labels[..., 1:] / labels[..., :1]).mean(1)
 
     def _judged(
         self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor
@@ -178,64 +248,84 @@ class StreamRule(Rule):
             blocks = list(zip(*(torch.split(rows, BLOCK, 1) for rows in blocks[0]), strict=True))
         priors, fresh = [], []
         for chance, some_weights, some_counted in blocks:
-            state, mix = _joined(state, chance, some_weights, some_counted, self.clean)
-            chances = chance / (chance @ mix[..., None])
+            state = self._told(state, chance, some_weights, some_counted)
+            chances = chance / (chance @ (state.mix / chance.shape[-1])[..., None])
             if is_exporting():
-                chain, weight, last, sticky = _one_by_one(chances, some_counted, mix, state, self.stay)
+                chain, weight, last, sticky = _one_by_one(chances, some_counted, state, self.stay)
             else:
-                chain, gain, last = _chain(chances, some_counted, mix, state.last, self.stay)
+                chain, gain, last = _chain(chances, some_counted, state.mix, state.last, self.stay)
                 weight, sticky = _competed(state.sticky, gain, some_counted)
             state = state._replace(sticky=sticky, last=last)
             priors.append((weight[..., None] * (chain - 1)).log1p().clamp(max=BOOST))
             fresh.append(1 - self.stay * weight)
         return (state, priors[0], fresh[0]) if len(priors) == 1 else (state, torch.cat(priors, 1), torch.cat(fresh, 1))
 
+    def _told(self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor) -> StreamState:
+        """Let samples join the mix of labels that they are judged by."""
+        mix = self._mix_of(state)
+        number = counted.cumsum(1)
+        total = number[:, -1:]
+        keep = F.pad(FADING**total, (1, 0), value=1.0)
+        joining = torch.stack([weights, weights * FADING ** (total - number)], 1)
+        evidence = (likelihood @ (mix / mix.shape[-1])[..., None]).transpose(1, 2)
+        counts = (joining / evidence) @ likelihood * mix[:, None]
+        counts = torch.cat([joining.sum(-1, keepdim=True), counts], -1)
+        labels = torch.addcmul(counts, state.labels, keep[..., None])
+        mix = self._mixed(labels)
+        last = torch.where(state.labels[:, 0, :1] > 0, state.last, mix)
+        return state._replace(labels=labels, mix=mix, last=last)
+
     def estimates(self, scales: Tensor) -> Estimates:
         """What each time scale, (K, 2, W), says of the shift by itself."""
-        m = Moments.of(scales)
-        classes = m.sum1.shape[-1]
-        n, trust = m.weight.clamp(min=TINY), m.trust.clamp(min=TINY)
-        lately = torch.minimum(n[:, 1], n[:, 1] ** 2 / m.squares[:, 1])
-        samples = torch.stack([n[:, 0], lately], 1)
-        mean, second, third = torch.split(scales[..., 1 : 1 + 3 * classes] / n[..., None], classes, -1)
+        classes = scales.shape[-1] // 4
+        sums, weights, beliefs = torch.split(scales, [3 * classes, 2, 1 + classes], -1)
+        n, trust = torch.split(weights.clamp(min=TINY), 1, -1)
+        mean, second, third = torch.split(sums / n, classes, -1)
         square = mean * mean
         spread = second - square
-        variance = spread.sum(-1)
         third = torch.addcmul(third, mean, torch.add(square, spread, alpha=3), value=-1)
+        central = torch.stack([spread, second, third], -2)
+        top = mean.argmax(-1)[..., None, None].expand(*n.shape[:-1], 3, 1)
+        # Each of the sum over classes, and of the logit that the mean raises most.
+        central = torch.cat([central.sum(-1, keepdim=True), central.gather(-1, top)], -1)
+        widths = F.threshold(central[..., 0, :], FLAT, math.inf)
+        powers, (variance, width) = widths**1.5, widths.unbind(-1)
         gate = self.gate if self.gate is not None else GATE if classes < MANY else GATE_MANY
-        visible = third.sum(-1) >= gate / math.sqrt(classes) * variance**1.5
-        top = mean.argmax(-1, keepdim=True)
-        width = spread.gather(-1, top)[..., 0].clamp(min=TINY)
-        balanced = third.gather(-1, top)[..., 0] >= -math.sqrt(6) * samples.rsqrt() * width**1.5
+        skewed = torch.sub(central[..., 2, 0], powers[..., 0], alpha=gate / math.sqrt(classes))
+        n = n[..., 0]
+        even = torch.addcmul(central[..., 2, 1], n.rsqrt(), powers[..., 1], value=math.sqrt(6))
         # Where a shift makes the model answer one class, that logit is saturated: skewed, but narrow.
-        mixed = balanced | (width * (classes - 1) < WIDE * (variance - width).clamp(min=0))
+        narrow = torch.sub(variance, width, alpha=1 + (classes - 1) / WIDE)
         # What the predicted classes look like without a shift, if each has a peak of the same height. Clean data, if it
         # was measured, says how they are mixed and where their mean lies. Under a shift all embeddings shrink: that
         # mean is scaled by the height of the peak relative to that of the clean data, at most 1.
-        share, peak, clean = m.predicted / trust[..., None], m.peak / trust, self.clean
-        uneven = share - (1 / classes if clean is None else clean.on(share)[0])
-        if clean is not None:
-            peak = peak.clamp(min=0.0, max=clean.peak)
-        height = peak * (classes / (classes - 1))
-        expected = height[..., None] * uneven
-        if clean is not None:
-            expected = expected - (1 - peak / clean.peak)[..., None] * clean.on(share)[1]
-        between = height * height * (1 - (share * share).sum(-1))
-        one_sided = (uneven * uneven).sum(-1) * (classes / (classes - 1))  # from 0 to about 1
+        peak, uneven = torch.split(beliefs / trust, [1, classes], -1)
+        one_sided = beyond = torch.linalg.vecdot(uneven, uneven)
+        least = mean
+        if self.clean is not None:
+            prior, free = self.clean.on(mean)
+            uneven = uneven - (prior - 1 / classes)
+            peak = peak.clamp(min=0.0, max=self.clean.peak)
+            one_sided = torch.linalg.vecdot(uneven, uneven)
+            least = mean + (1 - peak / self.clean.peak) * free
+        scale, height = classes / (classes - 1), (peak * peak)[..., 0]
+        shift = torch.addcmul(least, peak, uneven, value=-scale)
+        between = torch.addcmul(height, height, beyond, value=-scale)
         # Classes deviate from this model of what they look like. As expected, that cancels; one-sided, it stays.
-        noise = variance / (samples - 1).clamp(min=TINY) + (variance - between).clamp(min=0) * one_sided
-        enough = (samples > FEWEST) & (variance >= FLAT)
-        return Estimates(enough, visible, mixed, mean - expected, noise, variance)
+        misfit = torch.sub(variance, between, alpha=scale).clamp(min=0)
+        chance = variance / F.threshold(n - 1, FEWEST - 1, 0.0)
+        noise = torch.addcmul(chance, misfit, one_sided, value=scale)
+        return Estimates(shift, noise, skewed, torch.maximum(even, narrow), mean, central[..., :2, 0])
 
-    def _shift(self, scales: Tensor) -> Tensor:
-        """The shift v, (K, C), from both time scales, (K, 2, W): the window's is shrunk towards that of all time."""
-        own = self.estimates(scales)
-        usable = own.enough & own.visible & own.mixed
-        shift = torch.zeros_like(own.shift[:, 0])
+    def _shift(self, own: Estimates) -> Tensor:
+        """The shift v, (K, C), from both time scales: the window's is shrunk towards that of all time."""
+        noise = torch.where(torch.minimum(own.skewed, own.balanced) >= 0, own.noise, math.inf)
+        shift, step = own.shift[:, 0], own.shift[:, 0]
         for scale in range(1 if self.window is None else 2):
-            step = own.shift[:, scale] - shift
-            factor = 1 - own.noise[:, scale] / (step * step).sum(-1).clamp(min=TINY)
-            shift = torch.addcmul(shift, (factor.clamp(min=0) * usable[:, scale])[:, None], step)
+            if scale == 1:
+                shift, step = own.shift[:, 1], own.shift[:, 1] - shift
+            doubt = (noise[:, scale] / torch.linalg.vecdot(step, step)).clamp(max=1.0)
+            shift = torch.addcmul(shift, step, doubt[:, None], value=-1)
         return shift
 
     def offset(self, states: Tensor) -> Tensor:
@@ -247,15 +337,27 @@ class StreamRule(Rule):
         state = self.state(states)
         if not self.prior or state.shift.shape[1] < FEWEST_CLASSES:
             return state.shift
-        chain = torch.where(state.seen[:, :1] > 0, state.last / state.mix(self.clean) - 1, 0.0)
+        chain = torch.where(state.labels[:, 0, :1] > 0, state.last / state.mix - 1, 0.0)
         return state.shift - (self.stay * state.sticky[:, None] * chain).log1p().clamp(max=BOOST)
 
     def merged(self, one: Tensor, other: Tensor, layout: Layout) -> Tensor:
-        """The states of both: moments over all time add up; the shift is derived from them anew."""
+        """The states of both: moments over all time add up; what follows from them is derived anew."""
         states = layout.merged(one, other)
-        state = self.state(states)
-        state.shift.copy_(self._shift(torch.stack([state.ever, state.lately], 1)))
+        state, own = self.state(states), self.estimates(_scales(states))
+        state.shift.copy_(self._shift(own))
+        state.points[:, 1].copy_(own.mean[:, 0])
+        state.spreads.copy_(own.spreads[:, 0])
         return states
+
+
+def _scales(states: Tensor) -> Tensor:
+    """The moments over all time and over the window, (K, 2, 3 + 4C)."""
+    width = 3 + 4 * ((states.shape[1] - 14) // 15)
+    return states[:, len(TALLIES) : len(TALLIES) + 2 * width].view(-1, 2, width)
+
+
+def _centred(logits: Tensor) -> Tensor:
+    return logits - logits.mean(-1, keepdim=True)
 
 
 def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,36 +372,18 @@ def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]
     return rows[:, :-1], rows[:, -1]
 
 
-def _limited(ever: Moments, y: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """How new each sample is after the one before, (K, T), and the samples with outliers pulled in, (K, T, C)."""
-    n, cold = ever.weight.clamp(min=TINY)[:, None], (ever.weight <= WARM)[:, None]
-    mean = ever.sum1 / n
-    power = ever.sum2.sum(-1, keepdim=True) / n  # not the variance: a frozen picture has none
-    variance = (power - (mean * mean).sum(-1, keepdim=True)).clamp(min=FLAT)
-    apart = y - before
-    novelty = ((apart * apart).sum(-1) / (DUPLICATE * variance)).clamp(max=1.0).masked_fill(cold, 1.0)
-    length = torch.linalg.vector_norm(y - mean[:, None], dim=-1).clamp(min=TINY)
-    factor = (CLIP * power.sqrt() / length).clamp(max=1.0).masked_fill(cold, 1.0)
-    return novelty, torch.lerp(mean[:, None], y, factor[..., None])
+def _limited(state: StreamState, y: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """How new samples, (K, T, C), are after the ones before, (K, T), and the same with outliers pulled in, (K, T, C).
 
-
-def _joined(
-    state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor, clean: CleanLogits | None
-) -> tuple[StreamState, Tensor]:
-    """Let samples join the mix of labels that they are judged by; the new mix, (K, C)."""
-    mix = state.mix(clean)
-    number = counted.cumsum(1)
-    total = number[:, -1:]
-    keep = (F.pad(total, (1, 0)) / -RECENT).exp()
-    joining = torch.stack([weights, weights * ((number - total) / RECENT).exp()], 1)
-    new = (joining / (likelihood @ mix[..., None]).transpose(1, 2)) @ likelihood * mix[:, None]
-    first = state.seen[:, :1] <= 0
-    state = state._replace(
-        labels=torch.addcmul(new, state.labels, keep[..., None]),
-        seen=torch.addcmul(joining.sum(-1), state.seen, keep),
-    )
-    mix = state.mix(clean)
-    return state._replace(last=torch.where(first, mix, state.last)), mix
+    The points are the sample before each and the mean over all time, (K, T, 2, C).
+    """
+    cold = Moments.of(state.ever).weight <= WARM
+    away = y[:, :, None] - points
+    far = torch.linalg.vecdot(away, away) / state.spreads.clamp(min=FLAT)[:, None]
+    far = far.masked_fill(cold[:, None, None], 1.0)
+    novelty = (far[..., 0] / DUPLICATE).clamp(max=1.0)
+    factor = far[..., 1:].clamp(min=CLIP * CLIP).rsqrt()
+    return novelty, torch.addcmul(points[:, :, 1], away[:, :, 1], factor, value=CLIP)
 
 
 def _chain(chances: Tensor, counted: Tensor, mix: Tensor, last: Tensor, stay: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -311,7 +395,7 @@ def _chain(chances: Tensor, counted: Tensor, mix: Tensor, last: Tensor, stay: fl
     Args:
         chances: Likelihoods of the classes relative to that of the mix, (K, T, C).
         counted: Which samples count, (K, T).
-        mix: The mix of labels, (K, C).
+        mix: The mix of labels, (K, C), relative to equal shares.
         last: Distribution of the last label under the chain, (K, C).
         stay: Probability that the chain repeats its label.
 
@@ -323,7 +407,7 @@ def _chain(chances: Tensor, counted: Tensor, mix: Tensor, last: Tensor, stay: fl
     if count == 1:
         chain = start * stay + (1 - stay)
         after = chances * chain * mix[:, None]
-        gain = after.sum(-1)
+        gain = after.mean(-1)
         return chain, gain, after[:, 0] / gain
     size, floor = PART[chances.dtype]
     size = min(size, count)
@@ -336,11 +420,12 @@ def _chain(chances: Tensor, counted: Tensor, mix: Tensor, last: Tensor, stay: fl
     logs, again = logs.view(-1, parts, size, logs.shape[-1]), again.view(-1, parts, size, 1)
     sums = logs.cumsum(2)
     until, since = sums.exp(), (logs - sums).exp() * again
-    kernel = (until @ (since * mix[:, None, None]).transpose(2, 3)).tril()
+    shares = mix[:, None] / mix.shape[1]
+    kernel = (until @ (since * shares[:, None]).transpose(2, 3)).tril()
     system = F.pad(kernel[..., 1:], (0, 1)).neg()  # its diagonal counts as 1
     starts, evidence, before = [], [], []
     for part in range(parts):
-        carried = until[:, part] @ (start * mix[:, None]).transpose(1, 2) + kernel[:, part, :, :1]
+        carried = until[:, part] @ (start * shares).transpose(1, 2) + kernel[:, part, :, :1]
         evidence.append(torch.linalg.solve_triangular(system[:, part], carried, upper=False, unitriangular=True))
         before.append(F.pad(evidence[-1][:, :-1], (0, 0, 1, 0), value=1.0))
         starts.append(start)
@@ -372,7 +457,7 @@ def _competed(sticky: Tensor, gain: Tensor, counted: Tensor) -> tuple[Tensor, Te
 
 
 def _one_by_one(
-    chances: Tensor, counted: Tensor, mix: Tensor, state: StreamState, stay: float
+    chances: Tensor, counted: Tensor, state: StreamState, stay: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`_chain` and `_competed` sample by sample, for graphs whose number of samples is a symbol.
 
@@ -384,7 +469,7 @@ def _one_by_one(
 
     def step(carried: list[Tensor], sample: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         (last, sticky), (chances, counted) = carried, (part[:, None] for part in sample)
-        chain, gain, after = _chain(chances, counted, mix, last, stay)
+        chain, gain, after = _chain(chances, counted, state.mix, last, stay)
         weight, next_sticky = _competed(sticky, gain, counted)
         learnt = [torch.where(counted > 0, after, last), torch.where(counted[:, 0] > 0, next_sticky, sticky)]
         return learnt, [chain[:, 0], weight[:, 0].clone()]
@@ -394,20 +479,18 @@ def _one_by_one(
     return chain.transpose(0, 1), weight.transpose(0, 1), last, sticky
 
 
-def _learnt(scales: Tensor, y: Tensor, weights: Tensor, centred: Tensor, window: float | None) -> Tensor:
+def _learnt(scales: Tensor, y: Tensor, weights: Tensor, centred: Tensor, kept: Tensor) -> Tensor:
     """Both time scales, (K, 2, W), after more samples, (K, T, C), of these weights, (K, T).
 
     Responsibilities age: older shifts made them. So each counts in proportion to the weight of all samples up to it.
     """
-    responsible = centred.softmax(-1)
-    square, one, peak = y * y, torch.ones_like(weights)[..., None], (responsible * centred).sum(-1, keepdim=True)
-    added = weights[:, None] @ torch.cat([one, y, square, square * y, weights[..., None], one, peak, responsible], -1)
-    sizes = [1 + 3 * y.shape[-1], 1, 2 + y.shape[-1]]
-    (moments, squares, beliefs), old = (
-        torch.split(added, sizes, -1),
-        torch.split(scales, [sizes[0], sizes[1] + sizes[2]], -1),
-    )
-    keep = (F.pad(moments[..., :1], (0, 0, 1, 0)) / -(window or math.inf)).exp()
-    moments = torch.addcmul(moments, old[0], keep)
-    aged = torch.cat([squares.expand(-1, 2, -1), beliefs * moments[..., :1]], -1)
-    return torch.cat([moments, torch.addcmul(aged, old[1], keep * keep)], -1)
+    classes, one, square = y.shape[-1], kept[:, None, :1].expand(-1, y.shape[1], 1), y * y
+    uneven = centred.softmax(-1) - 1 / classes
+    peak = torch.linalg.vecdot(uneven, centred)[..., None]
+    samples, weights = torch.cat([y, square, square * y, one, one, peak, uneven], -1), weights[:, None]
+    added = samples * weights if y.shape[1] == 1 else weights @ samples
+    sizes = [1 + 3 * classes, 2 + classes]
+    (moments, beliefs), old = torch.split(added, sizes, -1), torch.split(scales, sizes, -1)
+    moments = torch.addcmul(moments, old[0], kept[..., None])
+    aged = torch.addcmul(beliefs * moments[..., -1:], old[1], (kept * kept)[..., None])
+    return torch.cat([moments, aged], -1)

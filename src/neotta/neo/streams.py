@@ -81,8 +81,8 @@ class Streams(nn.Module):
 
         The bias of the head, (C,), is 0 by default, and the weight of each row, (N,), is 1.
         """
-        rows = rows.detach().to(self.table.dtype)  # an exported program does not keep the no_grad
-        bias = rows.new_zeros(1) if bias is None else bias.detach().to(rows.dtype)
+        rows = rows.detach()  # an exported program does not keep the no_grad
+        bias = rows.new_zeros(1) if bias is None else bias.detach()
         weights = None if weights is None else weights.to(self.table)
         if self.many:
             return self._step_many(rows, bias, adapt, weights)

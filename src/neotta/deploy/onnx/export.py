@@ -112,7 +112,7 @@ def export(
 
     The *adaptive* form keeps adapting: it takes its state with a batch and returns that of the next one. Its inputs are
     `images` (B, 3, H, W) and `state` (1, W) float32, its outputs `logits` (B, C) and `next_state`, to be passed with
-    the next batch. Without `state`, it starts from that of the exported model. W is 14 + 13 C with neo-stream, d + 5
+    the next batch. Without `state`, it starts from that of the exported model. W is 14 + 15 C with neo-stream, d + 5
     with the other rules (`OnnxClassifier` does all this). With the optional input `adapt` () bool set to False, the
     state does not change. The state is rounded to float32 once per batch: after T batches its relative error is about
     6e-8 √T.

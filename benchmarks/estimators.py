@@ -22,8 +22,8 @@ import numpy as np
 from neotta._files import atomic
 from neotta.cli.config import read_config
 from neotta.deploy.serve.engine import TorchEngine
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.session import Session
 from neotta.monitoring.accuracy import ERROR, WINDOW, Recent, interval
 from neotta.paper.study import Study
 
@@ -63,7 +63,7 @@ class Model:
         self.name, self.severity, self.cached = subject.title, subject.severity, cache is not None
         options = {"model_options": subject.model_options, "corruption_preset": subject.corruption_preset}
         plan = Plan(model=subject.model, data=subject.data, corruptions=["all"], **options)
-        self.bench = Session(plan, cache=cache, workers=0)
+        self.bench = Bench(plan, cache=cache, workers=0)
         self.generator = np.random.default_rng(0)
 
     def engines(self):

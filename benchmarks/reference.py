@@ -23,16 +23,21 @@ from torch import nn
 
 from neotta.data.corruptions import corrupt
 from neotta.data.handwritten import digits
-from neotta.data.real_streams import order
+from neotta.data.orders import find_order
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.session import Session
 from neotta.neo.head import NEOHead
 from neotta.neo.reference import measured
 from neotta.neo.streams import Streams
 from neotta.neo.variants import rule_of
 
 DOMAINS = (("clean", 0), ("fog", 3), ("contrast", 3), ("gaussian_noise", 3))
-ORDERS = ("iid", "sorted", "half-one-class", "mostly-one-class")
+ORDERS: dict[str, tuple[str, dict[str, float]]] = {
+    "iid": ("iid", {}),
+    "sorted": ("by-class", {}),
+    "half-one-class": ("dominant", {"share": 0.5}),
+    "mostly-one-class": ("dominant", {"share": 0.9}),
+}
 RULES = {
     "neo": ("neo", False),
     "neo, ref": ("neo", True),
@@ -103,7 +108,8 @@ def compared(head, known, embeddings, targets, classes, seed, name):
     """Accuracies by (order, rule) on one domain."""
     found = {}
     for kind in ORDERS:
-        which = torch.from_numpy(order(kind, classes, seed, name))
+        order, options = ORDERS[kind]
+        which = torch.from_numpy(find_order(order)({name: classes}, seed=seed, **options).index)
         rows = {"plain": score(head(embeddings[which]), targets[which])}
         for rule, (method, reference) in RULES.items():
             how = rule_of(method, {}).knowing(known.clean if reference else None)
@@ -168,7 +174,7 @@ def main():
         runs = [measure(seed) for seed in range(given.seeds)]
     else:
         made = {} if given.checkpoint is None else {"checkpoint": given.checkpoint}
-        bench = Session(
+        bench = Bench(
             Plan(
                 model=given.model,
                 data=given.data,

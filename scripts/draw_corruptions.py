@@ -33,7 +33,7 @@ def measured() -> Block:
     runs = [
         record
         for record in Records(RECORDS).read()
-        if (record.model, record.protocol, record.stream, record.samples) == (MODEL, "online", "iid", SAMPLES)
+        if (record.model, record.order, record.samples) == (MODEL, "iid", SAMPLES)
     ]
     return compare(runs).blocks[0]
 

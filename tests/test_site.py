@@ -51,16 +51,16 @@ def test_the_example_of_each_method_runs(method):
 def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
     from measured import measured
 
+    from neotta.evaluate.bench import Bench
     from neotta.evaluate.comparison import compare
     from neotta.evaluate.plan import Plan
     from neotta.evaluate.records import Records, write_records
-    from neotta.evaluate.session import Session
     from neotta.evaluate.sweep import sweep
 
     plan = Plan.make(
         {"methods": ["none", "neo"], "corruptions": ["fog", "contrast"], "severities": [3], "samples": [64]}
     )
-    sweep(Session(plan, cache=tmp_path / "cache"), plan, Records(tmp_path / "results.jsonl"))
+    sweep(Bench(plan, cache=tmp_path / "cache"), plan, Records(tmp_path / "results.jsonl"))
     records = Records(tmp_path / "results.jsonl").read()
     write_records(records, tmp_path / "records.parquet")
     table = measured(tmp_path / "records.parquet")

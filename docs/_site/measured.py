@@ -48,7 +48,7 @@ def rows_of(records: Path) -> tuple[dict[str, list[str]], set[str]]:
 
 def is_shown(run: Record) -> bool:
     """Whether a record belongs to the tables: independent samples, scored while adapting."""
-    return run.measured and run.protocol == "online" and run.stream == "iid"
+    return run.measured and run.order == "iid"
 
 
 def block_rows(block: Block) -> Iterator[tuple[str, str]]:

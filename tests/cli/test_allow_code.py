@@ -88,9 +88,16 @@ def test_comparing_records_runs_nothing(command, evil):
     records = Records(evil / "r.jsonl")
     for method in ("none", f"py:{evil}/evil.py:Method", f"neo+py:{evil}/evil.py:Method"):
         content = {"method": method, "preset": "paper", "options": {}, "model": f"py:{evil}/evil.py:model"}
-        content |= {"protocol": "online", "domains": ["fog"], "domain": "fog", "data": "digits"}
-        content |= {"stream": "iid", "stream_options": {}}
-        content |= {"samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "metrics": {"top1": 1.0}, "status": "ok"}
+        content |= {"domains": ["fog"], "domain": "fog", "data": "digits"}
+        content |= {"order": "iid", "order_options": {}}
+        content |= {
+            "samples": 10,
+            "held_out_samples": -1,
+            "seed": 1,
+            "batch_size": 2,
+            "metrics": {"top1": 1.0},
+            "status": "ok",
+        }
         records.append(Record.make({"key": method, **content}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

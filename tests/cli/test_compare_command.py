@@ -242,7 +242,7 @@ def of_streams(tmp_path):
     ):
         for method, top1 in zip(("none", "neo"), values, strict=True):
             about = {"domain": domain, "domains": [domain], "seed": 1, "model": "m", "data": "d", "samples": 200}
-            how = {"stream": "real", "stream_options": {"kind": kind}, "batch_size": 16, "status": "ok"}
+            how = {"order": kind, "batch_size": 16, "status": "ok"}
             made = {**about, **how, "method": method, "metrics": {"top1": top1}, "revision": "1"}
             records.append(Record.make({**made, "key": content_key(made)}))
     return path

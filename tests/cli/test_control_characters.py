@@ -32,8 +32,15 @@ def test_names_of_files_do_not_control_the_terminal(command, tmp_path):
 def test_names_in_records_do_not_control_the_terminal(command, tmp_path):
     for method in ("none", "evil\x1b[2J"):
         content = {"method": method, "preset": "paper", "options": {}, "model": "a\x1b[31m", "data": "b\x07"}
-        content |= {"protocol": "online", "domains": ["c\x1b[1m"], "domain": "c\x1b[1m", "stream": "iid"}
-        content |= {"stream_options": {}, "samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "status": "ok"}
+        content |= {"domains": ["c\x1b[1m"], "domain": "c\x1b[1m", "order": "iid"}
+        content |= {
+            "order_options": {},
+            "samples": 10,
+            "held_out_samples": -1,
+            "seed": 1,
+            "batch_size": 2,
+            "status": "ok",
+        }
         Records(tmp_path / "r.jsonl").append(Record.make({"key": method, **content, "metrics": {"top1": 1.0}}))
     for form in ("table", "markdown", "csv"):
         done = command("compare", "r.jsonl", "--format", form, folder=tmp_path, width=200)
@@ -47,8 +54,15 @@ def test_a_line_break_in_a_name_breaks_no_table(command, tmp_path, form, rows):
     """In LaTeX the rest of a comment would be taken for text."""
     for method in ("none", "evil\n$x$"):
         content = {"method": method, "preset": "paper", "options": {}, "model": "m\no", "data": "d\nx"}
-        content |= {"protocol": "online", "domains": ["a\nb"], "domain": "a\nb", "stream": "iid"}
-        content |= {"stream_options": {}, "samples": 10, "evaluate": -1, "seed": 1, "batch_size": 2, "status": "ok"}
+        content |= {"domains": ["a\nb"], "domain": "a\nb", "order": "iid"}
+        content |= {
+            "order_options": {},
+            "samples": 10,
+            "held_out_samples": -1,
+            "seed": 1,
+            "batch_size": 2,
+            "status": "ok",
+        }
         Records(tmp_path / "r.jsonl").append(Record.make({"key": method, **content, "metrics": {"top1": 1.0}}))
     done = command("compare", "r.jsonl", "--format", form, folder=tmp_path, width=200)
     assert done.returncode == 0

@@ -53,7 +53,7 @@ def page(results) -> str:
 def made_up(without: list[int], stream: list[int], labels: list[int], name: str = "fog") -> DemoDomain:
     def answers(classes):
         sure = torch.full((len(classes),), 0.5)
-        stats = PredictionStats(torch.tensor(labels), torch.tensor(classes), sure, sure, sure, sure)
+        stats = PredictionStats(torch.tensor(labels), torch.tensor(classes), sure, sure, sure, sure, sure)
         return RunResult([str(row) for row in range(len(classes))], [name] * len(classes), stats)
 
     cameras = {method: (np.array([True, False]),) for method in METHODS}

@@ -217,7 +217,7 @@ def test_options_override_a_plan_file(run, plan_file, tmp_path):
     assert done.returncode == 0, done.stderr
     records = Records(tmp_path / "results.jsonl").read()
     assert [record.batch_size for record in records] == [4, 16] * 3
-    assert {record.protocol for record in records} == {"hold-out"}
+    assert {record.order for record in records} == {"few-classes"}
     assert {(record.count, record.domain) for record in records} == {(30, "fog/3")}
     assert records[0].opened["model_options"]["preprocess"] == {"interpolation": "bilinear", "crop": True}
 
@@ -346,7 +346,7 @@ def test_options_are_tuned_on_other_domains(run, plan_file, tmp_path):
 def test_orders_through_domains_are_run_from_the_command_line(run):
     done = run(*SMALL, "--order", "recurring:rounds=2,delta=0.1")
     assert done.returncode == 0, done.stderr
-    assert "recurring stream, delta=0.1, rounds=2" in " ".join(done.stdout.split())
+    assert "order recurring, delta=0.1, rounds=2" in " ".join(done.stdout.split())
     refused = run(*SMALL, "--order", "recurring:round=2")
     assert refused.returncode == 2
     assert "did you mean 'rounds'" in refused.stderr

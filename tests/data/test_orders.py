@@ -9,14 +9,13 @@ import json
 import pickle
 import subprocess
 import sys
-from unittest.mock import ANY
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from neotta.data import DataSource, digits, open_data, orders
+from neotta.data import DataSource, digits, drawing, open_data, orders
 from neotta.data.base import ImageDataset
 from neotta.data.orders import Order, Skew
 from neotta.errors import DataError, NeottaError, OptionError
@@ -47,19 +46,18 @@ def entries(order: Order) -> list[tuple[str, int]]:
 def all_kinds(labels: np.ndarray, seed: int, skew: Skew) -> list[Order]:
     one, many = {"fog": labels}, {"fog": labels, "snow": labels[::-1], "frost": labels[: len(labels) // 2]}
     count = len(labels) // 2
-    watch = {"gate": "fog", "yard": "fog", "roof": "snow"}
     options = {"seed": seed, "batch_size": 7}
     return [
         orders.iid(one, **options),
         orders.imbalanced(one, ratio=skew.ratio, **options),
         orders.correlated(one, delta=skew.delta or 0.1, slots=skew.slots, **options),
-        orders.continual(many, samples=-1, skew=skew, **options),
+        orders.continual(many, samples=-1, **dataclasses.asdict(skew), **options),
         orders.continual(many, samples=count, straddle=True, **options),
-        orders.mixed(many, skew=skew, **options),
-        orders.cameras(many, watch, skew=skew, **options),
+        orders.mixed(many, **dataclasses.asdict(skew), **options),
+        orders.cameras(many, per_domain=2, **dataclasses.asdict(skew), **options),
         orders.cameras(many, in_turn=True, **options),
-        *orders.few_samples(one, count, **options),
-        *orders.few_classes(one, 1, samples=1, validate=-1, **options),
+        *orders.hold_out(one, samples=count, **options),
+        *orders.few_classes(one, classes=1, samples=1, **options),
     ]
 
 
@@ -71,6 +69,17 @@ def test_split_is_the_published_one(shared, case):
     adapting, validating = orders.split(total, adapt, seed)
     assert adapting.tolist() == recorded["adapt_indices"]
     assert validating.tolist() == recorded["validation_indices"]
+
+
+def test_at_most_so_many_are_all_of_a_domain_that_has_fewer():
+    sizes = {"fog": 600, "snow": 100}
+    for order in (orders.continual, orders.mixed, orders.recurring, orders.changes, orders.cameras):
+        made = order(sizes, samples=512, at_most=True)
+        shown = [len(np.unique(made.index[made.domain == made.domains.index(name)])) for name in sizes]
+        assert shown == [512, 100]
+    assert len(orders.iid({"snow": 100}, samples=512, at_most=True)) == 100
+    with pytest.raises(DataError, match="only 100"):
+        orders.continual(sizes, samples=512)
 
 
 def test_split_of_everything():
@@ -156,9 +165,9 @@ def test_few_classes_are_even(labels, seed, data):
     samples = data.draw(st.integers(0, int(np.sort(sizes)[:classes].sum())))
     disjoint = data.draw(st.booleans())
     adapt, validate = orders.few_classes(
-        {"fog": labels}, classes, samples=samples, validate=-1, disjoint=disjoint, seed=seed
+        {"fog": labels}, classes=classes, samples=samples, disjoint=disjoint, seed=seed
     )
-    chosen = adapt.parameters["classes"]
+    chosen = drawing.few_classes(labels, samples, classes, seed, "fog")[2].tolist()
     counts = {label: int((labels[adapt.index] == label).sum()) for label in chosen}
     assert len(set(chosen)) == classes
     assert sum(counts.values()) == len(adapt) == samples
@@ -170,12 +179,12 @@ def test_few_classes_are_even(labels, seed, data):
 
 
 def test_first_classes_get_one_more():
-    adapt, validate = orders.few_classes({"fog": LABELS}, 4, samples=50, validate=100)
-    counts = [int((LABELS[adapt.index] == label).sum()) for label in adapt.parameters["classes"]]
-    assert counts == [13, 13, 12, 12]
+    adapt, validate = orders.few_classes({"fog": LABELS}, classes=4, samples=50, held_out=100)
+    chosen = drawing.few_classes(LABELS, 50, 4, 2020, "fog")[2].tolist()
+    assert [int((LABELS[adapt.index] == label).sum()) for label in chosen] == [13, 13, 12, 12]
     assert len(validate) == 100
-    fewer = orders.few_classes({"fog": LABELS}, 3, samples=50, validate=100).adapt
-    assert fewer.parameters["classes"] == adapt.parameters["classes"][:3]
+    fewer = orders.few_classes({"fog": LABELS}, classes=3, samples=50).adapt
+    assert set(LABELS[fewer.index]) == set(chosen[:3])
 
 
 def test_long_tail_has_its_ratio():
@@ -208,14 +217,10 @@ def test_skews_combine_with_the_number_of_samples():
 
 
 def test_cameras_that_share_a_domain_share_its_samples():
-    order = orders.cameras({"fog": 20, "snow": 9}, {"a": "fog", "b": "snow", "c": "fog"})
-    assert order.cameras == ("a", "b", "c")
-    assert np.bincount(order.camera).tolist() == [10, 9, 10]
-    assert {(int(c), order.domains[d]) for c, d in zip(order.camera, order.domain, strict=True)} == {
-        (0, "fog"),
-        (1, "snow"),
-        (2, "fog"),
-    }
+    order = orders.cameras({"fog": 20, "snow": 9}, per_domain=2)
+    assert order.cameras == ("fog camera 1", "fog camera 2", "snow camera 1", "snow camera 2")
+    assert np.bincount(order.camera).tolist() == [10, 10, 5, 4]
+    assert all(order.cameras[c].startswith(order.domains[d]) for c, d in zip(order.camera, order.domain, strict=True))
     assert len(set(entries(order))) == 29
 
 
@@ -347,33 +352,32 @@ def test_orders_cannot_be_changed():
         (lambda: orders.iid({"fog": 3}, batch_size=0), "batch_size"),
         (lambda: orders.iid({"fog": np.ones(3)}), "whole numbers"),
         (lambda: orders.iid({"fog": 3}, seed=1.5), "seed must be a whole number"),
-        (lambda: orders.few_samples({"fog": 3}, 1, seed="1"), "seed must be a whole number"),
+        (lambda: orders.hold_out({"fog": 3}, samples=1, seed="1"), "seed must be a whole number"),
         (lambda: orders.iid([Named("fog", ["a"]), Named("fog", ["b"])]), "same domain"),
         (lambda: orders.imbalanced({"fog": 3}, ratio=2), "'fog' has none"),
         (lambda: orders.imbalanced({"fog": LABELS}, ratio=0.5), "ratio"),
         (lambda: orders.correlated({"fog": LABELS}, delta=0), "delta"),
         (lambda: orders.correlated({"fog": LABELS}, slots=0), "slots"),
-        (lambda: orders.few_classes({"fog": LABELS}, 11), "there are 10 in 'fog'.* from 1 to 10, got 11"),
-        (lambda: orders.few_classes({"fog": LABELS}, 1, samples=31), "only 30"),
-        (lambda: orders.few_classes({"fog": LABELS}, 1, validate=251, samples=50), "only 30"),
-        (lambda: orders.few_classes({"fog": LABELS}, 5, validate=251), "only 250"),
-        (lambda: orders.cameras({"fog": 3}, {"gate": "snow"}), "snow"),
+        (lambda: orders.few_classes({"fog": LABELS}, classes=11), "there are 10 in 'fog'.* from 1 to 10, got 11"),
+        (lambda: orders.few_classes({"fog": LABELS}, classes=1, samples=31), "only 30"),
         (lambda: orders.iid({"fog": True}), "whole number"),
         (lambda: orders.iid({"fog": 3}, samples=1.5), "samples .* must be a whole number"),
         (lambda: orders.iid({"fog": 3}, samples="x"), "samples .* must be a whole number"),
         (lambda: orders.iid({"fog": 3}, samples=True), "samples .* must be a whole number"),
-        (lambda: orders.few_samples({"fog": 3}, 1.0), "samples .* must be a whole number"),
+        (lambda: orders.hold_out({"fog": 3}, samples=1.0), "samples .* must be a whole number"),
         (lambda: orders.iid({"fog": 3}, seed=2**70), "seed must be a whole number"),
-        (lambda: orders.few_samples({"fog": 3}, 1, seed=2**70), "seed must be a whole number"),
-        (lambda: orders.imbalanced({"fog": LABELS}, ratio="3"), "ratio must be a number"),
+        (lambda: orders.hold_out({"fog": 3}, samples=1, seed=2**70), "seed must be a whole number"),
+        (lambda: orders.imbalanced({"fog": LABELS}, ratio="3"), "ratio"),
         (lambda: orders.correlated({"fog": LABELS}, delta="x"), "delta"),
         (lambda: orders.correlated({"fog": LABELS}, slots=2.5), "slots"),
-        (lambda: orders.few_classes({"fog": LABELS}, 2.0), "classes .* must be a whole number"),
+        (lambda: orders.few_classes({"fog": LABELS}, classes=2.0), "classes"),
         (lambda: orders.iid("digits"), r"open it with open_data\('digits'\)"),
         (lambda: orders.iid(5), "expected datasets .* got 5 of type int"),
         (lambda: orders.mixed(["fog"]), "expected datasets .* got 'fog' of type str"),
-        (lambda: orders.cameras({"fog": 3}, {}), "cameras watch"),
-        (lambda: orders.cameras({"fog": 3}, {"a": "fog", "b": "fog"}, samples=2), "camera 'b'"),
+        (lambda: orders.cameras({"fog": 3}, per_domain=2, samples=2), "camera 2'"),
+        (lambda: orders.cross_domain({"fog": 3}, samples=2), "source"),
+        (lambda: orders.outliers({"fog": LABELS}), "images"),
+        (lambda: orders.iid({"fog": 3}, ratio=2), "'ratio'"),
     ],
 )
 def test_bad_input_is_named(make, message):
@@ -394,7 +398,7 @@ def test_empty_orders():
     order = orders.iid({"fog": np.array([], dtype=np.int64)})
     assert len(order) == 0
     assert order.batches() == []
-    assert orders.few_samples({"fog": 5}, -1).validate.batches() == []
+    assert orders.hold_out({"fog": 5}, samples=-1).validate.batches() == []
     assert len(orders.correlated({"fog": []}, ratio=3)) == 0
 
 
@@ -404,28 +408,18 @@ NO_SKEW = {"ratio": 1.0, "delta": None, "slots": None}
 @pytest.mark.parametrize(
     ("make", "parameters"),
     [
-        (lambda: orders.iid({"fog": LABELS}), {"samples": -1, "skew": NO_SKEW}),
-        (lambda: orders.stored({"fog": LABELS}), {"samples": -1}),
-        (lambda: orders.imbalanced({"fog": LABELS}, ratio=3), {"samples": -1, "skew": {**NO_SKEW, "ratio": 3}}),
+        (lambda: orders.iid({"fog": LABELS}), {"samples": -1}),
+        (lambda: orders.imbalanced({"fog": LABELS}, ratio=3), {"samples": -1, "ratio": 3, "whole": False}),
+        (lambda: orders.correlated({"fog": LABELS}), {**NO_SKEW, "samples": -1, "delta": 0.1, "whole": False}),
         (
-            lambda: orders.correlated({"fog": LABELS}),
-            {"samples": -1, "skew": {"ratio": 1.0, "delta": 0.1, "slots": None}},
+            lambda: orders.continual({"fog": 600}, samples=512),
+            {"samples": 512, "shuffle": True, "straddle": False, **NO_SKEW},
         ),
-        (lambda: orders.continual({"fog": 600}), {"samples": 512, "shuffle": True, "skew": NO_SKEW}),
-        (lambda: orders.mixed({"fog": 600}), {"samples": -1, "skew": NO_SKEW}),
+        (lambda: orders.mixed({"fog": 600}), {"samples": -1, **NO_SKEW}),
+        (lambda: orders.hold_out({"fog": 600}, samples=9).adapt, {"samples": 9}),
         (
-            lambda: orders.cameras({"fog": 600}),
-            {"watch": {"fog": "fog"}, "samples": -1, "in_turn": False, "skew": NO_SKEW},
-        ),
-        (lambda: orders.few_samples({"fog": 600}, 9).adapt, {"samples": 9, "part": "adapt"}),
-        (lambda: orders.few_samples({"fog": 600}, 9).validate, {"samples": 9, "part": "validate"}),
-        (
-            lambda: orders.few_classes({"fog": np.arange(5000) % 10}, 10).adapt,
-            {"classes": ANY, "samples": 50, "validate": 4096, "disjoint": False, "part": "adapt"},
-        ),
-        (
-            lambda: orders.few_classes({"fog": np.arange(5000) % 10}, 10).validate,
-            {"classes": ANY, "samples": 50, "validate": 4096, "disjoint": False, "part": "validate"},
+            lambda: orders.few_classes({"fog": np.arange(5000) % 10}, classes=10, samples=50).adapt,
+            {"classes": 10, "samples": 50, "disjoint": False},
         ),
     ],
 )
@@ -433,8 +427,7 @@ def test_an_order_says_how_it_was_made_and_what_was_not_given_is_as_documented(m
     order = make()
     assert order.parameters == parameters
     assert (order.seed, order.batch_size) == (2020, 64)
-    samples = parameters["samples"] if parameters.get("part") != "validate" else len(order)
-    assert len(order) == (samples if samples > 0 else len(order))
+    assert len(order) == (parameters["samples"] if parameters["samples"] > 0 else len(order))
     assert order.hash() == orders.replay(json.loads(json.dumps(order.manifest())), {"fog": 5000}).hash()
 
 
@@ -447,18 +440,18 @@ def test_samples_in_the_order_of_the_dataset():
 def test_bursts_of_a_mixture_hold_several_domains():
     labels = {"fog": np.repeat(np.arange(10), 50), "snow": np.tile(np.arange(10), 50)}
     plain = orders.mixed(labels)
-    order = orders.mixed(labels, skew=Skew(delta=0.01, slots=4))
+    order = orders.mixed(labels, delta=0.01, slots=4)
     seen = np.array([labels[name][index] for name, index in entries(order)])
     assert sorted(entries(order)) == sorted(entries(plain))
     assert (seen[1:] == seen[:-1]).mean() > 0.3
     burst = seen == seen[0]
     assert len(set(order.domain[burst].tolist())) == 2
-    assert order.hash() != orders.mixed(labels, skew=Skew(delta=0.01, slots=2)).hash()
+    assert order.hash() != orders.mixed(labels, delta=0.01, slots=2).hash()
 
 
 def test_a_long_tail_is_within_each_domain_of_a_mixture():
     labels = {"fog": np.arange(1000) % 10, "snow": np.arange(1000) % 10}
-    order = orders.mixed(labels, skew=Skew(ratio=10, delta=1.0))
+    order = orders.mixed(labels, ratio=10, delta=1.0)
     for number in range(2):
         counts = np.sort(np.bincount(labels["fog"][order.index[order.domain == number]], minlength=10))
         assert (counts[0], counts[-1]) == (10, 100)
@@ -467,7 +460,7 @@ def test_a_long_tail_is_within_each_domain_of_a_mixture():
 def test_few_classes_leave_out_their_own_only_if_asked():
     labels = np.arange(300) % 10
     for disjoint in (False, True):
-        adapt, validate = orders.few_classes({"fog": labels}, 3, samples=9, validate=-1, disjoint=disjoint)
+        adapt, validate = orders.few_classes({"fog": labels}, classes=3, samples=9, disjoint=disjoint)
         assert bool(set(labels[adapt.index]) & set(labels[validate.index])) != disjoint
 
 

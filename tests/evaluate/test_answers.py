@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -8,21 +10,22 @@ from support.benches import open_bench
 
 from neotta.errors import DataError
 from neotta.evaluate.answers import pack, unpack
+from neotta.evaluate.metrics import Reliability
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.records import Record, Records
+from neotta.evaluate.records import Record, Records, as_line
 
-CLASSES = {"protocol": "hold-out", "order": "few-classes", "order_options": {"classes": 2}}
+CLASSES = {"order": "few-classes", "order_options": {"classes": 2}}
 FOG = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [7], "batch_sizes": [16]}
 PLANS = {
     "some": {**FOG, "samples": [40]},
     "all": {**FOG, "samples": [-1]},
-    "rest": {**FOG, "samples": [8], "protocol": "hold-out"},
-    "few of the rest": {**FOG, "samples": [8], "held_out_samples": 50, "protocol": "hold-out"},
+    "rest": {**FOG, "samples": [8], "order": "hold-out"},
+    "few of the rest": {**FOG, "samples": [8], "held_out_samples": 50, "order": "hold-out"},
     "few classes": {**FOG, **CLASSES, "samples": [8]},
     "long tail": {**FOG, "samples": [40], "order": "imbalanced"},
     "correlated": {**FOG, "samples": [40], "order": "correlated"},
-    "continual": {**FOG, "samples": [40], "protocol": "continual"},
-    "elsewhere": {**FOG, "samples": [8], "protocol": "cross-domain", "held_out_samples": 50},
+    "continual": {**FOG, "samples": [40], "order": "continual"},
+    "elsewhere": {**FOG, "samples": [8], "order": "cross-domain", "held_out_samples": 50},
 }
 
 
@@ -72,3 +75,22 @@ def test_answers_that_are_missing_or_of_an_earlier_version():
     kept = packed(np.ones(50))
     with pytest.raises(DataError, match="answers in the record 'k' cannot be read"):
         unpack(Record(key="k", answers={**kept, "right": "1eNo="}, seed=1, batch_size=8))
+
+
+def test_how_sure_a_method_was_comes_back_in_its_bin():
+    bench = open_bench(Plan.make({**FOG, "methods": "none", "samples": [300], "seeds": [1]}))
+    record, result = bench.execute(bench.runs()[0])
+    found, stats = unpack(Record.model_validate_json(as_line(record.entries()))), result.stats
+    for name, term in {"confidence": stats.confidence, "nll": stats.surprise, "brier": stats.brier}.items():
+        assert np.abs(found.sure[name] - term.double().numpy()).max() < 1e-3
+        assert name == "confidence" or found.sure[name].mean() == pytest.approx(record.metrics[name], abs=1e-3)
+    curve = Reliability.of(torch.from_numpy(found.sure["confidence"]), torch.from_numpy(found.right))
+    assert curve.samples.tolist() == record.reliability["samples"]
+    assert curve.error() == pytest.approx(record.metrics["ece"], abs=1e-4)
+    assert len(json.dumps(record.answers)) < 10 * 300
+
+
+@pytest.mark.parametrize("broken", ["", "eJw=", "AAAA", 5])
+def test_sureness_that_cannot_be_read_is_named(broken):
+    with pytest.raises(DataError, match="answers in the record 'k'"):
+        unpack(Record(key="k", answers={**packed(np.ones(50)), "nll": broken}, seed=1, batch_size=8))

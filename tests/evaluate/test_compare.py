@@ -28,7 +28,7 @@ def record(method="none", domain="fog/5", seed=1, top1=50.0, **more):
     samples = f"{domain} {seed} {more.get('samples', 64)} {more.get('batch_size', 8)}"
     about = {"key": f"{method} {samples}", "model": "m", "weights": "w", "data": "d", "manifests": [samples]}
     about |= {"method": method, "domain": domain, "domains": [domain], "seed": seed, "samples": 64, "batch_size": 8}
-    return Record.make({**about, "protocol": "online", "count": 64, "status": "ok", "metrics": measured, **more})
+    return Record.make({**about, "count": 64, "status": "ok", "metrics": measured, **more})
 
 
 def failed(**more):
@@ -186,13 +186,13 @@ def test_near_duplicates_in_a_group_are_one_unit():
             found(groups=broken)
 
 
-@pytest.mark.parametrize("protocol", ["hold-out", "cross-domain"])
-def test_one_state_scored_on_other_images_has_no_verdict(protocol):
+@pytest.mark.parametrize("order", ["hold-out", "cross-domain"])
+def test_one_state_scored_on_other_images_has_no_verdict(order):
     kind = np.random.default_rng(0).random(600)
     methods = {"none": kind < 0.3, "neo": kind < 0.7}
 
     def comparison(*seeds):
-        how = {"protocol": protocol, "evaluate": -1, "source_domain": "snow/5"}
+        how = {"order": order, "held_out_samples": -1, "source_domain": "snow/5"}
         return compare([answered(m, seed=s, right=right, **how) for m, right in methods.items() for s in seeds])
 
     one, several = comparison(1), comparison(1, 2, 3)
@@ -326,7 +326,7 @@ def test_only_failed_runs():
 
 def test_continual_runs_are_taken_apart_by_domain():
     per_domain = {"snow/5": {"top1": 30.0}, "fog/5": {"top1": 50.0}}
-    shared = {"protocol": "continual", "domain": "2 domains", "domains": ["snow/5", "fog/5"], "manifests": ["x"]}
+    shared = {"order": "continual", "domain": "2 domains", "domains": ["snow/5", "fog/5"], "manifests": ["x"]}
     better = {name: {"top1": 40.0} for name in per_domain}
     records = [record(per_domain=per_domain, **shared), record("neo", per_domain=better, **shared)]
     (block,) = compare(records).blocks
@@ -352,27 +352,22 @@ def test_what_else_is_varied_makes_blocks():
         "16 samples, batch size 1", "16 samples, batch size 8", "128 samples, batch size 1",
         "128 samples, batch size 8", "all samples, batch size 1", "all samples, batch size 8",
     ]  # fmt: skip
-    assert comparison.shared == "model m, data d, online, iid stream"
+    assert comparison.shared == "model m, data d, order iid"
     assert [block.cells["fog/5", "neo"].interval.mean for block in comparison.blocks] == [1, 8, 1, 8, 1, 8]
     early = compare([*records[:1], failed(method="neo-bn", samples=-1)])
     assert [block.methods for block in early.blocks] == [("none", "neo-bn")]
 
 
-@pytest.mark.parametrize("protocol", ["online", "continual"])
-def test_how_many_others_are_scored_does_not_set_runs_apart_that_score_none(protocol):
-    records = [record("none", evaluate=-1, protocol=protocol), record("neo", evaluate=500, protocol=protocol)]
-    if protocol == "continual":
-        records = [each.model_copy(update={"per_domain": {"fog/5": each.metrics}}) for each in records]
+@pytest.mark.parametrize("order", ["iid", "continual"])
+def test_how_many_others_are_scored_does_not_set_runs_apart_that_score_none(order):
+    records = [record("none", held_out_samples=-1, order=order), record("neo", held_out_samples=500, order=order)]
     (block,) = compare(records).blocks
     assert block.methods == ("none", "neo")
-    others = [record("neo", evaluate=evaluate, protocol="hold-out") for evaluate in (-1, 500)]
+    others = [record("neo", held_out_samples=count, order="hold-out") for count in (-1, 500)]
     titles = [block.title for block in compare([*records, *others]).blocks]
     assert sorted(titles) == sorted(
-        ["hold-out, 500 others scored", "hold-out, all others scored", TITLES_WITHOUT_OTHERS[protocol]]
+        [f"order {order}", "order hold-out, 500 others scored", "order hold-out, all others scored"]
     )
-
-
-TITLES_WITHOUT_OTHERS = {"online": "online", "continual": "continual, 1 domains in a row"}
 
 
 def test_other_weights_are_another_block():

@@ -150,7 +150,7 @@ def test_orders_and_groups(loaded, ready, labels):
     assert "groups" not in plain.records[0].answers
     assert plain.records[0].key != results.records[0].key, "the one cannot stand for the other"
     (record,) = evaluate(loaded.model, (ready, labels), ["none"], order="correlated:delta=0.1").records
-    assert record.stream_options == {"delta": 0.1}
+    assert record.order_options == {"delta": 0.1}
 
 
 def test_data_without_labels_is_reported(loaded, ready):

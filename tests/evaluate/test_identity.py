@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from neotta.evaluate.session import identity
+from neotta.evaluate.key import identity
 
 
 def network():

@@ -53,6 +53,30 @@ def test_the_calibration_error_is_its_definition(rows):
     assert Reliability.of(confidence, correct).error() == pytest.approx(total / len(rows), abs=1e-9)
 
 
+@given(st.integers(1, 200), st.integers(0, 99))
+def test_bins_of_equal_mass_hold_as_many_samples_each(count, seed):
+    confidence = torch.rand(count, generator=torch.Generator().manual_seed(seed))
+    correct = torch.rand(count, generator=torch.Generator().manual_seed(seed + 1)) < confidence
+    curve = Reliability.of(confidence, correct, equal_mass=True)
+    assert int(curve.samples.sum()) == count
+    assert int(curve.samples.max() - curve.samples.min()) <= 1
+    assert bool((curve.confidence.diff() >= 0).all())
+    parts = torch.tensor_split(confidence.argsort(), min(count, BINS))
+    gaps = [float((confidence[part].double() - correct[part].double()).sum().abs()) for part in parts]
+    assert curve.error() == pytest.approx(sum(gaps) / count)
+
+
+def test_the_brier_score_is_the_squared_distance_to_the_truth():
+    logits, labels = (
+        torch.randn(9, 4, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 1, 2, 3] * 2 + [UNKNOWN]),
+    )
+    found = PredictionStats.of(logits, labels).brier
+    truth = torch.nn.functional.one_hot(labels[:8], 4)
+    torch.testing.assert_close(found[:8], (logits.softmax(1)[:8] - truth).square().sum(1))
+    assert bool(found[8].isnan())
+
+
 def stats():
     """Five predictions over six classes, the last without a label."""
     return PredictionStats(
@@ -62,6 +86,7 @@ def stats():
         entropy=torch.tensor([0.1, 0.2, 0.3, 0.4, 1.0]),
         surprise=torch.tensor([0.1, 0.3, 2.0, 1.6, math.nan]),
         in_five=torch.tensor([1.0, 1.0, 0.0, 1.0, math.nan]),
+        brier=torch.tensor([0.02, 0.08, 0.9, 1.0, math.nan]),
     )
 
 
@@ -73,7 +98,9 @@ def test_metrics_by_hand():
         "top1": 50.0,
         "top5": 75.0,
         "ece": pytest.approx((0.1 + 0.2 + 0.5 + 0.6) / 4),
+        "ece_equal_mass": pytest.approx((0.1 + 0.2 + 0.5 + 0.6) / 4),
         "nll": pytest.approx(1.0),
+        "brier": pytest.approx(0.5),
     }
     unlabelled = stats()._replace(labels=torch.full((5,), UNKNOWN))
     assert set(metrics(unlabelled)) == {"entropy", "confidence"}

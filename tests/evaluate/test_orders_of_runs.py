@@ -9,9 +9,9 @@ import pytest
 from support.benches import open_bench
 
 import neotta
-from neotta.errors import OptionError
+from neotta.data.orders import ORDERS
+from neotta.errors import OptionError, UnknownNameError
 from neotta.evaluate.comparison import compare
-from neotta.evaluate.orders import ORDERS
 from neotta.evaluate.plan import Plan
 
 PLAN = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [1], "samples": [32], "batch_sizes": [16]}
@@ -45,10 +45,9 @@ def visited(order):
 def test_every_order_takes_skewed_labels_and_goes_through_all_domains(order, options, labels, cache):
     bench, (run, _) = opened(cache, order=order, order_options={**options, **labels}, samples=[40])
     (made,) = bench.orders(run)
-    assert run.protocol == made.kind.replace(order, "continual")
+    assert run.order == made.kind == order
     assert len(run.domains) == (10 if order == "gradual" else 2)
-    skew = made.parameters["skew"]
-    assert (skew["delta"], skew["ratio"]) == (labels.get("delta"), labels.get("ratio", 1.0))
+    assert (made.parameters["delta"], made.parameters["ratio"]) == (labels.get("delta"), labels.get("ratio", 1.0))
     even = opened(cache, order=order, order_options=options, samples=[40])
     assert (even[0].key(even[1][0]) == bench.key(run)) is (labels == {})
 
@@ -77,26 +76,24 @@ def test_cameras_may_share_a_state_or_have_one_each():
 
 
 @pytest.mark.parametrize(
-    ("plan", "message"),
+    ("plan", "named"),
     [
-        ({"order": "mixed", "protocol": "online"}, "goes with the protocol 'continual', not 'online'"),
-        ({"order": "mixed", "order_options": {"rounds": 2}}, "has no option 'rounds'"),
-        ({"order": "recurring", "order_options": {"round": 2}}, "did you mean 'rounds'"),
-        (
-            {"order": "recurring", "order_options": {"redraw": 2}},
-            "'redraw' .* is 2: input should be a valid bool",
-        ),
-        ({"order": "iid", "order_options": {"ratio": 2}}, "order 'iid' has no option 'ratio': it takes no options"),
-        ({"order": "circular"}, "circular"),
+        ({"order": "mixed", "order_options": {"rounds": 2}}, "'rounds'"),
+        ({"order": "recurring", "order_options": {"round": 2}}, "'rounds'"),
+        ({"order": "recurring", "order_options": {"redraw": 2}}, "'redraw'"),
+        ({"order": "iid", "order_options": {"ratio": 2}}, "'ratio'"),
+        ({"order": "few-classes"}, "'classes'"),
+        ({"order": "circular"}, "'circular'"),
+        ({"order": "burst:length=5"}, "'bursts'"),
     ],
 )
-def test_wrong_orders_are_refused(plan, message):
-    with pytest.raises(OptionError, match=message):
+def test_wrong_orders_are_refused(plan, named):
+    with pytest.raises((OptionError, UnknownNameError), match=named):
         Plan.make({**PLAN, **plan})
 
 
 def test_a_new_camera_begins_anew():
-    bench, runs = opened(order="real", order_options={"kind": "first-4"}, corruptions=["fog"], methods="neo")
+    bench, runs = opened(order="new-cameras:each=4", corruptions=["fog"], methods="neo")
     (order,) = bench.orders(runs[0])
     found = bench.predict(runs[0]).stats.predicted.tolist()
     embeddings, _ = bench.embeddings.get(bench.data.dataset("fog/5"), order.index)
@@ -108,8 +105,7 @@ def test_a_new_camera_begins_anew():
 
 
 def test_bad_frames_are_met_but_not_scored():
-    options = {"kind": "outliers"}
-    bench, runs = opened(order="real", order_options=options, corruptions=["fog"], samples=[256])
+    bench, runs = opened(order="outliers", corruptions=["fog"], samples=[256])
     records = [bench.execute(run)[0] for run in runs]
     assert all(record.status == "ok" for record in records)
     (order,) = bench.orders(runs[0])
@@ -120,41 +116,16 @@ def test_bad_frames_are_met_but_not_scored():
 
 
 @pytest.mark.parametrize(
-    ("options", "protocol", "message"),
-    [
-        ({}, "online", "needs the option 'kind'"),
-        ({"kind": "burst-5"}, "online", "did you mean 'bursts-5'"),
-        ({"kind": "changes-64"}, "online", "goes with the protocol 'continual'"),
-        ({"kind": "sorted"}, "continual", "goes with the protocol 'online'"),
-    ],
+    ("order", "domains", "through", "others"),
+    [("changes", 2, True, False), ("by-class", 1, False, False), ("hold-out", 1, False, True)],
 )
-def test_wrong_kinds_of_real_streams_are_refused(options, protocol, message):
-    with pytest.raises(OptionError, match=message):
-        Plan.make({**PLAN, "order": "real", "order_options": options, "protocol": protocol})
-
-
-def test_streams_through_domains_imply_the_protocol():
-    bench, runs = opened(order="real", order_options={"kind": "changes-64"}, samples=[128])
-    assert runs[0].protocol == "continual"
-    assert len(visited(bench.orders(runs[0])[0])) == 4
+def test_an_order_says_which_domains_a_run_goes_through_and_what_it_scores(order, domains, through, others):
+    kind, bench_runs = ORDERS[order], opened(order=order, samples=[128])[1]
+    assert (kind.through, kind.scores_others) == (through, others)
+    assert {len(run.domains) for run in bench_runs} == {domains}
 
 
 def test_every_order_and_option_is_explained():
     for order in ORDERS.values():
         assert order.about
         assert all(field.description for field in order.options.model_fields.values())
-
-
-@pytest.mark.parametrize(
-    ("order", "place"),
-    [
-        ("hold-out", ("hold-out", "iid")),
-        ("continual", ("continual", "iid")),
-        ("few-classes:classes=2", ("hold-out", "few-classes")),
-        ("real:kind=changes-64", ("continual", "real")),
-        ("real:kind=sorted", ("online", "real")),
-    ],
-)
-def test_the_name_of_an_order_says_its_protocol(order, place):
-    plan = Plan.make({**PLAN, "order": order})
-    assert (plan.protocol, plan.order) == place

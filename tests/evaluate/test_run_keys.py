@@ -33,7 +33,6 @@ def test_every_entry(bench):
         "preprocess": preprocess.to_dict(),
         "classes": None,
         "manifests": [(content["manifests"][0][0], True, True)],
-        "protocol": "online",
         "samples": 16,
         "seed": 7,
         "method": "neo",
@@ -44,8 +43,8 @@ def test_every_entry(bench):
     assert content_key(content) != content_key({**content, "preprocess": {**preprocess.to_dict(), "mean": [0, 0, 0]}})
 
 
-def test_each_part_of_a_protocol_says_whether_it_is_the_first_or_the_last(bench):
-    held = bench.content(run_of(bench, protocol="hold-out", held_out_samples=32))
+def test_each_order_of_a_run_says_whether_it_is_the_first_or_the_last(bench):
+    held = bench.content(run_of(bench, order="hold-out", held_out_samples=32))
     assert [(first, last) for _, first, last in held["manifests"]] == [(True, False), (False, True)]
     assert len({manifest for manifest, _, _ in held["manifests"]}) == 2
 
@@ -55,34 +54,11 @@ def test_the_kept_classes(bench, monkeypatch):
     assert bench.content(run_of(bench))["classes"] == [3, 5]
 
 
-@pytest.mark.parametrize("name", ["weights", "preprocess", "classes", "manifests", "protocol", "samples", "seed"])
-def test_the_question_is_all_but_the_revision(bench, name):
-    run = run_of(bench)
-    content = bench.content(run)
-    question = bench.question(run, content)
-    assert question == bench.question(run, {**content, "revision": "other"})
-    assert question == bench.question(run, {**content, "source": "clean images of the data"})
-    assert question != bench.question(run, {**content, name: "other"})
-    assert question != bench.question(run, {**content, "options": {**content["options"], "weighting": "batch"}})
-    assert question == content_key({key: content[key] for key in content if key != "revision"})
-
-
-def test_source_images_of_other_data_are_in_the_question(bench, monkeypatch):
-    run = run_of(bench)
-    content = bench.content(run)
-    monkeypatch.setattr(bench, "plan", bench.plan.model_copy(update={"source": "digits"}))
-    assert bench.question(run, content) != bench.question(run, {**content, "source": "others"})
-
-
-def test_older_records_had_the_seed_of_the_method(bench):
-    run = run_of(bench, methods="cotta")
-    content = bench.content(run)
-    default = str(find("cotta").Options.model_fields["seed"].default)
-    question = bench.question(run, content)
-    with_seed = {**content, "options": {**content["options"], "seed": default}}
-    assert question == bench.question(run, with_seed)
-    assert question != bench.question(run, {**content, "options": {**content["options"], "seed": "99"}})
-    assert question != bench.question(run_of(bench), content), "neo draws nothing"
+def test_the_question_of_a_record_is_the_same_for_every_revision(bench):
+    record = bench.record(run_of(bench))
+    assert record.model_copy(update={"revision": "other", "key": "other"}).question == record.question
+    for name, other in {"weights": "x", "seed": 8, "manifests": ["x"], "options": {"weighting": "batch"}}.items():
+        assert record.model_copy(update={name: other}).question != record.question
 
 
 def test_what_follows_from_the_data_is_no_option_but_what_is_given_is(bench):
@@ -98,22 +74,11 @@ def test_what_follows_from_the_data_is_no_option_but_what_is_given_is(bench):
     assert bench.options(given) == {**options, "lr": "0.5", "seed": "3"}
 
 
-def test_the_source_images_that_a_method_asks_for(bench):
-    asked = []
-    images = bench.blank_images(5, asked)
-    assert (asked, tuple(images.shape)) == ([5], (2, 3, *bench.data.preprocess.size))
+def test_the_source_images_that_a_method_asks_for_are_in_the_key(bench):
+    assert "source" not in bench.content(run_of(bench)), "neo asks for none"
     run = run_of(bench, methods="foa")
-    asked = []
-    assert "source" not in bench.options(run, asked)
-    assert len(asked) == 1
-    assert bench.content(run)["source"] == bench.data.clean.digest(asked[0])
-
-
-def test_the_most_clean_images_that_a_method_asks_for_are_in_the_key(bench, monkeypatch):
-    known, run = bench.options, run_of(bench)
-    assert "source" not in bench.content(run), "neo asks for none"
-    monkeypatch.setattr(bench, "options", lambda run, counts: counts.extend([3, 9, 5]) or known(run))
-    assert bench.content(run)["source"] == bench.data.clean.digest(9)
+    assert "source" not in bench.options(run)
+    assert bench.content(run)["source"] == bench.data.clean.digest(find("foa").declaration.source_images)
 
 
 def test_tuning_and_separate_states_are_in_the_key_of_those_who_have_them(bench):

@@ -27,7 +27,7 @@ def by_method(records):
     return {(record.method, record.domain): record for record in records}
 
 
-def test_the_online_protocol_agrees_with_doing_it_by_hand():
+def test_a_run_agrees_with_doing_it_by_hand():
     session = bench(methods="none,neo")
     records = by_method(session.record(run) for run in session.runs())
     assert all(record.status == "ok" for record in records.values())
@@ -47,7 +47,7 @@ def test_the_online_protocol_agrees_with_doing_it_by_hand():
 
 
 class WithoutCache(PlanBench):
-    def _uses_cache(self, run):
+    def uses_cache(self, run):
         return False
 
 
@@ -108,7 +108,7 @@ def test_images_that_changed_are_encoded_again(tmp_path):
 
 
 def test_hold_out_scores_the_rest_with_a_frozen_state():
-    session = bench(methods="neo", protocol="hold-out", samples=[50], corruptions=["contrast"])
+    session = bench(methods="neo", order="hold-out", samples=[50], corruptions=["contrast"])
     (run,) = session.runs()
     adapt, scored = session.orders(run)
     dataset = session.data.dataset("contrast/3")
@@ -125,7 +125,7 @@ def test_hold_out_scores_the_rest_with_a_frozen_state():
 
 
 def test_few_classes_adapts_to_them_and_scores_the_rest():
-    given = {"protocol": "hold-out", "order": "few-classes", "order_options": {"classes": 2}, "samples": [10]}
+    given = {"order": "few-classes", "order_options": {"classes": 2}, "samples": [10]}
     session = bench(corruptions=["fog"], methods="neo", **given)
     (run,) = session.runs()
     adapt, scored = session.orders(run)
@@ -140,7 +140,7 @@ def test_a_continual_stream_has_the_kind_that_was_asked_for():
     kinds = {"iid": {}, "correlated": {"delta": 0.01, "shuffle": False}, "imbalanced": {"ratio": 50.0}}
     orders = {}
     for kind, options in kinds.items():
-        session = bench(methods="neo", protocol="continual", order=kind, order_options=options, samples=[-1])
+        session = bench(methods="neo", order="continual", order_options=options, samples=[-1])
         (stream,) = session.orders(session.runs()[0])
         there = stream.index[stream.domain == stream.domains.index("fog/3")]
         orders[kind] = session.data.dataset("fog/3").labels[there]
@@ -150,7 +150,7 @@ def test_a_continual_stream_has_the_kind_that_was_asked_for():
 
 
 def test_continual_runs_do_not_reset():
-    session = bench(methods="neo-continual", protocol="continual", samples=[40])
+    session = bench(methods="neo-continual", order="continual", samples=[40])
     (run,) = session.runs()
     record = session.record(run)
     assert record.count == 120
@@ -160,7 +160,7 @@ def test_continual_runs_do_not_reset():
 
 
 def test_cross_domain_uses_the_state_of_the_other():
-    session = bench(methods="neo", protocol="cross-domain", samples=[60], corruptions=["contrast", "fog"])
+    session = bench(methods="neo", order="cross-domain", samples=[60], corruptions=["contrast", "fog"])
     runs = session.runs()
     assert [(run.source_domain, run.domain) for run in runs] == [
         ("contrast/3", "contrast/3"), ("contrast/3", "fog/3"), ("fog/3", "contrast/3"), ("fog/3", "fog/3"),
@@ -327,7 +327,7 @@ def test_plans_are_checked():
         ({"modell": "x"}, "no entry 'modell'"),
         ({"samples": "many"}, "samples"),
         ({"seeds": 0}, "at least one seed"),
-        ({"protocol": "offline"}, "protocol"),
+        ({"protocol": "online"}, "protocol"),
         ({"methods": []}, "methods"),
         ({"methods": "neo:alpha"}, "name=value"),
     ):

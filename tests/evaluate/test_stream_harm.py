@@ -9,7 +9,7 @@ from neotta.evaluate.stream_harm import Cell, Summary, harm_of
 
 def record(method, kind, domain, top1, model="m", seed=1):
     about = {"method": method, "preset": "paper", "options": {}, "domain": domain, "seed": seed, "model": model}
-    how = {"data": "d", "stream_options": {"kind": kind}, "status": "ok", "metrics": {"top1": top1}}
+    how = {"data": "d", "order": kind, "status": "ok", "metrics": {"top1": top1}}
     return Record.make({"key": "", **about, **how})
 
 
@@ -64,5 +64,5 @@ def test_what_is_not_recorded_is_said():
         harm_of(RECORDS, "tent")
     with pytest.raises(OptionError, match="no kind of stream '2-classes', only 1-class, iid"):
         harm_of(RECORDS, "neo", ["2-classes"])
-    with pytest.raises(DataError, match="no record has a kind of stream"):
-        harm_of([RECORDS[0].model_copy(update={"stream_options": {}})], "neo")
+    with pytest.raises(DataError, match="no record is of a run"):
+        harm_of([Record(key="1", left_out="too slow")], "neo")

@@ -109,6 +109,6 @@ def test_named_domains_of_the_data_are_not_reported(photos, tmp_path):
 def test_what_fails_cannot_be_chosen(tmp_path, monkeypatch):
     plan = planned()
     bench = open_bench(plan)
-    monkeypatch.setattr(bench, "predict", lambda run: 1 / 0)
+    monkeypatch.setattr(bench, "adapter", lambda run: 1 / 0)
     with pytest.raises(DataError, match="neo-continual cannot be tuned"):
         tune(bench, plan, tmp_path / "results.jsonl")

@@ -172,12 +172,12 @@ def test_nothing_readable(tmp_path):
 def test_one_setting_is_reported(tmp_path):
     session = bench(write_images(tmp_path, count=40), "neo", seeds=2, samples=[16, 8], batch_sizes=[4, 8])
     report = made(session)
-    assert report.setting == "online, seed 2020, 16 samples, batch size 4"
+    assert report.setting == "iid, seed 2020, 16 samples, batch size 4"
     assert [(change.method, change.samples) for change in report.changes] == [("neo", 16)]
 
 
 def test_domains_of_a_continual_run_are_told_apart():
-    plan = {"corruptions": ["clean", "fog"], "protocol": "continual", "methods": "neo", "seeds": 1, "samples": [32]}
+    plan = {"corruptions": ["clean", "fog"], "order": "continual", "methods": "neo", "seeds": 1, "samples": [32]}
     session = open_bench(Plan.make(plan))
     report = made(session)
     assert set(report.shifts) == {"clean", "fog/5"}

@@ -120,7 +120,7 @@ def test_datasets(layout, data, tmp_path_factory):
 
 PLAN = {"model": "digits", "corruptions": ["fog"], "severities": [3], "seeds": [1, 2], "samples": [16]}
 PLAN |= {"methods": [{"name": "neo", "options": {"weighting": "sample"}}, "t3a"], "order": "correlated"}
-PLAN |= {"order_options": {"delta": 0.1}, "batch_sizes": [8], "protocol": "online", "model_options": {"a": 1}}
+PLAN |= {"order_options": {"delta": 0.1}, "batch_sizes": [8], "model_options": {"a": 1}}
 TEXTS = {"plan.json": json.dumps(PLAN), "plan.yaml": yaml.safe_dump(PLAN)}
 TEXTS["plan.toml"] = 'model = "digits"\ncorruptions = ["fog"]\nseeds = 2\nmethods = ["none", "neo:weighting=batch"]\n'
 

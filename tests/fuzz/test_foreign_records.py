@@ -17,11 +17,11 @@ from neotta.evaluate.results import results
 RIGHT = {"none": [10, 12], "neo": [15, 11]}
 RECORDS = [record.entries() for record in records_of(RIGHT, ["fog/3", "fog/5"], images=20)]
 for record in RECORDS:
-    record |= {"preset": "paper", "options": {"a": "1"}, "stream": "correlated", "stream_options": {"delta": 0.1}}
+    record |= {"preset": "paper", "options": {"a": "1"}, "order": "correlated", "order_options": {"delta": 0.1}}
     record |= {"question": "q", "revision": "1", "packages": {"neotta": "1"}, "seconds": 0.5, "error": "none"}
 RECORDS[0] |= {"per_domain": {"fog/3": {"top1": 50.0, "ece": None}, "fog/5": {"top1": 60.0}}}
 TUNED = {"among": {"a": [1, 2]}, "tried": [[{"a": 1}, 50.0]], "on": ["snow/3"], "accuracy": 50.0}
-RECORDS[2] |= {"tuned": TUNED, "protocol": "continual", "source_domain": "clean", "evaluate": 3}
+RECORDS[2] |= {"tuned": TUNED, "order": "continual", "source_domain": "clean", "held_out_samples": 3}
 RECORDS[3] |= {"left_out": "it cannot run"}
 RECORDS[4] |= {"status": "failed", "error": "OSError: it broke"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.data_makers import class_folders, corrupted
 
+from neotta.evaluate.execute import execute
 from neotta.models.preprocess import Preprocess
 from neotta.paper.evidence import Evidence
 from neotta.paper.page import facts
@@ -66,7 +67,7 @@ def test_a_study_uses_it_and_says_so(tmp_path):
     ]
     bench = evidence.bench(evidence.settings[0])
     plan = evidence.settings[0].plan("none")
-    record, _ = bench.execute(bench.runs(plan)[0])
+    record, _ = execute(bench, bench.runs(plan)[0])
     assert record.preprocess["resize"] == 256
     about = dict(facts(evidence, 1.0))
     assert about["sketch"].endswith("; shorter side to 256 (bilinear), the middle 224 x 224")

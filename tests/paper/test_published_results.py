@@ -51,7 +51,7 @@ def test_the_table_of_the_page_is_what_the_records_say():
     runs = [
         run
         for run in Records(FOLDER / "records-0.3.parquet").read()
-        if run.model in names and (run.protocol, run.stream, run.samples) == ("online", "iid", 512)
+        if run.model in names and (run.order, run.samples) == ("iid", 512)
     ]
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     shown = ("neo", "neo-stream", "neo-continual", "t3a", "lame")
@@ -65,10 +65,10 @@ def test_the_table_of_the_page_is_what_the_records_say():
 
 STREAMS = {
     "mixed": "iid",
-    "one class": "1-class",
-    "two classes": "2-classes",
-    "half one class": "half-one-class",
-    "nine tenths one class": "mostly-one-class",
+    "one class": "some-classes:classes=1",
+    "two classes": "some-classes:classes=2",
+    "half one class": "dominant:share=0.5",
+    "nine tenths one class": "dominant:share=0.9",
 }
 
 

@@ -51,7 +51,7 @@ def test_slow_methods_get_their_own_samples_and_the_others_the_same_ones():
 def test_over_changing_domains_slow_methods_may_get_fewer_samples_still():
     study = Study(subjects=[Subject(slow_continual_samples=16)], samples=64)
     one = Setting(study, study.subjects[0], ("none", "tent"), images=600)
-    assert [plan.samples for plan in one.online(protocol="continual")] == [[64], [16]]
+    assert [plan.samples for plan in one.online(order="continual")] == [[64], [16]]
     assert [plan.samples for plan in one.online()] == [[64]]
 
 

@@ -22,7 +22,9 @@ def packed(right, images=None, *, domain="fog/5", seed=1, batch_size=8, pool=Non
     order = Order("made up", seed, (domain,), np.zeros(len(right), dtype=np.int64), images, ids, batch_size)
     labels = torch.zeros(len(right), dtype=torch.int64)
     predicted = torch.from_numpy((~right).astype(np.int64))
-    result = RunResult(list(ids), [domain] * len(right), PredictionStats(labels, predicted, *[torch.zeros(0)] * 4))
+    result = RunResult(
+        list(ids), [domain] * len(right), PredictionStats(labels, predicted, *[torch.zeros(len(right))] * 5)
+    )
     return pack(result, order, lambda name: _Pool(pool))["answers"]
 
 
@@ -40,7 +42,7 @@ def records_of(right, domains, *, seeds=(1, 2, 3), images=400):
         for domain, count in zip(domains, counts, strict=True):
             about = {"key": f"{method} {domain} {seed}", "status": "ok", "model": "m", "data": "d", "weights": "w"}
             about |= {"method": method, "domain": domain, "domains": [domain], "seed": seed, "samples": images}
-            about |= {"protocol": "online", "batch_size": 8, "count": images, "manifests": [f"{domain} {seed}"]}
+            about |= {"batch_size": 8, "count": images, "manifests": [f"{domain} {seed}"]}
             seen = np.arange(images) + images * seed
             about["answers"] = packed(np.arange(images) < count, seen, domain=domain, seed=seed)
             records.append(Record.make({**about, "metrics": {"top1": 100 * count / images}}))

@@ -1,22 +1,26 @@
-"""Sessions that know the plan they were opened for."""
+"""Benches that know the plan they were opened for."""
 
 from __future__ import annotations
 
 import torch
 
 from neotta.evaluate import sweep as sweeping
+from neotta.evaluate.bench import Bench
+from neotta.evaluate.execute import execute, predict
+from neotta.evaluate.key import content, run_key
 from neotta.evaluate.records import Records
-from neotta.evaluate.session import Session
 
 
-class PlanBench(Session):
-    """A session for one plan."""
+class PlanBench(Bench):
+    """A bench for one plan, with what is done on it."""
+
+    key, content, predict, execute = run_key, content, predict, execute
 
     def runs(self, plan=None):
         return super().runs(plan or self.plan)
 
     def record(self, run):
-        return self.execute(run)[0]
+        return execute(self, run)[0]
 
 
 def open_bench(plan, *, kind=PlanBench, **settings):
@@ -25,7 +29,7 @@ def open_bench(plan, *, kind=PlanBench, **settings):
 
 
 def sweep(plan, path, *, cache=None, workers=0, **settings):
-    """Carry out a plan on a session of its own."""
+    """Carry out a plan on a bench of its own."""
     return sweeping.sweep(open_bench(plan, cache=cache, workers=workers), plan, Records(path), **settings)
 
 

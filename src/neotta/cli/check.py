@@ -54,10 +54,10 @@ def check(
     if reference is not None and reference.suffix != ".safetensors":
         raise OptionError(f"--reference is {str(reference)!r}: name a .safetensors file")
     with progress_bar(Console(stderr=True)) as progress:
+        from neotta.evaluate.bench import Bench
         from neotta.evaluate.check import check as measure
         from neotta.evaluate.domains import CLEAN, clean_domain
         from neotta.evaluate.plan import Plan
-        from neotta.evaluate.session import Session
         from neotta.neo.reference_file import Reference
 
         known = None
@@ -65,7 +65,7 @@ def check(
             known = None if reference is None else Reference.load(reference)
         shifts = [name if "/" in name else f"{name}/5" for name in words(corruptions) or []]
         entries = {"model": model, "model_options": options, "data": data, "corruptions": shifts}
-        bench = Session(Plan.make({**entries, "class_names": folders or {}}), device=device)
+        bench = Bench(Plan.make({**entries, "class_names": folders or {}}), device=device)
         clean = CLEAN if shifts else clean_domain(bench.data.source) or bench.data.source.domains[0]
         report = measure(bench, [clean, *shifts], samples, progress, known)
     keep = known is not None and bool(report.doubts)

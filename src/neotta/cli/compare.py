@@ -13,7 +13,6 @@ import typer
 from neotta._files import write_file
 from neotta._words import one_line, printable
 from neotta.cli import options as shared
-from neotta.cli.options import words
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -53,7 +52,7 @@ def compare(
         ),
     ] = None,
     kinds: Annotated[
-        str | None, typer.Option(help="With --harm: only these kinds of streams, such as 2-classes,2-in-turn.")
+        str | None, typer.Option(help="With --harm: only these orders, such as in-turn,dominant:share=0.9.")
     ] = None,
 ) -> None:
     """Put the methods of results side by side: means over seeds, and differences on the same samples.
@@ -65,6 +64,7 @@ def compare(
     from neotta.cli.console import Console, next_step
     from neotta.errors import OptionError
     from neotta.evaluate.comparison import compare as compare_records
+    from neotta.evaluate.plan import split_methods
     from neotta.evaluate.provenance import about_older, current, older
     from neotta.evaluate.sweep import left_out_lines
     from neotta.evaluate.tuning import tuning_lines
@@ -85,7 +85,7 @@ def compare(
         raise OptionError("--kinds goes with --harm METHOD")
     records = current(read_records(results))
     if harm is not None:
-        sheet = _harm(records, harm, words(kinds) or [])
+        sheet = _harm(records, harm, split_methods(kinds) if kinds else [])
     else:
         comparison = compare_records(records, metric, baseline=baseline)
         if line := about_older(older(records), sum(record.measured for record in records)):

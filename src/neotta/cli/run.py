@@ -110,7 +110,7 @@ def _plan(
         check_code(from_file, repr(str(config)), allowed=allow_code)
     entries |= {name: value for name, value in options.items() if value is not None}
     if options["order"] is not None:
-        entries = {name: value for name, value in entries.items() if name not in ("protocol", "order_options")}
+        entries = {name: value for name, value in entries.items() if name != "order_options"}
     if of_model:
         before = entries.get("model_options", {})
         for name, value in of_model.items():  # of a table, entries that are not given again stay

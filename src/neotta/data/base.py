@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
@@ -213,3 +214,12 @@ def shared_names(classes: Sequence[str], labels: Sequence[str]) -> set[str]:
 
 def _plain(name: str) -> str:
     return name.casefold().replace("_", " ").replace("-", " ").strip()
+
+
+def first_image(dataset: ImageDataset) -> Image:
+    """The first image that can be read, of the first hundred: one that cannot is skipped here as everywhere."""
+    tried = min(len(dataset), 100)
+    for index in range(tried - 1):
+        with contextlib.suppress(DataError):
+            return dataset.read(index)
+    return dataset.read(max(0, tried - 1))

@@ -171,26 +171,18 @@ def replay(recorded: Order | Mapping[str, Any] | str | os.PathLike[str], data: D
     return replace(order, index=np.asarray(index, dtype=np.int64))
 
 
-def assemble(
-    kind: str,
-    visited: Sequence[DomainSamples],
-    parts: Sequence[Indices],
-    seed: int,
-    batch_size: int,
-    parameters: dict[str, Any],
-) -> Order:
+def assemble(visited: Sequence[DomainSamples], parts: Sequence[Indices], seed: int, batch_size: int) -> Order:
     """Make an order of parts of domains one after the other; a domain may come more than once."""
     names = tuple(dict.fromkeys(domain.name for domain in visited))
     pairs = list(zip(visited, parts, strict=True))
     return Order(
-        kind=kind,
+        kind="assembled",
         seed=checked_seed(seed),
         domains=names,
         domain=np.concatenate([np.full(len(part), names.index(d.name), np.int64) for d, part in pairs]),
         index=np.concatenate(parts),
         ids=tuple(d.id(index) for d, part in pairs for index in part.tolist()),
         batch_size=batch_size,
-        parameters=json.loads(json.dumps(parameters, default=lambda number: number.item())),  # NumPy's
     )
 
 

@@ -1,13 +1,16 @@
-"""Which samples a run answered rightly, and which image each was: what intervals and verdicts are made from.
+"""Which samples a run answered rightly, how sure it was, and which image each was: what intervals are made from.
 
 In a record this is a string with one character per sample, and the position of each image, unless that is the order in
-which the seed draws the images of a domain: then it is drawn again. If groups of images were declared, such as clips of
+which the seed draws the images of a domain: then it is drawn again. How sure the method was is kept in two bytes per
+sample and number, compressed. If groups of images were declared, such as clips of
 a video, `groups` has the number of each sample's group among those of its dataset.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +27,13 @@ from neotta.evaluate.predictions import UNKNOWN, RunResult
 from neotta.evaluate.records import Record
 
 Bits = NDArray[np.bool_]
+Reals = NDArray[np.float64]
+SURE = {"confidence": 1.0, "nll": 32.0, "brier": 2.0}
+"""What is kept of how sure a method was, with the largest value: larger ones are cut off.
+
+The steps are 1/65,535 of that. 65,535 is a multiple of 15, and steps are rounded up: a confidence stays in its bin.
+"""
+STEPS = 65_535
 LARGEST = 100_000_000
 """Largest domain that a record may name: drawing from a larger one would only fill the memory."""
 
@@ -40,6 +50,7 @@ class Answers:
     image: Indices
     unit: Indices  # its group in the same way, or the image itself if no groups were declared, (N,)
     batch: Indices  # the batch of each sample, counted from 0, (N,)
+    sure: dict[str, Reals]  # of each sample the terms of `SURE`, (N,) each; none in records that do not have them
 
     def of_domain(self, name: str) -> Answers | None:
         """The known answers of one domain; None if there are none."""
@@ -47,7 +58,8 @@ class Answers:
         if not chosen.any():
             return None
         columns = (self.domain[chosen], self.image[chosen], self.unit[chosen], self.batch[chosen])
-        return Answers(self.right[chosen], self.known[chosen], self.domains, *columns)
+        sure = {name: values[chosen] for name, values in self.sure.items()}
+        return Answers(self.right[chosen], self.known[chosen], self.domains, *columns, sure)
 
     @cached_property
     def units(self) -> set[int]:
@@ -66,11 +78,14 @@ def pack(
     marks = np.full(len(order), "?")
     stats = result.stats
     right = (stats.labels == stats.predicted).numpy()
-    marks[_entries(result, order)] = np.where((stats.labels == UNKNOWN).numpy(), "?", np.where(right, "1", "0"))
+    entries = _entries(result, order)
+    marks[entries] = np.where((stats.labels == UNKNOWN).numpy(), "?", np.where(right, "1", "0"))
     datasets = [dataset(name) for name in order.domains]
     hashes = {key: _hash(ids) for key, ids in {id(each.ids): each.ids for each in datasets}.items()}
     pools = [[name, len(each), hashes[id(each.ids)]] for name, each in zip(order.domains, datasets, strict=True)]
     packed: dict[str, Any] = {"right": "".join(marks), "pools": pools, "straddle": order.straddle}
+    terms = dict(zip(SURE, (stats.confidence, stats.surprise, stats.brier), strict=True))
+    packed |= {name: _squeezed(values.double().numpy(), entries, len(order), name) for name, values in terms.items()}
     if len(order.domains) > 1:
         packed["domain"] = order.domain.tolist()
     if not np.array_equal(order.index, _drawn(order.domain, pools, order.seed)):
@@ -88,7 +103,7 @@ def unpack(record: Record) -> Answers | None:
         return None
     try:
         return _unpacked(record.answers, record.seed, record.batch_size)
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, zlib.error) as error:
         raise DataError(
             f"the answers in the record {record.key!r} cannot be read ({error!r}): if an earlier version wrote "
             "it, measure again with 'neotta run' to a new file"
@@ -110,7 +125,21 @@ def _unpacked(packed: Mapping[str, Any], seed: int, batch_size: int) -> Answers:
     order = Order("recorded", seed, names, domain, index, ("",) * len(marks), batch_size, straddle=packed["straddle"])
     batch = np.repeat(np.arange(len(order.batches())), [part.stop - part.start for part in order.batches()])
     unit = bases + (_numbers(packed["groups"], len(marks)) if "groups" in packed else index)
-    return Answers(marks == ord("1"), marks != ord("?"), names, domain, bases + index, unit, batch)
+    sure = {name: _stretched(packed[name], len(marks), name) for name in SURE if name in packed}
+    return Answers(marks == ord("1"), marks != ord("?"), names, domain, bases + index, unit, batch, sure)
+
+
+def _squeezed(values: Reals, entries: Indices, count: int, name: str) -> str:
+    steps = np.zeros(count, dtype="<u2")
+    steps[entries] = np.ceil(np.nan_to_num(values / SURE[name], posinf=1.0).clip(0, 1) * STEPS)
+    return base64.b64encode(zlib.compress(steps.tobytes(), 9)).decode()
+
+
+def _stretched(text: str, count: int, name: str) -> Reals:
+    unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), 2 * count + 1)
+    if len(unpacked) != 2 * count:
+        raise ValueError(f"{name!r} has to hold {count} values")
+    return np.frombuffer(unpacked, dtype="<u2") / STEPS * SURE[name]
 
 
 def _numbers(values: Sequence[int], count: int) -> Indices:

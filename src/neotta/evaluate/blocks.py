@@ -14,7 +14,6 @@ from neotta.evaluate.answers import Answers, unpack
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Conditions, Variant, natural
 from neotta.evaluate.metrics import NOTHING, Interval
-from neotta.evaluate.plan import SCORES_OTHERS
 from neotta.evaluate.records import Record
 from neotta.evaluate.statistics import accuracy
 from neotta.evaluate.verdicts import Difference, Metric, Value, differences, gap_of, mean_of, means_of
@@ -110,7 +109,7 @@ def _collect(
             failed.append((Failure(label, record.domain, seed, str(record.error)), missed))
             continue
         samples = (*record.manifests, record.count)
-        answers, held_out = unpack(record), record.protocol in SCORES_OTHERS
+        answers, held_out = unpack(record), record.scores_others
         for domain, measured in record.by_domain.items():
             cell = block.cells.setdefault((domain, label), Cell())
             number = measured.get(metric.name)

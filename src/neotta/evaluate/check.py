@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from neotta.adapters.registry import create
 from neotta.data.drawing import Indices
-from neotta.data.real_streams import order
+from neotta.data.orders import Order, find_order
 from neotta.errors import DataError, ModelError
-from neotta.evaluate.session import Session
+from neotta.evaluate.bench import Bench
+from neotta.evaluate.plan import MethodPlan
 from neotta.evaluate.unlabelled import Shift
 from neotta.neo.adapt import adapt
 from neotta.neo.context import streams as stream_ids
@@ -38,11 +39,11 @@ from neotta.neo.variants import rule_of
 
 ORDERS = {
     "iid": "mixed",
-    "sorted": "by class",
-    "bursts-100": "bursts",
-    "mostly-one-class": "mostly one",
-    "2-classes": "two classes",
-    "1-class": "one class",
+    "by-class": "by class",
+    "bursts:length=100": "bursts",
+    "dominant:share=0.9": "mostly one",
+    "some-classes:classes=2": "two classes",
+    "some-classes": "one class",
 }
 """The orders of the images, with what they are called."""
 MIXED = "iid"
@@ -190,7 +191,7 @@ class CheckReport:
 
 
 def check(
-    bench: Session, domains: Sequence[str], samples: int, progress: Progress, clean_reference: Reference | None = None
+    bench: Bench, domains: Sequence[str], samples: int, progress: Progress, clean_reference: Reference | None = None
 ) -> CheckReport:
     """Check a model on clean data, and on corrupted copies of it; a reference tells how sure it is of clean data."""
     clean = domains[0]
@@ -245,7 +246,9 @@ class Orders:
         self._targets = torch.from_numpy(targets)
         self._frames: dict[tuple[str, int], Tensor] = {}
         for kind, seed in itertools.product(ORDERS, range(DRAWS)):
-            which = order(kind, targets, seed, "check")
+            order = MethodPlan.parse(kind)
+            drawn = find_order(order.method)({"check": targets}, seed=seed, **order.options)
+            which = cast(Order, drawn).index
             count = min(max(len(which), LEAST_FRAMES), MOST_FRAMES)
             self._frames[kind, seed] = torch.from_numpy(np.resize(which, count))
 
@@ -282,9 +285,7 @@ def recentered(
     return [torch.cat(parts) for parts in classes]
 
 
-def _batch_norm(
-    bench: Session, domains: Sequence[str], which: Indices, targets: Indices, progress: Progress
-) -> RuleCost:
+def _batch_norm(bench: Bench, domains: Sequence[str], which: Indices, targets: Indices, progress: Progress) -> RuleCost:
     adapter = create(BATCH_NORM_RULE, bench.model, example=bench.example)
     orders, which = Orders(targets[:BATCH_NORM_IMAGES]), which[:BATCH_NORM_IMAGES]
 
@@ -307,17 +308,17 @@ def _batch_norm(
     return RuleCost(BATCH_NORM_RULE, False, changes)
 
 
-def _images(bench: Session, domain: str, which: Indices) -> Tensor:
+def _images(bench: Bench, domain: str, which: Indices) -> Tensor:
     read = bench.data.dataset(domain).read
     return torch.stack([bench.data.preprocess(read(int(index))) for index in which]).to(bench.head.weight)
 
 
-def _plain(bench: Session, images: Tensor) -> Tensor:
+def _plain(bench: Bench, images: Tensor) -> Tensor:
     with evaluating(list(bench.model.modules())):
         return logits_of(bench.model(images))
 
 
-def _readable(bench: Session, domain: str, samples: int, progress: Progress) -> Indices:
+def _readable(bench: Bench, domain: str, samples: int, progress: Progress) -> Indices:
     dataset = bench.data.dataset(domain)
     which = np.random.RandomState(0).permutation(len(dataset.ids))[:samples]
     _embedded(bench, domain, which, progress)
@@ -327,13 +328,13 @@ def _readable(bench: Session, domain: str, samples: int, progress: Progress) -> 
     return which
 
 
-def _labels(bench: Session, domain: str, which: Indices) -> Indices | None:
+def _labels(bench: Bench, domain: str, which: Indices) -> Indices | None:
     labels = bench.data.dataset(domain).labels
     known = None if labels is None else np.asarray(labels)[which]
     return None if known is None or (known < 0).any() else known
 
 
-def _embedded(bench: Session, domain: str, which: Indices, progress: Progress) -> Tensor:
+def _embedded(bench: Bench, domain: str, which: Indices, progress: Progress) -> Tensor:
     done = 0
 
     def step(count: int) -> None:
@@ -347,7 +348,7 @@ def _embedded(bench: Session, domain: str, which: Indices, progress: Progress) -
     return bench.embeddings.get(dataset, which)[0].cpu()
 
 
-def _check_head(bench: Session, domain: str, which: Indices) -> None:
+def _check_head(bench: Bench, domain: str, which: Indices) -> None:
     batch = _images(bench, domain, which[:_PROOF])
     with torch.inference_mode():
         returned = _plain(bench, batch)

@@ -10,7 +10,6 @@ from neotta.errors import DataError, OptionError
 from neotta.evaluate.blocks import Block, Cell, make_block
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.labels import Conditions, Variant, differing, labels
-from neotta.evaluate.plan import SCORES_OTHERS
 from neotta.evaluate.records import UNKNOWN, Record
 from neotta.evaluate.verdicts import METRICS, RELATIVE_ERROR, Difference, Metric, Value
 
@@ -80,7 +79,7 @@ class Comparison:
     def _gaps(self) -> Iterator[tuple[Difference, bool]]:
         for block in self.blocks:
             for gap in block.differences.values():
-                yield gap, block.conditions.protocol in SCORES_OTHERS
+                yield gap, block.conditions.held_out_samples is not None
 
     def _about_gaps(self) -> Iterator[str]:
         failed = sum(len(block.failures) for block in self.blocks)
@@ -125,7 +124,7 @@ def compare(records: Iterable[Record], metric: str = "top1", *, baseline: str = 
     grouped: dict[Conditions, list[Record]] = {}
     for run in runs:
         grouped.setdefault(Conditions.of(run, weights.get(run.model, UNKNOWN)), []).append(run)
-    order = sorted(grouped, key=Conditions.order)
+    order = sorted(grouped, key=Conditions.place)
     varied = differing(order)
     blocks = tuple(make_block(key, key.words(varied), grouped[key], names, METRICS[metric], base) for key in order)
     measured = any(cell.values for block in blocks for cell in block.cells.values())

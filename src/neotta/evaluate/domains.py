@@ -15,7 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neotta.data.base import DatasetView, DataSource, Image, ImageDataset, align, class_outputs, shared_names
+from neotta.data.base import (
+    DatasetView,
+    DataSource,
+    Image,
+    ImageDataset,
+    align,
+    class_outputs,
+    first_image,
+    shared_names,
+)
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.drawing import Indices
@@ -23,7 +32,7 @@ from neotta.data.layouts.cifar import CLASSES as CIFAR10
 from neotta.data.layouts.imagenet import imagenet_wnids
 from neotta.data.opening import open_data
 from neotta.data.order import Order
-from neotta.data.real_streams import BAD_FRAMES_DOMAIN, BadFrames
+from neotta.data.orders import BAD_FRAMES_DOMAIN, BadFrames
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import content_key
@@ -43,8 +52,6 @@ SHIFTED_LAYOUTS = (
     "ccc",
 )
 """Layouts of data that differs from what models are trained on as it is."""
-TRIED = 100
-"""Number of images that are tried to find out their size."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +117,6 @@ def fitted(preprocess: Preprocess, dataset: ImageDataset) -> Preprocess:
     return preprocess
 
 
-def first_image(dataset: ImageDataset) -> Image:
-    """The first image that can be read, of the first few: one that cannot is skipped here as everywhere."""
-    tried = min(len(dataset), TRIED)
-    for index in range(tried - 1):
-        with contextlib.suppress(DataError):
-            return dataset.read(index)
-    return dataset.read(max(0, tried - 1))
-
-
 CLEAN, ALL = "clean", "all"
 SOURCE_DATA = "source (in a plan, a study or Python)"
 
@@ -147,6 +145,7 @@ class Domains:
         self.source = self.whole.only(list(plan.domains)) if plan.domains else self.whole
         self._source_data = None if plan.source is None else open_source(plan.source)
         self._open: dict[str, ImageDataset] = {}
+        self._facts: dict[str, tuple[int, int]] = {}
         self._digests: dict[tuple[str, int], list[Any]] = {}
         self._groups: dict[str, Indices | None] = {}
         self.class_indices = _class_indices(self.source, labels)
@@ -173,7 +172,7 @@ class Domains:
 
     def dataset(self, name: str) -> ImageDataset:
         if name not in self._open and name.startswith(BAD_FRAMES_DOMAIN):
-            self._open[name] = self.bad_frames
+            self._open[name] = BadFrames.of(name)
         if name not in self._open:
             self._open[name] = self._aligned(self._corrupted(name) if self.corrupted else self.source.dataset(name))
         return self._open[name]
@@ -187,10 +186,13 @@ class Domains:
             self._groups[name] = None if names is None else np.unique(names, return_inverse=True)[1].astype(np.int64)
         return self._groups[name]
 
-    @functools.cached_property
-    def bad_frames(self) -> ImageDataset:
-        height, width = first_image(self.dataset(CLEAN if self.corrupted else self.source.domains[0])).shape[:2]
-        return BadFrames(height, width)
+    def facts(self, name: str) -> tuple[int, int]:
+        """The number of images of a domain, and of its rarest class; 0 if there are no labels."""
+        if name not in self._facts:
+            labels = self.dataset(name).labels
+            fewest = 0 if labels is None or not len(labels) else int(np.unique(labels, return_counts=True)[1].min())
+            self._facts[name] = len(self.dataset(name)), fewest
+        return self._facts[name]
 
     def digest(self, order: Order) -> str:
         """A hash of the images and labels of an order: other data under the same names has another."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from neotta._words import counted
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
-from neotta.data.base import ImageDataset
+from neotta.data.base import ImageDataset, first_image
 from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
 from neotta.data.memory import data_source
@@ -25,12 +25,12 @@ from neotta.data.opening import open_data
 from neotta.data.order import reorder
 from neotta.data.orders import stored
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.domains import first_image, fitted
+from neotta.evaluate.domains import fitted
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.judgement import MOST_ANSWERS, Judgement
+from neotta.evaluate.key import identity
 from neotta.evaluate.measure import check_model
 from neotta.evaluate.plan import MethodPlan
-from neotta.evaluate.session import identity
 from neotta.models.load import LoadedModel, load_model
 from neotta.models.preprocess import AsIs, Preprocess
 from neotta.neo.split import split

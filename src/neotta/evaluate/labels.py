@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from neotta.adapters.registry import find, methods
 from neotta.errors import NeottaError
-from neotta.evaluate.plan import SCORES_OTHERS, Run
+from neotta.evaluate.plan import Run
 from neotta.evaluate.records import UNKNOWN, Record
 
 
@@ -32,13 +32,12 @@ class Conditions(NamedTuple):
     model: str
     weights: str
     data: str
-    protocol: str
     source_domain: str
     sequence: tuple[str, ...]
-    stream: str
-    stream_options: str
+    order: str
+    order_options: str
     samples: int
-    evaluate: int | None
+    held_out_samples: int | None
     batch_size: int
 
     @classmethod
@@ -48,19 +47,18 @@ class Conditions(NamedTuple):
             model=record.model,
             weights=record.weights or weights,
             data=record.data,
-            protocol=record.protocol,
             source_domain=record.source_domain or "",
-            sequence=tuple(record.domains or ()) if record.protocol == "continual" else (),
-            stream=record.stream,
-            stream_options=json.dumps(record.stream_options or {}, sort_keys=True),
+            sequence=tuple(record.domains or ()) if len(record.domains or ()) > 1 else (),
+            order=record.order,
+            order_options=json.dumps(record.order_options or {}, sort_keys=True),
             samples=record.samples,
-            evaluate=record.evaluate if record.protocol in SCORES_OTHERS else None,
+            held_out_samples=record.held_out_samples if record.scores_others else None,
             batch_size=record.batch_size,
         )
 
-    def order(self) -> tuple[Any, ...]:
+    def place(self) -> tuple[Any, ...]:
         """A key to sort by: small numbers first, "all samples" last."""
-        numbers = {"samples", "evaluate"}
+        numbers = {"samples", "held_out_samples"}
         return tuple(
             float("inf") if name in numbers and (value is None or value < 0) else value
             for name, value in self._asdict().items()
@@ -78,10 +76,10 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "data": "data {}".format,
     "source_domain": lambda value: f"state from {value}" if value else "",
     "sequence": lambda value: f"{len(value)} domains in a row" if value else "",
-    "stream": "{} stream".format,
-    "stream_options": lambda value: ", ".join(f"{name}={entry}" for name, entry in json.loads(value).items()),
+    "order": "order {}".format,
+    "order_options": lambda value: ", ".join(f"{name}={entry}" for name, entry in json.loads(value).items()),
     "samples": lambda value: "all samples" if value < 0 else f"{value} samples",
-    "evaluate": lambda value: "" if value is None else f"{'all' if value < 0 else value} others scored",
+    "held_out_samples": lambda value: "" if value is None else f"{'all' if value < 0 else value} others scored",
     "batch_size": "batch size {}".format,
 }
 

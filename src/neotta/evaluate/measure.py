@@ -14,10 +14,11 @@ from neotta.adapters.registry import METHODS, methods, register
 from neotta.data.base import DataSource, ImageDataset
 from neotta.data.memory import data_source
 from neotta.errors import DataError, InputError, NeottaError, OptionError
+from neotta.evaluate.bench import Bench
+from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.results import Results
-from neotta.evaluate.session import Session
 from neotta.evaluate.sweep import Summary, Watcher, left_out_lines, left_out_records, suited, sweep
 from neotta.evaluate.tuning import reported_plan, tune
 from neotta.evaluate.unlabelled import reported_runs, unlabelled_report
@@ -28,7 +29,7 @@ from neotta.options import Options
 
 @dataclass(frozen=True)
 class Measurement:
-    bench: Session  # the model and the data
+    bench: Bench  # the model and the data
     summary: Summary  # how many runs were done, skipped, and failed
     results: Results  # the records of the plan's runs
     runs: list[Run]  # the runs whose predictions were asked for, or are reported since the data has no labels
@@ -55,11 +56,11 @@ def measure(
         raise OptionError("several processes need the model and the data by name: use jobs=1")
     records = Records(path)
     how: dict[str, Any] = {"jobs": jobs, "engine": engine, "force": force, "progress": progress}
-    bench = Session(plan, model=model, source=data, cache=cache, workers=workers, device=device)
+    bench = Bench(plan, model=model, source=data, cache=cache, workers=workers, device=device)
     if (without_tuned := reported_plan(plan, bench.data.source.domains)) is not plan:
         plan = without_tuned
         bench = bench.other(plan)
-    plan, left_out = suited(bench, with_samples(plan, bench.data.source))
+    plan, left_out = suited(bench, plan)
     missing = left_out_records(plan, left_out)
     for line in left_out_lines(missing):
         (progress or Watcher()).noted(line)
@@ -80,22 +81,11 @@ def measure(
     return Measurement(bench, summary, Results(found, unlabelled), list(runs.values()))
 
 
-def with_samples(plan: Plan, source: DataSource) -> Plan:
-    """The plan with all samples, if it does not say how many and the data has fewer than the default."""
-    if "samples" in plan.model_fields_set:
-        return plan
-    try:
-        enough = len(source.dataset(source.domains[0])) >= max(plan.samples)
-    except NeottaError:  # raised again when the data is used
-        enough = True
-    return plan if enough else plan.model_copy(update={"samples": [-1]})
-
-
-def _reported(bench: Session, plan: Plan, always: bool) -> dict[str, Run]:
+def _reported(bench: Bench, plan: Plan, always: bool) -> dict[str, Run]:
     runs = bench.runs(plan)
     try:
         if always or bench.data.dataset(bench.orders(runs[0])[-1].domains[0]).labels is None:
-            return {bench.key(run): run for run in reported_runs(runs, every_seed=always)}
+            return {run_key(bench, run): run for run in reported_runs(runs, every_seed=always)}
     except NeottaError:  # raised again, or recorded, when the runs are carried out
         pass
     return {}

@@ -23,8 +23,18 @@ class Reliability(NamedTuple):
     accuracy: Tensor  # share of correct predictions per bin, (bins,); 0 for an empty bin
 
     @classmethod
-    def of(cls, confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
-        """Compute it from the confidence of each prediction and whether it is correct, (N,) each."""
+    def of(cls, confidence: Tensor, correct: Tensor, bins: int = BINS, *, equal_mass: bool = False) -> Reliability:
+        """Compute it from the confidence of each prediction and whether it is correct, (N,) each.
+
+        Bins have equal widths, or hold equal numbers of samples.
+        """
+        if equal_mass:
+            order = confidence.argsort(stable=True)
+            parts = [part for part in torch.tensor_split(order, bins) if len(part)]
+            sure, right = (
+                torch.stack([values[part].double().mean() for part in parts]) for values in (confidence, correct)
+            )
+            return cls(torch.tensor([len(part) for part in parts]), sure, right)
         # The edges are rounded to the dtype of the confidences, so that one that equals an edge falls where it belongs.
         edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64).to(confidence.dtype)
         where = torch.bucketize(confidence, edges[1:].contiguous()).clamp(max=bins - 1)
@@ -66,7 +76,7 @@ def score(result: RunResult) -> dict[str, Any]:
 
 
 def metrics(stats: PredictionStats) -> dict[str, float]:
-    """Entropy and confidence, and from those with labels top1, top5 (both in percent), ece and nll."""
+    """Entropy and confidence, and from those with labels top1, top5 (in percent), the two ece, nll and brier."""
     scores: dict[str, float] = {}
     if len(stats.labels):
         scores["entropy"] = _mean(stats.entropy)
@@ -77,7 +87,9 @@ def metrics(stats: PredictionStats) -> dict[str, float]:
         scores["top1"] = 100.0 * _mean(correct)
         scores["top5"] = 100.0 * _mean(known.in_five)
         scores["ece"] = Reliability.of(known.confidence, correct).error()
+        scores["ece_equal_mass"] = Reliability.of(known.confidence, correct, equal_mass=True).error()
         scores["nll"] = _mean(known.surprise)
+        scores["brier"] = _mean(known.brier)
     return scores
 
 

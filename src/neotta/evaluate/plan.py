@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,9 +19,8 @@ from pydantic import (
 )
 
 from neotta.adapters.registry import own_title
-from neotta.data.real_streams import CHANGES, STARTS
+from neotta.data.orders import find_order
 from neotta.errors import CodeError, OptionError, suggestion
-from neotta.evaluate.orders import Kind, Protocol, named_order, order_options
 from neotta.evaluate.records import content_key
 
 OWN_CODE = re.compile(r"([^:@]+\+)?py:.+?:\w+")
@@ -117,8 +116,6 @@ def parse_value(text: str) -> Any:
     return text
 
 
-SCORES_OTHERS = frozenset({"hold-out", "cross-domain"})
-"""Protocols that score other samples than those adapted to: `held_out_samples` concerns only these."""
 METHODS = ("none", "neo", "neo-stream")
 """What is compared by default."""
 SEEDS = (2020, 1234, 9999)
@@ -141,13 +138,13 @@ class Run(BaseModel):
     method: str
     preset: str = "paper"
     options: dict[str, Any] = {}
-    protocol: Protocol = "online"
     domains: tuple[str, ...]
     source_domain: str | None = None
-    order: Kind = Field(default="iid", serialization_alias="stream")
-    order_options: dict[str, Any] = Field(default={}, serialization_alias="stream_options")
+    order: str = "iid"
+    order_options: dict[str, Any] = {}
     samples: int = 512
-    held_out_samples: int = Field(default=-1, serialization_alias="evaluate")
+    at_most: bool = False  # domains that have fewer samples show all of theirs
+    held_out_samples: int = -1
     seed: int = SEEDS[0]
     batch_size: int = 64
     tuned: dict[str, Any] | None = None
@@ -165,18 +162,12 @@ class Run(BaseModel):
     @property
     def order_key(self) -> str:
         """A hash of everything that the orders of the run depend on."""
-        return content_key(self.entries(without=["method", "preset", "options", "tuned"]))
+        return content_key(self.model_dump(mode="json", exclude={"method", "preset", "options", "tuned"}))
 
     @property
     def separate_states(self) -> bool:
-        if self.order == "real":
-            return self.order_options.get("kind") in STARTS
-        return self.order == "cameras" and bool(self.order_options.get("separate", False))
-
-    def entries(self, *, without: Collection[str] = ()) -> dict[str, Any]:
-        """What a record says of the run, under the names that records have had from the start."""
-        unset = {"tuned"} if self.tuned is None else set()
-        return self.model_dump(mode="json", by_alias=True, exclude={*without, *unset})
+        """Whether each camera is adapted to by itself."""
+        return bool(find_order(self.order).check(self.order_options).get("separate", False))
 
 
 class Plan(BaseModel):
@@ -199,14 +190,11 @@ class Plan(BaseModel):
         methods: What to compare.
         tune: Choose among several values of an option by accuracy on these domains, none of which is reported:
             `"extra"` for the four extra corruptions, or names.
-        protocol: `"online"` scores the samples adapted on, `"hold-out"` adapts on `samples` and scores the rest with
-            a frozen state, `"continual"` runs through all domains without a reset, `"cross-domain"` adapts on one
-            domain and scores another. Orders that go through domains imply `"continual"`.
-        order: The order of the samples, with options or without: `"correlated:delta=0.1"`. `"hold-out"`, `"continual"`
-            and `"cross-domain"` are the order `iid` with that protocol.
+        order: The order of the samples, as `neotta orders` lists them, with options or without:
+            `"correlated:delta=0.1"`. It says which domains a run goes through, and which samples it scores.
         order_options: Options of the order.
-        samples: Number of samples to adapt to; -1 for all.
-        held_out_samples: Number of other samples to score, at most, if the protocol scores others; -1 for all.
+        samples: Number of samples to adapt to; -1 for all. By default 512, or all of a domain that has fewer.
+        held_out_samples: Number of other samples to score, at most, if the order scores others; -1 for all.
         seeds: The number of seeds, or the seeds.
         batch_sizes: Samples per batch.
     """
@@ -225,8 +213,7 @@ class Plan(BaseModel):
     group_by: str | None = None
     methods: list[MethodPlan] = Field(default=[MethodPlan(method=name) for name in METHODS], min_length=1)
     tune: list[str] = []
-    protocol: Protocol = "online"
-    order: Kind = "iid"
+    order: str = "iid"
     order_options: dict[str, Any] = Field(default={}, validate_default=True)
     samples: list[Annotated[int, AfterValidator(_some)]] = Field(default=[512], min_length=1)
     held_out_samples: int = Field(default=-1, ge=-1)
@@ -235,20 +222,14 @@ class Plan(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _implied(cls, entries: Any) -> Any:
-        """Read an order with its options; some orders imply a protocol or severities, unless these are given."""
+    def _written(cls, entries: Any) -> Any:
+        """Read an order with its options; a gradual one has all severities, unless they are given."""
         if not isinstance(entries, Mapping) or not isinstance(entries.get("order"), str):
             return entries
         written = MethodPlan.parse(entries["order"])
-        order, options = written.method, written.options or entries.get("order_options", {})
-        implied: dict[str, Any] = {}
-        if place := named_order(order):
-            implied["protocol"], order = place
-        elif isinstance(options, Mapping) and options.get("kind") in tuple(CHANGES):
-            implied["protocol"] = "continual"
-        if order == "gradual" and entries.get("corruptions"):
-            implied["severities"] = [1, 2, 3, 4, 5]
-        return {**implied, **entries, "order": order, "order_options": options}
+        levels = {"severities": [1, 2, 3, 4, 5]} if written.method == "gradual" and entries.get("corruptions") else {}
+        options = written.options or entries.get("order_options", {})
+        return {**levels, **entries, "order": written.method, "order_options": options}
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -268,8 +249,8 @@ class Plan(BaseModel):
     @field_validator("order_options")
     @classmethod
     def _order(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        if "protocol" in info.data and "order" in info.data:
-            order_options(info.data["protocol"], info.data["order"], value)
+        if "order" in info.data:
+            find_order(info.data["order"]).check(value)
         return value
 
     @field_validator("domains", "corruptions", "tune", "severities", "samples", "batch_sizes", mode="before")
@@ -297,20 +278,22 @@ class Plan(BaseModel):
             raise OptionError(f"entry {where!r} of the plan is {first['input']!r}: {message}") from None
 
     def runs(self, domains: Sequence[str]) -> list[Run]:
-        shared = {"protocol": self.protocol, "order": self.order, "order_options": self.order_options}
+        kind = find_order(self.order)
         return [
             Run(
                 method=plan.method,
                 preset=plan.preset,
                 options=options,
+                order=self.order,
+                order_options=self.order_options,
                 domains=scored,
                 source_domain=source,
                 samples=samples,
-                held_out_samples=self.held_out_samples if self.protocol in SCORES_OTHERS else -1,
+                at_most="samples" not in self.model_fields_set,
+                held_out_samples=self.held_out_samples if kind.scores_others else -1,
                 seed=seed,
                 batch_size=batch_size,
                 tuned=plan.tuned,
-                **cast(Any, shared),
             )
             for source, scored in self._scored(domains)
             for plan in self.methods
@@ -322,9 +305,9 @@ class Plan(BaseModel):
 
     def _scored(self, domains: Sequence[str]) -> list[tuple[str | None, tuple[str, ...]]]:
         """The domain that is adapted to, if it is another, and the domains that are scored."""
-        if self.protocol == "continual":
+        if find_order(self.order).through:
             return [(None, tuple(domains))]
-        if self.protocol == "cross-domain":
+        if self.order == "cross-domain":
             return [(source, (target,)) for source in domains for target in domains]
         return [(None, (domain,)) for domain in domains]
 

@@ -37,6 +37,8 @@ class PredictionStats(NamedTuple):
     surprise: Tensor  # -log of the label's probability; NaN if unlabelled
     # whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes
     in_five: Tensor
+    # squared distance between the predicted distribution and the true one, 0 to 2; NaN if unlabelled
+    brier: Tensor
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> PredictionStats:
@@ -49,6 +51,7 @@ class PredictionStats(NamedTuple):
         if logs.shape[1] >= 5:
             in_five = logs.topk(5, dim=1).indices.eq(column).any(dim=1).float()
         surprise = -logs.gather(1, column).squeeze(1)
+        brier = (logs.exp().square().sum(dim=1) - 2 * (-surprise).exp() + 1).clamp(min=0)
         logs.clamp_(min=math.log(SMALLEST))
         entropy = -(logs.exp() * logs).sum(dim=1)
         return cls(
@@ -58,6 +61,7 @@ class PredictionStats(NamedTuple):
             entropy,
             surprise.masked_fill(~known, math.nan),
             in_five.masked_fill(~known, math.nan),
+            brier.masked_fill(~known, math.nan),
         )
 
     @classmethod
@@ -75,7 +79,7 @@ class PredictionStats(NamedTuple):
 
 def _nothing() -> PredictionStats:
     whole = torch.empty(0, dtype=torch.int64)
-    return PredictionStats(whole, whole, *[torch.empty(0)] * 4)
+    return PredictionStats(whole, whole, *[torch.empty(0)] * 5)
 
 
 @dataclass

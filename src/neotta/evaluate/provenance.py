@@ -66,17 +66,12 @@ def _processor(root: Path = Path("/")) -> str:
     return platform.processor() or platform.machine()
 
 
-def question(record: Record) -> str:
-    """A hash of what a record answers, whatever revision of the method made it."""
-    return record.question or record.key
-
-
 def current(records: Iterable[Record]) -> list[Record]:
     """The records without older ones that have been measured again."""
     records = list(records)
     outdated = {id(record) for record in older(records)}
-    again = {question(record) for record in records if id(record) not in outdated}
-    return [record for record in records if id(record) not in outdated or question(record) not in again]
+    again = {record.question for record in records if id(record) not in outdated} if outdated else set()
+    return [record for record in records if id(record) not in outdated or record.question not in again]
 
 
 def older(records: Iterable[Record]) -> list[Record]:

@@ -15,12 +15,13 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from neotta._extras import need
 from neotta._files import atomic, sync_folder
+from neotta.data.orders import ORDERS
 from neotta.errors import DataError, StorageError
 
 try:
@@ -37,8 +38,13 @@ _SCHEMA = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespac
 
 
 class Tuned(BaseModel):
+    """How the options of a method were chosen."""
+
     model_config = _SCHEMA
 
+    by: Literal["top1"] = "top1"
+    seeds: list[int] = []
+    samples: list[int] = []
     among: dict[str, list[Any]]  # the values of each option
     tried: list[Any]  # each combination of them, with its accuracy
     on: list[str]  # the domains that were tuned on
@@ -46,7 +52,7 @@ class Tuned(BaseModel):
 
 
 class Record(BaseModel):
-    """One run of one method on one order, or what else a file of results holds; it may have more entries than these.
+    """One run of one method on one order, or what else a file of results holds: a cost, an analysis, a method left out.
 
     Attributes:
         key: A hash of all that the result depends on.
@@ -76,8 +82,7 @@ class Record(BaseModel):
     model_config = _SCHEMA
 
     key: str
-    question: str | None = None
-    status: str | None = None
+    status: Literal["ok", "failed"] | None = None
     error: str | None = None
     left_out: str | None = None
 
@@ -96,39 +101,57 @@ class Record(BaseModel):
     classes: _Whole | None = None
     sizes: dict[str, _Whole] | None = None
     fewest: dict[str, _Whole] | None = None
-    order: str = "iid"
-    order_options: dict[str, Any] | None = None
-    held_out_samples: _Whole = -1
-    protocol: str = "online"
     domain: str = UNKNOWN
     domains: Annotated[list[str], Field(min_length=1)] | None = None
     source_domain: str | None = None
-    stream: str = "iid"
-    stream_options: dict[str, Any] | None = None
+    order: str = "iid"
+    order_options: dict[str, Any] | None = None
     seed: _Seed = 0
     samples: _Whole = -1
-    evaluate: _Whole = -1
+    held_out_samples: _Whole = -1
     batch_size: _Whole = 0
     manifests: list[str] = []
-    packages: dict[str, Any] = {}
-    machine: dict[str, Any] = {}
+    opened: dict[str, Any] | None = None
+    preprocess: dict[str, Any] | None = None
 
     count: _Whole | None = None
+    unreadable: _Whole | None = None
+    not_adapted: _Whole | None = None
     metrics: _Scores = {}
     per_domain: dict[str, _Scores] | None = None
     reliability: dict[str, Any] | None = None
+    per_class: dict[str, list[int]] | None = None
     answers: dict[str, Any] | None = None
-    values: Any = None
     seconds: _Real | None = None
     seconds_without_encoder: _Real | None = None
 
+    analysis: str | None = None
+    values: Any = None
+
+    kind: Literal["cost"] | None = None
     conditions: dict[str, Any] = {}
     threads: _Whole | None = None
+    image_size: list[int] | None = None
     seconds_per_image: _Real | None = None
     plain_seconds_per_image: _Real | None = None
+    slowdown: _Real | None = None
     forward_passes: _Real | None = None
     backward_passes: _Real | None = None
     peak_memory: _Whole | None = None
+    memory_above_plain: _Whole | None = None
+    flops_per_image: _Real | None = None
+
+    packages: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+    commit: str | None = None
+    time: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, entries: Any) -> Any:
+        if isinstance(entries, Mapping) and not {"protocol", "stream"}.isdisjoint(entries):
+            raise ValueError("it was written by neotta 0.3 or earlier: measure again, to a new file")
+        return entries
 
     @property
     def failed(self) -> bool:
@@ -138,6 +161,22 @@ class Record(BaseModel):
     def measured(self) -> bool:
         """Whether it is of a run that was scored."""
         return "metrics" in self.model_fields_set
+
+    @property
+    def order_text(self) -> str:
+        """The order with its options, as plans have it: `"correlated:delta=0.1"`."""
+        options = ",".join(f"{name}={str(value).lower()}" for name, value in (self.order_options or {}).items())
+        return f"{self.order}:{options}" if options else self.order
+
+    @property
+    def question(self) -> str:
+        """A hash of what was asked, whatever revision of the method answered it."""
+        return content_key(self.model_dump(include=_ASKED))
+
+    @property
+    def scores_others(self) -> bool:
+        """Whether other samples were scored than those adapted to."""
+        return self.order in ORDERS and ORDERS[self.order].scores_others
 
     @property
     def by_domain(self) -> dict[str, _Scores]:
@@ -161,6 +200,12 @@ class Record(BaseModel):
 def content_key(content: Mapping[str, Any]) -> str:
     """A hash of what a result depends on."""
     return hashlib.sha256(as_line(content).encode()).hexdigest()[:32]
+
+
+_ASKED = {
+    *("analysis", "method", "preset", "options", "tuned", "model", "weights", "data", "domains", "source_domain"),
+    *("order", "order_options", "seed", "samples", "held_out_samples", "batch_size", "manifests", "preprocess"),
+}
 
 
 class Records:
@@ -274,6 +319,8 @@ def _checked(entries: Mapping[str, Any]) -> Record:
 
 def _misfit(error: ValidationError, key: object) -> DataError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if not first["loc"]:
+        return DataError(f"the record {str(key)!r} cannot be read: {first['msg'].removeprefix('Value error, ')}")
     place = ".".join(str(part) for part in first["loc"])
     return DataError(
         f"the record {str(key)!r} cannot be read: its entry {place!r} does not fit ({first['msg']}): take the record "

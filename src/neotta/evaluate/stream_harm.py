@@ -60,12 +60,11 @@ def harm_of(records: Iterable[Record], method: str, kinds: Collection[str] = ())
     """What a method gains and costs on each model, by kind of stream; each severity, and clean images, apart."""
     subjects: dict[str, dict[str, list[Record]]] = {}
     for record in records:
-        kind = (record.stream_options or {}).get("kind")
-        if kind is not None:
+        if record.measured:
             title = f"{record.model}, {record.data}"
-            subjects.setdefault(title, {}).setdefault(str(kind), []).append(record)
+            subjects.setdefault(title, {}).setdefault(record.order_text, []).append(record)
     if not subjects:
-        raise DataError("no record has a kind of stream: they come from 'neotta paper real-streams' or --order real")
+        raise DataError("no record is of a run that was scored")
     _check("kind of stream", kinds, {kind for mine in subjects.values() for kind in mine})
     gains_of = {title: gains(mine) for title, mine in subjects.items()}
     _check("method", [method], {name for cells in gains_of.values() for name in cells})

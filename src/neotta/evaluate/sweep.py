@@ -7,13 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Literal
 
+from neotta.adapters.registry import find
 from neotta.errors import ModelError, NeottaError, OptionError, StorageError
 from neotta.evaluate import engines
+from neotta.evaluate.bench import Bench
+from neotta.evaluate.execute import about, titles
+from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import Plan, Run
 from neotta.evaluate.predictions import RunResult
-from neotta.evaluate.provenance import about_older, question
+from neotta.evaluate.provenance import about_older
 from neotta.evaluate.records import Record, Records, content_key
-from neotta.evaluate.session import Session
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Watcher:
 
 
 def sweep(
-    bench: Session,
+    bench: Bench,
     plan: Plan,
     records: Records,
     *,
@@ -94,28 +97,24 @@ def choose_engine(name: str, jobs: int) -> engines.Engine:
         from neotta.evaluate.engines import processes
 
         return processes.execute
-    return engines.execute
+    return engines.here
 
 
-def recorded(bench: Session, plan: Plan, records: Records) -> tuple[list[str], int]:
+def recorded(bench: Bench, plan: Plan, records: Records) -> tuple[list[str], int]:
     """Look up what is recorded of a plan, and measure nothing."""
     todo, keys, _ = _left(bench, plan, records.keys())
     instead = _answers(bench, todo, records)
     return [*keys, *(record.key for record in instead.values())], len(todo) - len(instead)
 
 
-def _answers(bench: Session, runs: Sequence[Run], records: Records) -> dict[str, Record]:
-    known = {question(record): record for record in records.read() if record.status == "ok"} if runs else {}
-    answers = {}
-    for run in runs:
-        with contextlib.suppress(NeottaError):  # its data cannot be used
-            key = bench.question(run)
-            if key in known and known[key].key != bench.key(run):
-                answers[key] = known[key]
-    return answers
+def _answers(bench: Bench, runs: Sequence[Run], records: Records) -> dict[str, Record]:
+    """Records of other revisions of the methods of runs, by what they answer."""
+    known = {record.question: record for record in records.read() if record.status == "ok"} if runs else {}
+    asked = [Record.make(about(bench, run)).question for run in runs] if known else []
+    return {question: known[question] for question in asked if question in known}
 
 
-def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
+def _left(bench: Bench, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
     todo: list[Run] = []
     seen = set(recorded)
     keys: dict[str, None] = {}
@@ -123,7 +122,7 @@ def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], li
     for run in bench.runs(plan):
         bench.options(run)  # wrong ones raise an error before anything is done
         try:
-            key = bench.key(run)
+            key = run_key(bench, run)
         except NeottaError:  # its data cannot be used: it will fail, and be recorded so
             todo.append(run)
             continue
@@ -136,7 +135,7 @@ def _left(bench: Session, plan: Plan, recorded: set[str]) -> tuple[list[Run], li
     return todo, list(keys), skipped
 
 
-def _encode(bench: Session, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
+def _encode(bench: Bench, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
     usable = []
     for run in todo:
         with _left_to_the_runs():
@@ -159,7 +158,7 @@ def _left_to_the_runs() -> Iterator[None]:
         return
 
 
-def suited(bench: Session, plan: Plan) -> tuple[Plan, dict[str, str]]:
+def suited(bench: Bench, plan: Plan) -> tuple[Plan, dict[str, str]]:
     """The plan without methods that cannot run, and the reasons by method."""
     reasons = [bench.why_not(method) for method in plan.methods]
     methods = [method for method, reason in zip(plan.methods, reasons, strict=True) if not reason]
@@ -173,7 +172,11 @@ def left_out_records(plan: Plan, left_out: Mapping[str, str]) -> list[Record]:
     """What is recorded of methods that were left out, so that tables can say so."""
     about = {"model": plan.model, "data": plan.data}
     records = [{**about, "method": method, "left_out": reason} for method, reason in left_out.items()]
-    return [Record.make({**record, "key": content_key(record)}) for record in records]
+    shown = titles(plan.model, plan.data)
+    return [
+        Record.make({**record, **shown, "method_title": find(record["method"]).title, "key": content_key(record)})
+        for record in records
+    ]
 
 
 def left_out_lines(records: Iterable[Record]) -> list[str]:

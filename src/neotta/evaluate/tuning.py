@@ -16,17 +16,18 @@ from typing import Any
 
 from neotta.data.corruptions import EXTRA_CORRUPTIONS
 from neotta.errors import DataError, OptionError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.domains import corruption
+from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.evaluate.records import Record, Records
-from neotta.evaluate.session import Session
 from neotta.evaluate.sweep import sweep
 
 EXTRA = "extra"
 """The four corruptions that are meant for choosing options."""
 
 
-def tune(bench: Session, plan: Plan, path: Path | None = None, **how: Any) -> Plan:
+def tune(bench: Bench, plan: Plan, path: Path | None = None, **how: Any) -> Plan:
     trial = trial_plan(plan, bench.data.source.domains)
     here = bench if bench.suits(trial) else bench.other(trial)
     records = Records(None if path is None else path.with_name(f"{path.stem}.tuning.jsonl"))
@@ -92,13 +93,11 @@ def _varied(method: MethodPlan) -> bool:
     return any(isinstance(value, list) and len(value) > 1 for value in method.options.values())
 
 
-def _best(
-    bench: Session, method: MethodPlan, trial: Plan, by_key: Mapping[str, Record], on: Sequence[str]
-) -> MethodPlan:
+def _best(bench: Bench, method: MethodPlan, trial: Plan, by_key: Mapping[str, Record], on: Sequence[str]) -> MethodPlan:
     scores = []
     for options in method.grid():
         one = method.model_copy(update={"options": options})
-        records = [by_key.get(bench.key(run)) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
+        records = [by_key.get(run_key(bench, run)) for run in bench.runs(trial.model_copy(update={"methods": [one]}))]
         measured = [None if record is None else record.metrics.get("top1") for record in records]
         accuracies = [math.nan if top1 is None else top1 for top1 in measured]
         scores.append((fmean(accuracies), options))

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from neotta.errors import NeottaError
+from neotta.evaluate.bench import Bench
+from neotta.evaluate.execute import predict
+from neotta.evaluate.key import run_key
 from neotta.evaluate.labels import Variant, labels
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
-from neotta.evaluate.session import Session
 
 if TYPE_CHECKING:
     import pandas
@@ -122,11 +124,11 @@ def reported_runs(runs: Sequence[Run], *, every_seed: bool = False) -> list[Run]
 
 
 def _setting(run: Run) -> tuple[Any, ...]:
-    return run.seed, run.samples, run.batch_size, run.source_domain, run.protocol, run.order, run.held_out_samples
+    return run.seed, run.samples, run.batch_size, run.source_domain, run.order, run.held_out_samples
 
 
 def predictions(
-    bench: Session, runs: Sequence[Run], results: dict[str, RunResult] | None = None, failed: Iterable[Record] = ()
+    bench: Bench, runs: Sequence[Run], results: dict[str, RunResult] | None = None, failed: Iterable[Record] = ()
 ) -> tuple[pandas.DataFrame, dict[str, str]]:
     """What each method predicts, a row for each run and sample; and why methods failed.
 
@@ -141,10 +143,10 @@ def predictions(
         mine = []
         try:
             for run in (each for each in runs if Variant.of(each) == variant):
-                if (key := bench.key(run)) in errors:
+                if (key := run_key(bench, run)) in errors:
                     failures[label] = errors[key]
                     break
-                result = known[key] if key in known else bench.predict(run)
+                result = known[key] if key in known else predict(bench, run)
                 mine.append(result.frame().assign(seed=run.seed, method=label))
         except (NeottaError, RuntimeError, ArithmeticError) as error:
             if label == BASELINE:
@@ -155,13 +157,13 @@ def predictions(
 
 
 def unlabelled_report(
-    bench: Session, runs: Sequence[Run], results: dict[str, RunResult] | None = None, failed: Iterable[Record] = ()
+    bench: Bench, runs: Sequence[Run], results: dict[str, RunResult] | None = None, failed: Iterable[Record] = ()
 ) -> UnlabelledReport:
     """Report what can be known without labels of runs that `reported_runs` chose; the rest is as in `predictions`."""
     first, outputs = runs[0], bench.data.class_indices
     many = "all samples" if first.samples < 0 else f"{first.samples} samples"
     report = UnlabelledReport(
-        f"{first.protocol}, seed {first.seed}, {many}, batch size {first.batch_size}",
+        f"{first.order}, seed {first.seed}, {many}, batch size {first.batch_size}",
         bench.head.out_features if outputs is None else len(outputs),
         class_names(bench, first),
     )
@@ -176,7 +178,7 @@ def unlabelled_report(
     return report
 
 
-def class_names(bench: Session, run: Run) -> tuple[str, ...] | None:
+def class_names(bench: Bench, run: Run) -> tuple[str, ...] | None:
     known, outputs = bench.loaded.labels, bench.data.class_indices
     if known is not None and outputs is not None:
         known = tuple(known[index] for index in outputs)
@@ -185,7 +187,7 @@ def class_names(bench: Session, run: Run) -> tuple[str, ...] | None:
     return tuple(known) if known is not None and len(known) == classes else None
 
 
-def _describe_data(report: UnlabelledReport, bench: Session, runs: Iterable[Run], plain: pandas.DataFrame) -> None:
+def _describe_data(report: UnlabelledReport, bench: Bench, runs: Iterable[Run], plain: pandas.DataFrame) -> None:
     read = set(zip(plain["domain"], plain["id"], strict=True))
     entries: dict[str, dict[str, int]] = {}
     for run in runs:

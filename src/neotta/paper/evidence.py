@@ -16,12 +16,13 @@ from torch import Tensor
 from neotta.data.base import DataSource
 from neotta.data.opening import open_data
 from neotta.errors import DataError, NeottaError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.costs import measure_costs
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import MethodPlan, Plan, Run
-from neotta.evaluate.provenance import question, surroundings
+from neotta.evaluate.provenance import surroundings
 from neotta.evaluate.records import Record, Records, content_key
-from neotta.evaluate.session import Session
 from neotta.evaluate.sweep import Watcher, recorded, sweep
 from neotta.paper.published import published_preprocess
 from neotta.paper.study import Setting, Study, Subject, needs_images, shown_name
@@ -56,7 +57,7 @@ class Evidence:
                 raise DataError(f"there is no file of records {os.fspath(path)!r}")
         self._merged = [record for path in study.merge for record in Records(path).read()]
         self._done: dict[str, list[str]] = {}
-        self._benches: list[Session] = []
+        self._benches: list[Bench] = []
         self._by_key: dict[str, Record] = {}
         self.settings: list[Setting] = [self._look_at(subject) for subject in study.subjects]
 
@@ -118,19 +119,19 @@ class Evidence:
             self.problems[title] = str(error)
         self._reload()
 
-    def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Session], Any]) -> Any:
+    def analysis(self, name: str, setting: Setting, runs: Sequence[Run], compute: Callable[[Bench], Any]) -> Any:
         """A result that JSON can hold, computed once from the embeddings of runs, and recorded."""
+        about: dict[str, Any] = {"analysis": name, "model": setting.subject.model, "data": setting.subject.data}
+        about["domains"] = [run.domain for run in runs]
+        if self._only_recorded:
+            for record in self._by_key.values():
+                if about == {entry: getattr(record, entry) for entry in about}:
+                    return record.values
+            raise DataError(f"the analysis {name!r} is not recorded")
         bench = self.bench(setting)
-        key = content_key({"analysis": name, "runs": [bench.key(run) for run in runs]})
-        question_key = content_key({"analysis": name, "runs": [bench.question(run) for run in runs]})
-        if self._only_recorded and key not in self._by_key:
-            older = next((record for record in self._by_key.values() if question(record) == question_key), None)
-            if older is None:
-                raise DataError(f"the analysis {name!r} is not recorded")
-            return older.values
+        key = content_key({"analysis": name, "runs": [run_key(bench, run) for run in runs]})
         if key not in self._by_key:
-            about = {"key": key, "analysis": name, "model": setting.subject.model, "data": setting.subject.data}
-            record = Record.make({**about, "question": question_key, "values": compute(bench), **surroundings()})
+            record = Record.make({**about, "key": key, "values": compute(bench), **surroundings()})
             self._records.append(record)
             self._by_key[key] = record
         return self._by_key[key].values
@@ -151,20 +152,20 @@ class Evidence:
         """Costs in merged files, as `neotta bench` writes them: of other devices."""
         return [record for record in self._merged if record.seconds_per_image is not None]
 
-    def bench(self, setting: Setting) -> Session:
+    def bench(self, setting: Setting) -> Bench:
         """The model and data of a setting, open."""
         return self._bench(setting.plan("none", clean=True))
 
-    def _bench(self, plan: Plan, source: DataSource | None = None, model: Session | None = None) -> Session:
+    def _bench(self, plan: Plan, source: DataSource | None = None, model: Bench | None = None) -> Bench:
         for bench in self._benches:
             if bench.suits(plan):
                 return bench
         same = (bench for bench in self._benches if bench.has_model(plan))
-        opened = Session(plan, model=next(same, model), source=source, cache=self._cache, device=self.study.device)
+        opened = Bench(plan, model=next(same, model), source=source, cache=self._cache, device=self.study.device)
         self._benches.append(opened)
         return self._benches[-1]
 
-    def embeddings(self, bench: Session, run: Run) -> tuple[Tensor, Tensor]:
+    def embeddings(self, bench: Bench, run: Run) -> tuple[Tensor, Tensor]:
         """Embeddings (N, d) and labels (N,) of the samples that a run adapts to, in its order."""
         order = bench.orders(run)[0]
         dataset = bench.data.dataset(run.domains[0])

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from neotta.errors import DataError, InputError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Run
-from neotta.evaluate.session import Session
 from neotta.paper.evidence import Evidence
 from neotta.paper.study import Setting
 
@@ -38,7 +38,7 @@ def same_images(setting: Setting, domain: str, samples: int | None = None) -> Ru
     seen = setting.images if scored < 0 else min(setting.images, setting.samples + scored)
     return Run(
         method="none",
-        protocol="hold-out",
+        order="hold-out",
         domains=(domain,),
         samples=seen if samples is None else samples,
         seed=study.seeds[0],
@@ -46,7 +46,7 @@ def same_images(setting: Setting, domain: str, samples: int | None = None) -> Ru
     )
 
 
-def pair(bench: Session, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Tensor]:
+def pair(bench: Bench, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Tensor]:
     """Clean and shifted embeddings, (N, d) each, of the images that can be read in both domains, and labels, (N,)."""
     index = bench.orders(clean)[0].index
     names = clean.domains[0], shifted.domains[0]
@@ -81,7 +81,7 @@ def shifts(evidence: Evidence, setting: Setting) -> dict[str, dict[str, Any]]:
     return by_domain
 
 
-def _measure(runs: list[Run], bench: Session) -> dict[str, Any]:
+def _measure(runs: list[Run], bench: Bench) -> dict[str, Any]:
     shift = latent_shift(*pair(bench, *runs))
     needed = int((shift.cumulative < 1.0 - 1e-9).sum()) + 1
     return {

@@ -206,7 +206,7 @@ class Setting:
     def online(self, *methods: str, clean: bool = False, **entries: Any) -> list[Plan]:
         """Plans for methods, by default all, of which some may be slow."""
         samples = self.slow_samples
-        if entries.get("protocol") == "continual":
+        if entries.get("order") == "continual":
             samples = min(samples, self.subject.slow_continual_samples or samples)
         return self._plans(methods or self.methods, samples, samples=[self.samples], clean=clean, **entries)
 

@@ -24,10 +24,11 @@ from neotta.data.drawing import Indices
 from neotta.data.order import reorder
 from neotta.data.orders import iid, stored
 from neotta.errors import OptionError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.execute import go_through
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.predictions import RunResult
-from neotta.evaluate.session import Session
 from neotta.models.packaged import BUNDLED, read_package
 from neotta.report.html import data_uri, render
 
@@ -124,8 +125,8 @@ class Demo:
 
 def run(samples: int | None = None, on_domain: Callable[[str, int, int], None] | None = None) -> Demo:
     """Measure the bundled models on the real shift, clean images and 15 corruptions; `samples` of each, or all."""
-    bench = Session(Plan(corruptions=["all"]), workers=0)
-    other = Session(Plan(model="mnist", data="digits-all"), workers=0)
+    bench = Bench(Plan(corruptions=["all"]), workers=0)
+    other = Bench(Plan(model="mnist", data="digits-all"), workers=0)
     names = bench.data.names([CLEAN, *CORRUPTIONS], [SEVERITY])
     available = len(bench.data.dataset(CLEAN))
     if samples is not None and not 1 <= samples <= available:
@@ -133,22 +134,22 @@ def run(samples: int | None = None, on_domain: Callable[[str, int, int], None] |
     drawn = iid({"all": len(other.data.dataset("all"))}, samples=samples or -1, seed=0).index  # as `neotta run` does
     index = np.random.default_rng(0).permutation(available)[:samples]
     domains = []
-    for done, (session, name, rows) in enumerate([(other, "all", drawn), *((bench, name, index) for name in names)]):
-        kind = "real" if session is other else name.partition("/")[0]
+    for done, (each, name, rows) in enumerate([(other, "all", drawn), *((bench, name, index) for name in names)]):
+        kind = "real" if each is other else name.partition("/")[0]
         if on_domain is not None:
             on_domain("a real shift" if kind == "real" else kind, done, 1 + len(names))
-        domains.append(_measure(session, kind, name, rows))
+        domains.append(_measure(each, kind, name, rows))
     accuracy = read_package(BUNDLED["mnist"]).accuracy or float("nan")
     parameters = sum(parameter.numel() for parameter in bench.model.parameters())
     return Demo(domains[0], accuracy, tuple(domains[1:]), parameters, bench.head.in_features)
 
 
-def _measure(bench: Session, kind: str, name: str, index: Indices) -> DemoDomain:
+def _measure(bench: Bench, kind: str, name: str, index: Indices) -> DemoDomain:
     dataset = bench.data.dataset(name)
 
     def predict(method: str, places: Indices, size: int) -> RunResult:
         order = reorder(stored({name: dataset}, batch_size=size), places)
-        return bench.runner.predict((order,), create(method, bench.model), from_cache=True)
+        return go_through(bench, (order,), create(method, bench.model), from_cache=True)
 
     results = {method: predict(method, index, BATCH_SIZE) for method in METHODS}
     labels = results["none"].stats.labels.numpy()

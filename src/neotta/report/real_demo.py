@@ -14,11 +14,12 @@ from rich.table import Table
 from neotta.adapters.registry import find, methods
 from neotta.data.base import Image
 from neotta.data.drawing import take
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.comparison import compare
+from neotta.evaluate.execute import execute
 from neotta.evaluate.labels import labels
 from neotta.evaluate.metrics import CANNOT_TELL
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.session import Session
 from neotta.evaluate.sweep import suited
 from neotta.evaluate.verdicts import Difference
 from neotta.models.packaged import BUNDLED, read_package
@@ -88,7 +89,7 @@ class RealDemo:
 
 def run(samples: int | None = None, on_method: Callable[[str, int, int], None] | None = None) -> RealDemo:
     """Let every method that applies go through the digits once; `samples` of the 1,797 images, or all."""
-    bench = Session(Plan(model=MODEL, data=DATA), workers=0)
+    bench = Bench(Plan(model=MODEL, data=DATA), workers=0)
     dataset = bench.data.dataset(DOMAIN)
     count = take(len(dataset), -1 if samples is None else samples, "images")
     names = [name for name in methods() if name != "bn"]
@@ -101,7 +102,7 @@ def run(samples: int | None = None, on_method: Callable[[str, int, int], None] |
             on_method(find(each.method).title, done, len(runs))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a method has to say of this model
-            records.append(bench.execute(each)[0])
+            records.append(execute(bench, each)[0])
     left_out |= {record.method: record.error or "" for record in records if record.failed}
     measured = [record for record in records if not record.failed]
     (block,) = compare(measured).blocks

@@ -45,7 +45,7 @@ def expected():
 
 def test_the_order_of_the_domains_is_that_of_the_stream(evidence):
     setting = evidence.settings[0]
-    plan = setting.plan("none", protocol="continual", seeds=list(range(6)))
+    plan = setting.plan("none", order="continual", seeds=list(range(6)))
     orders = continual.sequences(evidence, setting, [plan])
     assert orders == {seed: tuple(domain_order(DOMAINS, seed)) for seed in range(6)}
     assert len(set(orders.values())) == 2

@@ -93,7 +93,7 @@ def test_sources_are_compared_on_the_same_targets_image_by_image():
         kind = "none" if method == "none" else "alike" if source in NOISES else "foreign"
         count = images if target == OTHER else right[kind]
         about = {"key": f"{source} {target} {method}", "status": "ok", "model": "m", "data": "d", "seed": 1}
-        about |= {"protocol": "cross-domain", "source_domain": source, "domain": target, "domains": [target]}
+        about |= {"order": "cross-domain", "source_domain": source, "domain": target, "domains": [target]}
         about |= {"method": method, "batch_size": 8, "samples": 8, "metrics": {"top1": 100 * count / images}}
         records.append(Record.make({**about, "answers": packed(np.arange(images) < count, domain=target)}))
     over_none, over_others = cross_domain._gaps(*cross_domain._values(Results.of(records)))

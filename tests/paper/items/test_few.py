@@ -59,7 +59,7 @@ def test_the_last_point_is_the_whole_dataset_scored_while_adapting(evidence, fou
     item = chosen(["samples"])[0]
     setting = evidence.settings[0]
     held_out, last = item.plans(setting)
-    assert (held_out.protocol, last.protocol, last.samples) == ("hold-out", "online", [-1])
+    assert (held_out.order, last.order, last.samples) == ("hold-out", "iid", [-1])
     assert item.plans(dataclasses.replace(setting, images=50_000))[1].samples == [-1]
     assert item.plans(dataclasses.replace(setting, images=90_000))[1].samples == [50_000]
     values = [online(Neo(), domain, 600, seed, 16) for domain in DOMAINS for seed in SEEDS]
@@ -74,7 +74,7 @@ def test_accuracy_after_samples_of_a_few_classes(found, classes):
     for seed in SEEDS:
         per_domain = []
         for domain in DOMAINS:
-            held = few_classes({domain: labels()}, classes, samples=48, validate=-1, disjoint=True, seed=seed)
+            held = few_classes({domain: labels()}, classes=classes, samples=48, disjoint=True, seed=seed)
             adapted = np.unique(labels()[held.adapt.index])
             assert len(adapted) == classes
             assert not np.isin(labels()[held.validate.index], adapted).any(), "only the remaining classes are scored"
@@ -92,20 +92,19 @@ def test_classes_are_no_more_than_there_are_and_have_enough_images(evidence):
 
     def asked(**changes):
         plans = item.plans(dataclasses.replace(setting, **changes))
-        return [(*plan.samples, plan.order_options["classes"], plan.order_options["validate"]) for plan in plans]
+        return [(*plan.samples, plan.order_options["classes"], plan.held_out_samples) for plan in plans]
 
-    assert asked() == [(50, number, -1) for number in (1, 2, 5)], "with ten of ten classes none would be left to score"
+    assert asked() == [(50, number, 4096) for number in (1, 2, 5)], (
+        "with ten of ten classes none would be left to score"
+    )
     many = [(50, number, 4096) for number in (1, 2, 5, 10, 20, 50)]
     assert asked(images=50000, classes=1000, fewest=50) == many
-    assert asked(images=5000, classes=100, fewest=50) == [
-        *((50, number, 4096) for number in (1, 2, 5, 10)),
-        *((50, number, -1) for number in (20, 50)),
-    ], "of the other classes there are fewer images"
-    assert asked(images=1000, classes=1000, fewest=1) == [(50, 50, -1)], "one image per class: 50 of 50 classes"
+    assert asked(images=5000, classes=100, fewest=50) == many
+    assert asked(images=1000, classes=1000, fewest=1) == [(50, 50, 4096)], "one image per class: 50 of 50 classes"
     assert asked(fewest=0) == [], "nothing is known of classes without labels"
     assert asked(images=4000, classes=200, fewest=11) == [
-        *((11, number, -1) for number in (1, 2, 5, 10)),
-        *((50, number, -1) for number in (5, 10, 20, 50)),
+        *((11, number, 4096) for number in (1, 2, 5, 10)),
+        *((50, number, 4096) for number in (5, 10, 20, 50)),
     ], "also as few samples as every class has, for one class alone"
 
 
@@ -124,7 +123,7 @@ def test_two_numbers_of_samples_stand_side_by_side(evidence, monkeypatch):
     values = []
     for domain in DOMAINS:
         for seed in SEEDS:
-            held = few_classes({domain: labels()}, 1, samples=12, validate=-1, disjoint=True, seed=seed)
+            held = few_classes({domain: labels()}, classes=1, samples=12, disjoint=True, seed=seed)
             centroid = embeddings(domain)[held.adapt.index].mean(0)
             values.append(accuracy(domain, held.validate.index, centroid))
     row = next(r for r in figure.data if (r["samples"], r["classes"], r["method"]) == (12, 1, "neo"))

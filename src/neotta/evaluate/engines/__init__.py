@@ -2,7 +2,7 @@
 
 An engine takes runs and yields their records as they are done, in any order. It is the sweep that writes them down, so
 the records are the same whatever the engine. Closing the generator ends the work at once. This module has the engine
-for this process, and hands work out to the workers of the others, each of which has a session of its own.
+for this process, and hands work out to the workers of the others, each of which has a bench of its own.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol
 
+from neotta.evaluate.bench import Bench
+from neotta.evaluate.execute import execute, failure
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
-from neotta.evaluate.session import Session
 
 Outcome = tuple[Record, RunResult | None]
 """The record of a run, and its predictions if they are asked for."""
-Engine = Callable[[Session, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
+Engine = Callable[[Bench, Sequence[Run], int, set[str]], Generator[Outcome, None, None]]
 """Carries out runs, a number at a time, and returns the predictions of those with certain keys."""
 
 LIVES = 2
@@ -35,18 +36,18 @@ class Worker(Protocol):
         """Stop at once, whatever it is busy with."""
 
 
-def outcome(bench: Session, run: Run, keep: set[str]) -> Outcome:
-    record, result = bench.execute(run)
+def outcome(bench: Bench, run: Run, keep: set[str]) -> Outcome:
+    record, result = execute(bench, run)
     return record, result if record.key in keep else None
 
 
-def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+def here(bench: Bench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     for run in runs:
         yield outcome(bench, run, keep)
 
 
 def hand_out(
-    bench: Session, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
+    bench: Bench, runs: Sequence[Run], jobs: int, keep: set[str], start: Callable[[], Worker]
 ) -> Generator[Outcome, None, None]:
     """Let workers carry out runs, and yield what comes of them. A thread waits for each worker."""
     workers = [start() for _ in range(min(jobs, len(runs)))]
@@ -57,7 +58,7 @@ def hand_out(
     def carry_out(run: Run) -> Outcome:
         worker = idle.get()
         try:
-            return worker.execute(run, keep) or (bench.failure(run, KILLED), None)
+            return worker.execute(run, keep) or (failure(bench, run, KILLED), None)
         finally:
             idle.put(worker)
 

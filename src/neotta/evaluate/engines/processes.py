@@ -1,6 +1,6 @@
 """Runs in several processes of this machine.
 
-Each process opens a session of its own, once, and is then given one run after the other. One that dies is replaced,
+Each process opens a bench of its own, once, and is then given one run after the other. One that dies is replaced,
 and its run is repeated.
 """
 
@@ -18,14 +18,14 @@ import torch
 
 from neotta._processes import begin_worker, interrupts_held, terminations_raised, usable_cores
 from neotta.errors import NeottaError, StorageError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.session import Session
 
-Opener = Callable[[], Session]
+Opener = Callable[[], Bench]
 
 
-def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+def execute(bench: Bench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     loaders = usable_cores() // (2 * jobs) if bench.workers is None else bench.workers
     with terminations_raised(), tempfile.TemporaryDirectory(prefix="neotta-") as folder:
         opener = bench.opener(cache=bench.embeddings.saved_in(folder), workers=loaders)
@@ -78,8 +78,8 @@ class _ProcessWorker:  # with a pool of its own, so that it is known which run k
             self._pool.shutdown(cancel_futures=True)
 
 
-_BENCH: list[Session] = []
-"""The session of a worker process."""
+_BENCH: list[Bench] = []
+"""The bench of a worker process."""
 
 
 def _begin(threads: int) -> None:

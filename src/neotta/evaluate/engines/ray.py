@@ -1,6 +1,6 @@
 """Runs on a Ray cluster: the one that `RAY_ADDRESS` names or that runs on this machine, else one on loopback.
 
-Each worker is an actor with a session of its own. Ray restarts an actor that died and repeats its run. The embeddings
+Each worker is an actor with a bench of its own. Ray restarts an actor that died and repeats its run. The embeddings
 travel through Ray's object store, so the nodes need no common cache; models and data have to be found under the same
 names on every node.
 """
@@ -18,9 +18,9 @@ from typing import Any
 from neotta._extras import need
 from neotta._warning import warn
 from neotta.errors import NeottaError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
 from neotta.evaluate.plan import Run
-from neotta.evaluate.session import Session
 
 
 def package() -> ModuleType:
@@ -28,7 +28,7 @@ def package() -> ModuleType:
     return ray
 
 
-def execute(bench: Session, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
+def execute(bench: Bench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     ray = package()
     mine = not ray.is_initialized()
     if mine:
@@ -92,7 +92,7 @@ class _RayWorker:
         self._ray.kill(self._actor)
 
 
-def _share(ray: ModuleType, bench: Session, jobs: int) -> dict[str, Any]:
+def _share(ray: ModuleType, bench: Bench, jobs: int) -> dict[str, Any]:
     resources = ray.cluster_resources()
     share: dict[str, Any] = {"num_cpus": min(1.0, resources.get("CPU", 1.0) / jobs)}
     if bench.head.weight.device.type == "cuda":
@@ -101,7 +101,7 @@ def _share(ray: ModuleType, bench: Session, jobs: int) -> dict[str, Any]:
 
 
 class Actor:
-    def __init__(self, opener: Callable[[], Session], contents: list[Any]) -> None:
+    def __init__(self, opener: Callable[[], Bench], contents: list[Any]) -> None:
         self._bench = opener()
         # In a list the reference itself arrives, as it has to if the actor is to be started again.
         self._bench.embeddings.take(package().get(contents[0]))

@@ -25,7 +25,7 @@ LOWEST = min(ALPHAS)
 def _batch_sizes(setting: Setting) -> list[Plan]:
     samples = setting.held_out_samples
     sizes = [size for size in BATCH_SIZES if size <= samples]
-    return [setting.plan("neo", protocol="hold-out", samples=[samples], batch_sizes=sizes)] if sizes else []
+    return [setting.plan("neo", order="hold-out", samples=[samples], batch_sizes=sizes)] if sizes else []
 
 
 @item(
@@ -82,7 +82,7 @@ def _alphas(setting: Setting) -> list[Plan]:
     if not setting.held_out_samples:
         return []
     varied = f"neo-continual:alpha={'|'.join(str(alpha) for alpha in ALPHAS)}"
-    return [setting.plan("none", varied, protocol="hold-out", samples=[setting.held_out_samples])]
+    return [setting.plan("none", varied, order="hold-out", samples=[setting.held_out_samples])]
 
 
 @item(

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from neotta.errors import DataError, InputError
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.session import Session
 from neotta.paper import published
 from neotta.paper.claims import counted, listed
 from neotta.paper.evidence import Evidence
@@ -96,7 +96,7 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
         raise DataError("neural collapse is measured on clean images, and there are none: use clean data")
     run = same_images(setting, CLEAN, setting.images)
 
-    def compute(bench: Session) -> dict[str, Any]:
+    def compute(bench: Bench) -> dict[str, Any]:
         embeddings, labels = evidence.embeddings(bench, run)
         classes = len(torch.unique(labels))
         if len(labels) < 2 * classes:
@@ -111,7 +111,7 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
     return measures
 
 
-def _head_of(bench: Session) -> tuple[Tensor, Tensor | None]:
+def _head_of(bench: Bench) -> tuple[Tensor, Tensor | None]:
     rows = slice(None) if bench.data.class_indices is None else bench.data.class_indices
     bias = bench.head.bias
     return bench.head.weight.detach().cpu()[rows], None if bias is None else bias.detach().cpu()[rows]
@@ -232,7 +232,7 @@ def propositions(report: Report) -> None:
         raise DataError(CLEAN_NEEDED)
     runs = {domain: same_images(report.setting, domain) for domain in (CLEAN, *report.setting.domains)}
 
-    def compute(bench: Session) -> Any:
+    def compute(bench: Bench) -> Any:
         pairs = {domain: pair(bench, runs[CLEAN], run)[:2] for domain, run in runs.items()}
         weight, bias = _head_of(bench)
         measured = on_clean(pairs[CLEAN][0], weight, bias)

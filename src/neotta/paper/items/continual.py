@@ -22,7 +22,7 @@ OURS = "neo-continual"
 def _runs(setting: Setting) -> list[Plan]:
     known = {MethodPlan.parse(method).method for method in setting.methods}
     added = [method for method in ("none", OURS) if method not in known]
-    return setting.online(*setting.methods, *added, protocol="continual")
+    return setting.online(*setting.methods, *added, order="continual")
 
 
 @item(
@@ -127,7 +127,7 @@ def _starts(setting: Setting) -> list[Plan]:
     numbers = [setting.study.batch_size * 2**power for power in range(10)]
     numbers = [*(number for number in numbers if number < setting.samples), setting.samples]
     plans = [setting.plan(*AVERAGES, samples=numbers)]
-    return [*plans, setting.plan(*AVERAGES, protocol="continual")] if len(setting.domains) > 1 else plans
+    return [*plans, setting.plan(*AVERAGES, order="continual")] if len(setting.domains) > 1 else plans
 
 
 @item(title="The start of NEO-Continual", runs=_starts)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from neotta.evaluate.bench import Bench
 from neotta.evaluate.comparison import METRICS
 from neotta.evaluate.metrics import NOTHING, Interval
-from neotta.evaluate.session import Session
 from neotta.evaluate.verdicts import Value, gap_of
 from neotta.paper.claims import Holds, counted, family, gained, listed, short_names, together
 from neotta.paper.item import Report, item, need
@@ -35,7 +35,7 @@ ALIKE = ("noise", "blur")
         "It does among corruptions that are alike, such as noises or blurs: there the gain in accuracy and the cosine "
         "between centroids are high."
     ),
-    runs=lambda setting: [setting.plan("none", "neo", protocol="cross-domain", seeds=setting.study.seeds[:1])],
+    runs=lambda setting: [setting.plan("none", "neo", order="cross-domain", seeds=setting.study.seeds[:1])],
     domains=2,
 )
 def cross_domain(report: Report) -> None:
@@ -79,7 +79,7 @@ def _cosines(report: Report) -> Matrix:
     domains = report.setting.domains
     runs = [same_images(report.setting, domain, report.setting.samples) for domain in domains]
 
-    def compute(bench: Session) -> Any:
+    def compute(bench: Bench) -> Any:
         means = [report.evidence.embeddings(bench, run)[0].double().mean(0) for run in runs]
         unit = F.normalize(torch.stack(means), dim=1)
         return (unit @ unit.T).tolist()

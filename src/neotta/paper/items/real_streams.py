@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from neotta.adapters.registry import methods
-from neotta.data.real_streams import CHANGES, EVERY_KIND
+from neotta.data.orders import find_order
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.records import Record
@@ -19,10 +19,22 @@ from neotta.report.charts import heat_chart
 from neotta.report.grids import grid
 
 BATCH = 16
-DRAWN = ("1-class", "2-classes", "half-one-class", "mostly-one-class")
-"""Kinds whose outcome depends on which classes they show: they are drawn with all seeds."""
+STREAMS = (
+    *("iid", "correlated:delta=0.1,whole=true", "correlated:delta=0.01,whole=true"),
+    *("by-class", "by-class:numbered=true"),
+    *("some-classes:classes=1", "some-classes:classes=2", "some-classes:classes=5", "some-classes:classes=10"),
+    *("imbalanced:ratio=100.0,whole=true", "mixed-then-one", "bursts:length=5", "bursts:length=100"),
+    *("in-turn:classes=2", "in-turn", "dominant:share=0.5", "dominant:share=0.9"),
+    *("repeated:times=8", "frozen-start", "outliers"),
+    *("new-cameras:each=1", "new-cameras:each=4", "new-cameras:each=16", "new-cameras:each=64"),
+    *("changes:every=64", "changes:every=512", "changes:every=64,delta=0.1", "changes:every=512,delta=0.1"),
+    "changes:every=256,rounds=2",
+)
+"""The orders."""
+DRAWN = ("some-classes:classes=1", "some-classes:classes=2", "dominant:share=0.5", "dominant:share=0.9")
+"""Those whose outcome depends on which classes they show: they are drawn with all seeds."""
 SEEDS = 3
-"""Seeds of the other kinds, at most."""
+"""Seeds of the others, at most."""
 
 
 def _methods(setting: Setting) -> list[str]:
@@ -33,16 +45,16 @@ def _methods(setting: Setting) -> list[str]:
 
 
 def _kinds(setting: Setting) -> list[str]:
-    return [kind for kind in EVERY_KIND if kind not in CHANGES or len(setting.domains) > 1]
+    several = len(setting.domains) > 1
+    return [kind for kind in STREAMS if several or not find_order(kind.partition(":")[0]).through]
 
 
 def _runs(setting: Setting) -> list[Plan]:
     seeds = setting.study.seeds
-    how = {"order": "real", "batch_sizes": [BATCH]}
     draws = {kind: seeds if kind in DRAWN else seeds[:SEEDS] for kind in _kinds(setting)}
     return [
-        setting.plan(*_methods(setting), clean=True, order_options={"kind": kind}, seeds=draws[kind], **how)
-        for kind in draws
+        setting.plan(*_methods(setting), clean=True, order=kind, seeds=seeds, batch_sizes=[BATCH])
+        for kind, seeds in draws.items()
     ]
 
 
@@ -83,7 +95,7 @@ def plain(records: Mapping[str, Sequence[Record]]) -> dict[str, float]:
 
 
 def _means(cells: Cells) -> dict[str, dict[str, float]]:
-    kinds = [kind for kind in EVERY_KIND if any(at.kind == kind for each in cells.values() for at in each)]
+    kinds = [kind for kind in STREAMS if any(at.kind == kind for each in cells.values() for at in each)]
     return {
         kind: {
             method: statistics.fmean(gains)
@@ -110,7 +122,7 @@ def _draw(report: Report, name: str, what: str, cells: Cells) -> None:
             centre=0.0,
         ),
         data,
-        f"Points over the plain model on the same samples, mean over streams; batches of {BATCH} (first-N: of one).",
+        f"Points over the plain model on the same samples, mean over streams; batches of {BATCH}.",
         height=1.4 + 0.19 * len(means),
     )
 

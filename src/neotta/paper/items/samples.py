@@ -37,7 +37,7 @@ def _by_samples(setting: Setting) -> list[Plan]:
     if not numbers:
         return []
     last = -1 if setting.images <= EVERYTHING else EVERYTHING
-    held_out = setting.plan("none", "neo", protocol="hold-out", samples=numbers)
+    held_out = setting.plan("none", "neo", order="hold-out", samples=numbers)
     return [held_out, setting.plan("none", "neo", samples=[last])]
 
 
@@ -108,11 +108,12 @@ def _by_classes(setting: Setting) -> list[Plan]:
     most, fewest, plans = min(OF_CLASSES, setting.held_out_samples), setting.fewest, []
     budgets = [fewest, most] if FEWEST <= fewest < most else [most]  # also as many as every class has
     for samples in budgets if fewest and most else ():
+        scored = OTHERS if setting.study.held_out_samples < 0 else min(OTHERS, setting.study.held_out_samples)
         for classes in _numbers_of_classes(setting, samples):
-            scored = OTHERS if (setting.classes - classes) * fewest >= OTHERS else -1
-            how = {"classes": classes, "disjoint": True, "validate": scored}
+            how = {"classes": classes, "disjoint": True}
             entries: dict[str, Any] = {"order": "few-classes", "order_options": how, "samples": [samples]}
-            plans.append(setting.plan("none", "neo", protocol="hold-out", **entries))
+            entries["held_out_samples"] = scored
+            plans.append(setting.plan("none", "neo", **entries))
     return plans
 
 
@@ -134,7 +135,7 @@ def classes(report: Report) -> None:
     results = report.results()
     counts = sorted({each.block.conditions.samples for each in results.each()})
     every = {
-        count: results.only("samples", count).curves(lambda run: json.loads(run.stream_options)["classes"])
+        count: results.only("samples", count).curves(lambda run: json.loads(run.order_options)["classes"])
         for count in counts
     }
     by_count = need({count: curves for count, curves in every.items() if gains_along(curves.get("neo", []))})
@@ -200,7 +201,7 @@ def _first_samples(setting: Setting) -> list[Plan]:
     if not numbers:
         return []
     return [
-        setting.plan(*RULES, clean=True, protocol="hold-out", samples=numbers),
+        setting.plan(*RULES, clean=True, order="hold-out", samples=numbers),
         setting.plan(*RULES, clean=True, batch_sizes=[1]),
     ]
 

@@ -10,7 +10,7 @@ from PIL import Image
 import neotta
 from neotta.data.handwritten import digits
 from neotta.errors import DataError, InputError, OptionError, UnknownMethodError
-from neotta.evaluate.judge import _names
+from neotta.evaluate.judgement import readable_names
 
 
 @pytest.fixture(scope="module")
@@ -149,10 +149,10 @@ def test_methods_that_need_images_and_options_are_judged_too(loaded, photos):
 
 
 def test_names_of_classes_can_be_read_and_told_apart():
-    assert _names(None, 2) == ["class 0", "class 1"]
-    assert _names(["crane", "dog", "crane"], 3) == ["crane (0)", "dog", "crane (2)"]
+    assert readable_names(None, 2) == ["class 0", "class 1"]
+    assert readable_names(["crane", "dog", "crane"], 3) == ["crane (0)", "dog", "crane (2)"]
     pytest.importorskip("timm")
-    assert _names(["n01440764", "n02012849"], 2) == ["tench, Tinca tinca", "crane"]
+    assert readable_names(["n01440764", "n02012849"], 2) == ["tench, Tinca tinca", "crane"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from neotta.data.orders import stored
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.domains import fitted
 from neotta.evaluate.embeddings import EmbeddingCache
-from neotta.evaluate.judgement import MOST_ANSWERS, Judgement
+from neotta.evaluate.judgement import MOST_ANSWERS, Judgement, readable_names
 from neotta.evaluate.key import identity
 from neotta.evaluate.measure import check_model
 from neotta.evaluate.plan import MethodPlan
@@ -97,7 +97,7 @@ def judge(
     loaded, dataset = _opened(model, images, preprocess)
     order = np.random.default_rng(0).permutation(len(dataset)) if shuffled else np.arange(len(dataset))
     classes, order, unreadable, outputs = _answers(loaded, dataset, order[:samples], plans, batch_size, cache, progress)
-    names = _names(loaded.labels, outputs)
+    names = readable_names(loaded.labels, outputs)
     numbers = {dataset.ids[index]: int(index) for index in order}
     known = _known(dataset, numbers, {_key(name): index for index, name in _both(loaded.labels, names)}, labels)
     way = "in random order" if shuffled else "in the order of their names"
@@ -173,20 +173,6 @@ def _answers(
             answers.append([adapter(batch.images.to(head.weight)) for batch in batches])
         adapter.detach()
     return [torch.cat(parts).argmax(1).cpu().numpy() for parts in answers], order, unreadable, head.out_features
-
-
-def _names(labels: Sequence[str] | None, outputs: int) -> list[str]:
-    """A name to read for each class: words for WordNet ids, and no name twice."""
-    names = [f"class {index}" for index in range(outputs)] if labels is None else list(labels)
-    if all(re.fullmatch(r"n\d{8}", name) for name in names):
-        from neotta.models._timm import timm_package
-
-        timm_package()
-        from timm.data import ImageNetInfo
-
-        words = ImageNetInfo("imagenet-22k").label_name_to_description
-        names = [", ".join(words(name).split(", ")[:2]) for name in names]  # of up to ten synonyms
-    return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names)]
 
 
 def _both(labels: Sequence[str] | None, names: Sequence[str]) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ import html
 import io
 import json
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +123,8 @@ class Judgement:
     Args:
         answers: For each image by name the plain model's answer and those of the rules, as names of classes.
         rules: Names of the rules.
-        image: Returns the image of a name, (H, W, 3) uint8.
+        image: Returns the image of a name, (H, W, 3) uint8, or a JPEG file as bytes.
+        images: Number of images, if `answers` holds the disagreements alone.
         known: The right class of images about which nobody needs to be asked.
         digest: Returns a hash of an image: answers for another image of the same name are not used.
         path: A file for the answers, a line of JSON each. Those that it holds already are used.
@@ -137,6 +139,7 @@ class Judgement:
         rules: Sequence[str],
         image: Callable[[str], Any],
         *,
+        images: int | None = None,
         known: Mapping[str, str] | None = None,
         digest: Callable[[str], str] = lambda name: "",
         path: str | os.PathLike[str] | None = None,
@@ -144,9 +147,10 @@ class Judgement:
         lines: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> None:
-        if not answers:
-            raise DataError("there are no images to judge")
         self.answers = {name: tuple(row) for name, row in answers.items()}
+        self.images = len(self.answers) if images is None else images
+        if not self.images:
+            raise DataError("there are no images to judge")
         self.rules, self.image, self.at_most = tuple(rules), image, at_most
         self.lines, self.notes = tuple(lines) or self.rules, tuple(notes)
         self.lock = threading.RLock()
@@ -259,7 +263,7 @@ class Judgement:
     @property
     def gains(self) -> list[Gain]:
         """The gain of each rule, as far as it is known."""
-        gains, points = [], 100 / len(self.answers)
+        gains, points = [], 100 / self.images
         for rule, changed, known, interval in zip(self.rules, self._changed, self._known, self._intervals, strict=True):
             low, high = (points * (known + interval.total * end) for end in interval.ends)
             gains.append(Gain(rule, changed, low, high))
@@ -284,7 +288,7 @@ class Judgement:
 
     def sentences(self) -> list[str]:
         """What is known so far, in words."""
-        images = counted(len(self.answers), "image")
+        images = counted(self.images, "image")
         if not self.order and not self.known:
             return [f"The rules agree with the plain model on all {images}: accuracy cannot change."]
         changes = ", ".join(f"{gain.rule} changes {gain.changed:,}" for gain in self.gains)
@@ -420,8 +424,24 @@ def picture_of(image: Any, most: int = 1600) -> tuple[str, bytes]:
     """An image, (H, W, 3) uint8, as a file to show: its type and content."""
     from PIL import Image
 
+    if isinstance(image, bytes):
+        return "image/jpeg", image
     picture, buffer = Image.fromarray(image), io.BytesIO()
     picture.thumbnail((most, most))
     kind = "png" if max(picture.size) <= 256 else "jpeg"
     picture.save(buffer, format=kind, quality=92)
     return f"image/{kind}", buffer.getvalue()
+
+
+def readable_names(labels: Sequence[str] | None, outputs: int) -> list[str]:
+    """A name to read for each class: words for WordNet ids, and no name twice."""
+    names = [f"class {index}" for index in range(outputs)] if labels is None else list(labels)
+    if all(re.fullmatch(r"n\d{8}", name) for name in names):
+        from neotta.models._timm import timm_package
+
+        timm_package()
+        from timm.data import ImageNetInfo
+
+        words = ImageNetInfo("imagenet-22k").label_name_to_description
+        names = [", ".join(words(name).split(", ")[:2]) for name in names]  # of up to ten synonyms
+    return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names)]

@@ -6,7 +6,7 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ class JudgePage:
 
     def reply(self, method: str, path: str, body: bytes = b"") -> Reply:
         if (method, path) == ("GET", ""):
-            return self._page()
+            return page(self.judgement.notes)
         part, _, number = path.partition("/")
         judgement = self.judgement
         if method == "GET" and part == "image" and number.isdecimal() and int(number) < len(judgement.order):
@@ -78,14 +78,16 @@ class JudgePage:
             "sentences": judgement.sentences(),
         }
 
-    def _page(self) -> Reply:
-        nonce = secrets.token_urlsafe(16)
-        page = render("judge.html", nonce=nonce, ended=ENDED, notes=self.judgement.notes)
-        policy = (
-            f"default-src 'none'; img-src 'self' data:; connect-src 'self'; style-src 'unsafe-inline'; "
-            f"script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        )
-        return Reply(200, "text/html; charset=utf-8", page.encode(), {"Content-Security-Policy": policy})
+
+def page(notes: Sequence[str], api: str = "") -> Reply:
+    """The page itself; `api` is where its requests go if not below it: the last part of its address follows."""
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        "default-src 'none'; img-src blob: data:; connect-src 'self'; style-src 'unsafe-inline'; "
+        f"script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    content = render("judge.html", nonce=nonce, ended=ENDED, notes=notes, api=api)
+    return Reply(200, "text/html; charset=utf-8", content.encode(), {"Content-Security-Policy": policy})
 
 
 def _json(content: Any, status: int = 200) -> Reply:

@@ -297,6 +297,17 @@ def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
         kind = "application/octet-stream"
         return await told(request, lambda _: Response(service.exported(stream), media_type=kind, headers=headers))
 
+    @app.get("/judgements/{stream:path}")
+    @app.post("/judgements/{stream:path}")
+    async def judgement(request: Request, stream: str, part: str = "state") -> Response:
+        """What the page shows on which answers of a stream are judged, and what is said on it."""
+
+        def work(body: bytes) -> Response:
+            reply = service.judge(stream, request.method, part, body)
+            return Response(reply.body, reply.status, reply.headers, reply.kind)
+
+        return await told(request, work)
+
     @app.get("/pictures/{stream:path}")
     async def picture(stream: str) -> Response:
         """The last picture of a stream, if pictures are kept."""

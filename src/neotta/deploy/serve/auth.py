@@ -18,7 +18,7 @@ from neotta.deploy.serve.settings import RequestError
 from neotta.errors import OptionError
 
 OPEN = ("/", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready")
-OPEN_BELOW = ("/static/", "/camera/")  # the empty pages of the dashboard: what they show needs the key
+OPEN_BELOW = ("/static/", "/camera/", "/judge/")  # the empty pages of the dashboard: what they show needs the key
 SAFE = ("GET", "HEAD")
 ROLES = {"read": {"read"}, "write": {"write"}, "admin": {"read", "write", "admin"}}  # and what each may
 log = logging.getLogger("neotta.serve")

@@ -17,6 +17,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from neotta.deploy.serve.board import EVERY
+from neotta.deploy.serve.judging import empty_page
 from neotta.deploy.serve.requests import client_of
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import RequestError
@@ -25,6 +26,7 @@ LISTENERS = 16  # most pages of one client that listen at once
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 STATIC = files("neotta.deploy.serve").joinpath("static")
 POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+SAFE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
 
 def add(app: FastAPI, service: Service) -> None:
@@ -73,6 +75,12 @@ def add(app: FastAPI, service: Service) -> None:
     async def page() -> Response:
         return _file("index.html")
 
+    @app.get("/judge/{stream:path}", include_in_schema=False)
+    async def judge() -> Response:
+        """The page on which answers of a camera are judged."""
+        reply = empty_page()
+        return Response(reply.body, headers={**SAFE, **reply.headers}, media_type=reply.kind)
+
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
         if name not in [each.name for each in STATIC.iterdir()]:
@@ -88,10 +96,5 @@ def add(app: FastAPI, service: Service) -> None:
 
 
 def _file(name: str) -> Response:
-    headers = {
-        "Content-Security-Policy": POLICY,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",
-    }
+    headers = {"Content-Security-Policy": POLICY, **SAFE}
     return Response(STATIC.joinpath(name).read_bytes(), media_type=KINDS[name.rpartition(".")[2]], headers=headers)

@@ -22,12 +22,15 @@ from neotta.deploy.serve.board import Board
 from neotta.deploy.serve.engine import Engine
 from neotta.deploy.serve.history import History
 from neotta.deploy.serve.images import Images
+from neotta.deploy.serve.judging import CAMERAS, Shown
 from neotta.deploy.serve.metrics import Metrics
 from neotta.deploy.serve.settings import RequestError, Settings
 from neotta.errors import NeottaError, StateError, StorageError
+from neotta.evaluate.judgement import readable_names
 from neotta.monitoring.accuracy import Estimate, Recent
 from neotta.monitoring.health import Health
 from neotta.neo.statefile import Array, write_state
+from neotta.report.judge_page import Reply
 
 Result = TypeVar("Result")
 # Signs that somebody should look at.
@@ -61,6 +64,8 @@ class Service:
         self.images = Images(engine.preprocess, settings.limits)
         # All streams that are known: those that learnt. Others are answered and not remembered.
         self.streams = {stream: Stream(engine.classes) for stream in (*engine.counts(), *self.history.frozen)}
+        self.shown: dict[str, Shown] = {}  # what can be judged, of some streams
+        self.names = readable_names(engine.labels, engine.classes)
         self.metrics = Metrics(self)
         self.batcher = Batcher(self.run, settings.limits)
         self.call = self.batcher.call
@@ -184,6 +189,9 @@ class Service:
             stream.images, stream.seen = stream.images + len(job.images), time.time()
             if self.settings.pictures:
                 stream.picture = _thumbnail(self.images.pixels(job.images[-1]) if job.picture is None else job.picture)
+                if job.stream in self.shown or len(self.shown) < CAMERAS:
+                    plain, adapted = (self.names[logits[-1].argmax()] for logits in (answer.plain, answer.adapted))
+                    self.shown.setdefault(job.stream, Shown()).add(plain, adapted, stream.picture)
         self.metrics.count(job.stream, len(job.images))
 
     def _quarantine(self, name: str, error: StateError) -> str:
@@ -259,6 +267,7 @@ class Service:
             "error": stream.error or None,
             "health": health,
             "accuracy": None if stream.accuracy is None else _finite(stream.accuracy._asdict()),
+            "judged": self.shown[name].measured() if name in self.shown else None,
             "images": stream.images,
             "seen": stream.seen,
             "picture": stream.picture is not None,
@@ -283,6 +292,15 @@ class Service:
         with tempfile.TemporaryDirectory() as folder:
             write_state(Path(folder) / "state", state, self.engine.about())
             return (Path(folder) / "state").read_bytes()
+
+    def judge(self, name: str, method: str, part: str, body: bytes) -> Reply:
+        """Answer a request of the page on which answers of a stream are judged."""
+        stream = self.known(name)
+        if name not in self.shown:
+            raise RequestError(404, "no pictures of this stream are kept: switch them on with pictures = true")
+        reply = self.shown[name].reply(method, part, body, self.engine.rule)
+        self._changed(stream)
+        return reply
 
     # ---- acting on streams, in the thread that owns the model
 
@@ -321,6 +339,7 @@ class Service:
         self.engine.reset(name)
         self.history.forget(name)
         del self.streams[name]
+        self.shown.pop(name, None)
         self.version += 1
         log.info("forgotten", extra={"values": {"stream": name}})
         return {"id": name, "forgotten": True}

@@ -48,7 +48,7 @@ function drawTile({ summary, tile, points, visible }) {
   tile.dataset.kind = kind(summary);
   set(".badge", badge(summary));
   set(".words", words(summary).join(" "));
-  set(".accuracy", interval(summary.accuracy));
+  set(".accuracy", summary.judged ? `judged, ${summary.judged.text}` : interval(summary.accuracy));
   set(".changed", percent(summary.health?.changed));
   set(".samples", summary.health ? `${whole(summary.health.samples)} samples` : "");
   set(".ago", ago(summary.seen));
@@ -134,14 +134,16 @@ function drawSummary() {
   $("missing").hidden = Boolean(summary) || !server;
   $("badge").hidden = !summary;
   if (!summary) return;
-  const { health, accuracy } = summary;
+  const { health, accuracy, judged } = summary;
   $("badge").textContent = badge(summary);
   $("camera").dataset.kind = kind(summary);
   $("words").replaceChildren(...words(summary).map((text) => make("li", {}, text)));
   const by = { product: "from how sure and how stable the answers are", confidence: "from how sure the answers are" }[accuracy?.by] ?? accuracy?.reason ?? "";
   const draws = health?.draws == null ? "" : `; they count as ${whole(Math.round(health.draws))} label draws`;
   const facts = [
-    ["Estimated accuracy", interval(accuracy), by],
+    judged
+      ? ["Gain, measured", judged.text, `from ${whole(judged.answers)} answers on ${whole(judged.images)} images`]
+      : ["Estimated accuracy", interval(accuracy), by],
     ["Samples learnt from", health ? whole(health.samples) : "–", `${whole(health?.rejected)} rejected${draws}`],
     ["Changed answers", percent(health?.changed), "differ from the plain model"],
     ["Shift", number(health?.shift), "× spread of the logits"],
@@ -203,6 +205,8 @@ const ACTIONS = {
     says: "It returns to what it knew at the chosen time. What it knows now is kept as a snapshot first." },
   reset: { label: "Reset", run: act("reset"), done: () => "Reset: it starts again from nothing.",
     says: "It forgets what it has learnt and answers like the plain model until it has learnt again. What it knows now is kept as a snapshot first, if it can be read." },
+  judge: { label: "Judge 30 answers", hidden: () => !server?.pictures, plain: true, run: judge, done: () => "",
+    says: "You see images of this camera on which the plain and the adapted answer differ, and say which is right: that tells whether adapting helps here." },
   save: { label: "Download state", plain: true, run: download, done: () => "Downloaded.",
     says: "What it has learnt, as a safetensors file that neotta.load reads." },
   forget: { label: "Forget", run: (id) => remove(address("streams", id)), done: () => "Forgotten.",
@@ -213,6 +217,11 @@ async function download(id) {
   const link = make("a", { href: URL.createObjectURL(await getBlob(address("states", id))), download: `${id.replace(/[^\p{L}\p{N}.-]+/gu, "_")}.safetensors` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+async function judge(id) {
+  await post(`${address("judgements", id)}?part=begin`, {});
+  location.href = address("judge", id);
 }
 
 function confirmed({ label, says }, id) {

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import neotta
 from neotta.adapters.none import NoAdapt
 from neotta.data import digits
+from neotta.data.base import ImageDataset
 from neotta.data.corrupted import CorruptedDataset
 from neotta.errors import DataError, InputError, NeottaError, OptionError
 from neotta.evaluate.records import Records
@@ -151,6 +152,61 @@ def test_orders_and_groups(loaded, ready, labels):
     assert plain.records[0].key != results.records[0].key, "the one cannot stand for the other"
     (record,) = evaluate(loaded.model, (ready, labels), ["none"], order="correlated:delta=0.1").records
     assert record.order_options == {"delta": 0.1}
+
+
+def made_up(count, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 3, 4, 4, generator=random), torch.randint(0, 10, (count,), generator=random)
+
+
+@pytest.fixture
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 10)).eval()
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_domains_of_unequal_size_show_512_samples_or_all_of_theirs(small, names):
+    data = {"a": made_up(600), "b": made_up(100, seed=1)}
+    data = {name: data[name] for name in names}
+    alone = evaluate(small, data).records
+    assert {(record.domain, record.count, record.status) for record in alone} == {("a", 512, "ok"), ("b", 100, "ok")}
+    assert [record.sizes for record in alone if record.method == "none"] == [
+        {name: len(data[name][1])} for name in names
+    ]
+    (none, _) = evaluate(small, data, order="continual").records
+    assert (none.count, len(none.answers["right"])) == (612, 612)
+    assert set(none.per_domain) == {"a", "b"}
+    with pytest.raises(DataError, match="only 100"):
+        evaluate(small, data, samples=512, order="continual")
+
+
+def test_one_image_is_measured(small):
+    (none, neo) = evaluate(small, made_up(1)).records
+    assert (none.count, neo.count, none.metrics["top1"]) == (1, 1, neo.metrics["top1"])
+
+
+class Named(ImageDataset):
+    def __init__(self, domain, classes):
+        self.domain, self.classes, self.ids, self.labels = domain, classes, ["0", "1"], np.array([0, 1])
+
+    def read(self, index):
+        return np.full((8, 8, 3), 100 * index, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("data", "groups", "named"),
+    [
+        ({"a": made_up(4), "b": made_up(0)}, None, "'b' has no samples"),
+        ({"a": Named("a", ("cat", "dog")), "b": Named("b", ("dog", "cat"))}, None, "'a' and 'b'"),
+        ({"a": made_up(4), "b": made_up(4)}, {"a": list("wwxy"), "b": list("xyzz")}, "'x'"),
+        ({"a": made_up(4), "b": made_up(4)}, {"a": list("wwxy")}, "'b'"),
+    ],
+)
+def test_domains_that_do_not_go_together_are_one_clear_error(small, data, groups, named):
+    ready = {"preprocess": neotta.Preprocess((4, 4))} if isinstance(data["a"], Named) else {}
+    with pytest.raises(DataError, match=named):
+        evaluate(small, data, groups=groups, **ready)
 
 
 def test_data_without_labels_is_reported(loaded, ready):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,8 @@ def data_source(data: Any, *, images: bool, groups: Any = None) -> DataSource:
     if missing := [name for name in parts if name not in by_domain]:
         raise DataError(f"there are no groups for the domain {missing[0]!r}: give some for every domain")
     datasets = {str(name): _dataset(str(name), part, images, by_domain[name]) for name, part in parts.items()}
+    for (name, one), (other, another) in itertools.combinations(datasets.items(), 2):
+        _check_alike(name, one, other, another)
     return DataSource(NAME, None, tuple(datasets), datasets.__getitem__)
 
 
@@ -88,17 +91,28 @@ class MemoryDataset(ImageDataset):
 
 
 def _dataset(domain: str, data: Any, images: bool, groups: Any) -> ImageDataset:
+    inputs, labels = (data, None) if isinstance(data, ImageDataset) else _pairs(domain, data)
+    if len(inputs) == 0:
+        raise DataError(f"{domain!r} has no samples: leave it out")
     if isinstance(data, ImageDataset):
         return data
-    inputs, labels = _pairs(domain, data)
-    if len(inputs) == 0:
-        raise DataError(f"{domain!r} has no samples")
     made = MemoryDataset(domain, inputs, labels, images=images, groups=groups)
     if isinstance(inputs, (Tensor, np.ndarray)):
         _check_finite(domain, inputs)
     else:
         made.read(0)
     return made
+
+
+def _check_alike(name: str, one: ImageDataset, other: str, another: ImageDataset) -> None:
+    if one.classes != another.classes and None not in (one.classes, another.classes):
+        raise DataError(f"{name!r} and {other!r} have different classes: evaluate them one by one")
+    mine, theirs = list(one.groups or ()), list(another.groups or ())
+    if mine != theirs and (both := set(mine) & set(theirs)):
+        raise DataError(
+            f"the group {min(both)!r} is in {name!r} and in {other!r}, and a group lies within a domain: give groups "
+            "of different domains different names"
+        )
 
 
 def _pairs(domain: str, data: Any) -> tuple[Any, Any]:

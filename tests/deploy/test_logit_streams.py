@@ -120,8 +120,13 @@ def test_saving_and_going_on_to_the_bit(tmp_path, many):
     other.load(tmp_path / "state")
     np.testing.assert_array_equal(other.recenter(second, **then), ours.recenter(second, **then))
     assert other.streams() == ours.streams()
-    for wrong in (LogitRecenter(BIAS, gate=0.5), LogitRecenter(), LogitRecenter(BIAS, "neo")):
-        with pytest.raises(StateMismatchError, match="another"):
+    wrongs = {
+        "gate=0.5": LogitRecenter(BIAS, gate=0.5),
+        "weights": LogitRecenter(),
+        "expected neo ": LogitRecenter(BIAS, "neo"),
+    }
+    for word, wrong in wrongs.items():
+        with pytest.raises(StateMismatchError, match=word):
             wrong.load(tmp_path / "state")
     if many:
         ours.save(tmp_path / "one", stream="a")
@@ -138,11 +143,11 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
     arrays, about = read_arrays(tmp_path / "state")
     before = ours.offset("a")
     wrong = {
-        "NaN": {**arrays, "ever": arrays["ever"] * np.nan},
-        "out of range": {**arrays, "tallies": arrays["tallies"] - 100},
-        "expected the entries": {name: array for name, array in arrays.items() if name != "shift"},
-        "as many ids as rows": {**arrays, "tallies": np.concatenate([arrays["tallies"]] * 2)},
-        "beyond": {**arrays, "shift": arrays["shift"] + 1e9},
+        "NaN": {**arrays, "head.ever": arrays["head.ever"] * np.nan},
+        "out of range": {**arrays, "head.tallies": arrays["head.tallies"] - 100},
+        "expected the entries": {name: array for name, array in arrays.items() if name != "head.shift"},
+        "as many ids as rows": {**arrays, "head.tallies": np.concatenate([arrays["head.tallies"]] * 2)},
+        "beyond": {**arrays, "head.shift": arrays["head.shift"] + 1e9},
     }
     for message, entries in wrong.items():
         write_arrays(tmp_path / "bad", entries, about)
@@ -167,7 +172,7 @@ def test_merging_adds_what_was_seen_over_all_time():
     alone = LogitRecenter(BIAS, prior=False, window=None)
     alone.recenter(parts[2])
     np.testing.assert_allclose(both.offset("gate"), alone.offset(), atol=1e-9)
-    with pytest.raises(InputError, match="without"):
+    with pytest.raises(StateMismatchError, match="one state, expected one for each stream"):
         both.merge(alone)
 
 

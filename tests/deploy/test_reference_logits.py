@@ -9,8 +9,7 @@ from support.reference_models import CLASSES, network, pictures
 
 import neotta
 from neotta.deploy import LogitRecenter, OnnxClassifier, export
-from neotta.deploy.onnx.card import Card, encoded
-from neotta.errors import ModelLoadError, OptionError, StateMismatchError
+from neotta.errors import OptionError, StateMismatchError
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +73,10 @@ def test_a_state_belongs_to_its_reference(known, plain, tmp_path):
     again = LogitRecenter(reference=known)
     again.load(tmp_path / "state.safetensors")
     np.testing.assert_array_equal(again.recenter(plain, adapt=False), one.recenter(plain, adapt=False))
-    with pytest.raises(StateMismatchError, match="options"):
+    with pytest.raises(StateMismatchError, match="another reference"):
         other.load(tmp_path / "state.safetensors")
     other.recenter(plain)
-    with pytest.raises(StateMismatchError, match="options"):
+    with pytest.raises(StateMismatchError, match="another reference"):
         one.merge(other)
 
 
@@ -155,12 +154,3 @@ def test_the_logits_of_a_plain_file_are_recentered_towards_the_reference(known, 
     LogitRecenter.from_onnx(path, reference=known).recenter(logits)
     with pytest.raises(StateMismatchError, match="another head"):
         LogitRecenter.from_onnx(path, reference=neotta.reference(network(5), pictures())).recenter(logits)
-
-
-def test_a_damaged_reference_in_a_file_is_rejected(known):
-    entries = encoded(known.arrays(), known.digest)
-    found = Card("adaptive", "x", reference=entries).reference_arrays()
-    assert all(np.array_equal(found[name], array) for name, array in known.arrays().items())
-    for wrong in ({**entries, "arrays": "!"}, {**entries, "arrays": entries["arrays"][:40]}, {}):
-        with pytest.raises(ModelLoadError, match="damaged"):
-            Card("adaptive", "x", reference=wrong).reference_arrays()

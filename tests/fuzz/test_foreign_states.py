@@ -104,8 +104,7 @@ def test_states_that_are_whole_but_make_no_sense(state, data, tmp_path):
 
 
 CARD = {"form": "adaptive", "name": "n", "method": "neo", "options": {}, "samples": 3, "preprocess": None}
-CARD |= {"labels": ["a"], "heads": {"2": "ab"}, "state": {"2": [0.0]}, "neotta": "1"}
-CARD |= {"fields": {"2": {"total": {"shape": [1], "start": 0.0, "least": None, "most": None}}}}
+CARD |= {"labels": ["a"], "state": "", "bias": None, "neotta": "1"}
 
 
 @given(data=st.data())

@@ -116,10 +116,11 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
     before = neotta.head(first).streams.state()
     cases = {
         "other head weights": neotta.adapt(plain(seed=1), "neo"),
-        "another method": neotta.adapt(plain(), "neo-mse"),
-        "other options": neotta.adapt(plain(), "neo", shrinkage="james-stein"),
-        "one state per stream": neotta.adapt(plain(), "neo", streams=True),
+        "expected neo ": neotta.adapt(plain(), "neo-mse"),
+        "shrinkage='james-stein'": neotta.adapt(plain(), "neo", shrinkage="james-stein"),
+        "many streams": neotta.adapt(plain(), "neo", streams=True),
     }
+    cases["another reference"] = neotta.adapt(plain(), "neo", reference=neotta.reference(plain(), batch(80, 5)))
     for match, other in cases.items():
         with pytest.raises(StateMismatchError, match=match):
             neotta.merge([first, other])
@@ -131,8 +132,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         neotta.merge([])
     with pytest.raises(InputError, match="got int"):
         neotta.merge([first, 3])
-    adapter = neotta.create("neo", plain())
-    adapter.save(tmp_path / "adapter")
+    neotta.create("lame", plain()).save(tmp_path / "adapter")
     with pytest.raises(StateMismatchError, match="of an adapter"):
         neotta.merge([tmp_path / "adapter"])
     assert torch.equal(before, neotta.head(first).streams.state())

@@ -96,7 +96,7 @@ def test_states_of_others_are_refused(saved, adapted):
 
 
 def test_a_state_of_another_method_is_refused(saved):
-    refused(neotta.adapt(small(), "neo-continual"), saved, StateMismatchError, "adapted with neo-continual")
+    refused(neotta.adapt(small(), "neo-continual"), saved, StateMismatchError, "expected neo-continual")
     refused(nn.Sequential(nn.Linear(3, 4)), saved, StateMismatchError, "no layer '1'")
 
 
@@ -115,7 +115,7 @@ def test_damaged_files_are_refused(saved, tmp_path):
     from safetensors.torch import save_file
 
     save_file({"mean": torch.zeros(3)}, tmp_path / "foreign")
-    refused(neotta.adapt(small(), "neo"), tmp_path / "foreign", StateFileError, r"not written by neotta\.save")
+    refused(neotta.adapt(small(), "neo"), tmp_path / "foreign", StateFileError, "not written by")
 
 
 def test_a_damaged_header_is_noticed(saved, tmp_path):

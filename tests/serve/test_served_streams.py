@@ -26,7 +26,7 @@ from neotta.deploy.serve.engine import TorchEngine
 from neotta.deploy.serve.settings import Limits
 from neotta.models.load import LoadedModel, load_model
 from neotta.monitoring.health import health_of
-from neotta.neo.statefile import read_state
+from neotta.neo.codec import StateFile
 
 KEY = "a key of sixteen characters"
 
@@ -139,7 +139,7 @@ def test_a_state_to_start_from(tmp_path):
         model(torch.from_numpy(pictures(16, seed=1, shift=1.0)))
     neotta.save(model, tmp_path / "fog.safetensors")
     engine = small_engine()
-    engine.begin_with(*read_state(tmp_path / "fog.safetensors"), "fog")
+    engine.begin_with(StateFile.load(tmp_path / "fog.safetensors"), "fog")
     with serving(engine) as client:
         client.infer(pictures(4, seed=2), stream="new")
         assert client.service.engine.counts() == {"new": 20}

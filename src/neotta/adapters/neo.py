@@ -5,16 +5,21 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.errors import UnsupportedModelError
-from neotta.neo.files import entries, states_in
+from neotta.neo.codec import StateFile, check_values
+from neotta.neo.files import check_offsets, described, known_weight, opened, states_of
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
@@ -34,13 +39,19 @@ class KeptHead(NEOHead):
         super().__init__(layer, streams, uniform_bias=adapter.name == "neo-mse")
         self._keep = adapter.keep
 
+    def linear(self) -> tuple[Tensor | None, Tensor | None]:
+        """The weight, (C, d), and the bias, (C,), of the classes that count for its states."""
+        weight, bias = super().linear()
+        if self.space == "embeddings" or weight is None:
+            return weight, bias
+        return self._keep(weight.T).T, None if bias is None else self._keep(bias[None])[0]
+
     def classify(self, embeddings: Tensor) -> Tensor:
         """Apply only the linear layer, (B, d) to (B, C)."""
         return self._keep(super().classify(embeddings))
 
     def _bias(self) -> Tensor | None:
-        bias = super()._bias()
-        return None if bias is None else self._keep(bias[None])[0]
+        return self.linear()[1] if self.space == "logits" else None
 
 
 class NEOAdapter(Adapter[Rule]):
@@ -71,12 +82,42 @@ class NEOAdapter(Adapter[Rule]):
         return embeddings
 
     def _state(self) -> dict[str, Tensor]:
-        return entries(self.neo.streams.layout, [], self.neo.streams.table, many=False)
+        layout = self.neo.streams.layout
+        return {name: part[0] for name, part in zip(layout.fields, layout.split(self.neo.streams.table), strict=True)}
 
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
         super()._check_values(state)
-        streams = self.neo.streams
-        states_in(streams.layout, streams.rule, {name: state[name] for name in streams.layout.fields}, many=False)
+        layout = self.neo.streams.layout
+        table = layout.join([state[name][None].cpu().double() for name in layout.fields])
+        check_values(layout.fields, table.numpy())
+        check_offsets(self.neo.streams.rule, table, "this state")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the state as `neotta.save` does, atomically; a model takes it as well.
+
+        Raises:
+            StateError: The state holds numbers that `load` would reject. The old file stays.
+        """
+        self._check_values(self.state_dict())
+        replace(self._described(), heads={self.head_name: states_of(self.neo)}).save(path)
+
+    def load(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
+        """Continue from a file of `save` or of `neotta.save`; on an error the state does not change.
+
+        Args:
+            path: The file.
+            strict: Raise an error if the state was saved with other head weights.
+        """
+        file, source = opened(path)
+        (states,) = file.fitted(self._described(), source, strict=strict, weight=known_weight(self.neo)).values()
+        arrays = {**states.arrays(), **file.moving}
+        self.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+
+    def _described(self) -> StateFile:
+        heads = {self.head_name: described(self.neo)}
+        own = self.neo.streams.layout.fields
+        moving = {name: tensor.cpu().numpy() for name, tensor in self._state().items() if name not in own}
+        return StateFile(self.name, self.options.model_dump(mode="json"), heads, moving)
 
 
 @register

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import torch
 
-from neotta.errors import InputError, OptionError, StateError, StateMismatchError, UnknownMethodError
+from neotta.errors import InputError, OptionError, StateError, UnknownMethodError
 from neotta.neo import context
-from neotta.neo.files import entries, states_in
-from neotta.neo.merge import merge_tables
+from neotta.neo.codec import NAMELESS, HeadStates, StateFile
+from neotta.neo.files import described, opened, put, states_of
+from neotta.neo.merge import merge
+from neotta.neo.output_head import OutputHead
 from neotta.neo.reference_file import Reference, as_reference, for_logits
-from neotta.neo.statefile import Array, fingerprint, read_state, write_state
+from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId, checked, checked_weights, for_rows
 from neotta.neo.streams import Streams
 from neotta.neo.variants import VARIANTS, rule_of
@@ -85,8 +87,7 @@ class LogitRecenter:
         self.bias = None if bias is None else np.atleast_1d(_numbers("bias", bias, 1))
         self._weight = None if weight is None else _numbers("weight", weight, 2)
         self._reference = None if reference is None else as_reference(reference)
-        self._streams: Streams | None = None
-        self._origin = torch.zeros(1)
+        self._neo: OutputHead | None = None
 
     @classmethod
     def from_onnx(
@@ -131,21 +132,25 @@ class LogitRecenter:
         Returns:
             Re-centered logits of the same shape and dtype.
         """
-        known = self._streams
-        rows, flat = _matrix(logits, None if known is None else known.size)
-        classes = rows.shape[1]
+        known = self._neo
+        rows, flat = _matrix(logits, None if known is None else known.out_features)
         ids = None if stream is None else for_rows(checked(stream), len(rows))
-        numbers = None if weights is None else torch.from_numpy(checked_weights(weights, len(rows)))
-        answer = rows.astype(np.float64)
-        if adapt or known is not None:
-            streams, samples = self._begin(classes, ids is not None), torch.from_numpy(rows.astype(np.float64))
-            if streams.rule.space == "embeddings":
-                samples = samples - self._origin
-            with nullcontext() if ids is None else context.streams(ids):
-                answer -= streams.step(samples, self._origin, adapt=adapt, weights=numbers).numpy()
-        if self.method == "neo-mse":
-            answer += 1.0 / classes - self._bias_for(classes)
-        answer = answer.astype(rows.dtype)
+        numbers = None if weights is None else checked_weights(weights, len(rows))
+        neo = known or self._begin(rows.shape[1], ids is not None)
+        if neo.streams.many is not (ids is not None):
+            so_far, now = ("with", "without") if neo.streams.many else ("without", "with")
+            raise InputError(
+                f"samples came {so_far} a stream so far, these come {now} one: use two objects, or reset()"
+            )
+        self._neo = neo if adapt else known
+        neo.adapting = adapt
+        samples = torch.from_numpy(rows.astype(np.float64))
+        with ExitStack() as settings, torch.no_grad():
+            if ids is not None:
+                settings.enter_context(context.streams(ids))
+            if numbers is not None:
+                settings.enter_context(context.rows(numbers))
+            answer: Array = neo(samples, hooked=True).numpy().astype(rows.dtype)
         return answer[:, 0] if flat else answer
 
     def offset(self, stream: StreamId | None = None) -> Array:
@@ -153,29 +158,28 @@ class LogitRecenter:
 
         The label prior of neo-stream is not part of it.
         """
-        streams = self._started()
-        return np.asarray(streams.rule.offset(streams.state(stream))[0].numpy())
+        return np.asarray(self._started().offset(stream).numpy())
 
     # ---- the state: what was seen, and how it is merged, saved and loaded
 
     @property
     def count(self) -> int:
         """Number of samples seen, in all streams."""
-        return 0 if self._streams is None else self._streams.total()
+        return 0 if self._neo is None else self._neo.count
 
     @property
     def rejected(self) -> int:
         """Number of rows excluded because of NaN, Inf or their size."""
-        return 0 if self._streams is None else int(self._streams.everything()[1][:, 1].sum())
+        return 0 if self._neo is None else int(self._neo.streams.everything()[1][:, 1].sum())
 
     def streams(self) -> list[StreamId]:
         """The streams that were seen."""
-        return [] if self._streams is None else list(self._streams.counts())
+        return [] if self._neo is None else list(self._neo.streams.counts())
 
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or everything."""
         if stream is None:
-            self._streams = None
+            self._neo = None
         else:
             self._started().reset(stream)
 
@@ -190,83 +194,61 @@ class LogitRecenter:
         """
         if not isinstance(other, LogitRecenter):
             raise InputError(f"expected a {type(self).__name__} to merge, got {type(other).__name__}")
-        theirs = other._streams
-        if theirs is None:
+        if other._neo is None:
             return
-        known = theirs if self._streams is None else self._streams
-        if known.size != theirs.size or self._about(theirs.size) != other._about(theirs.size):
-            raise StateMismatchError("states with different options, bias or number of classes cannot be merged")
-        if not theirs.rule.mergeable:
-            raise OptionError("a moving average cannot be merged: it depends on the order of its batches")
-        mine = self._begin(theirs.size, theirs.many)
-        mine.replace(*merge_tables([mine.everything(), theirs.everything()], mine.layout, mine.rule, mine.many))
+        states = other._file() if self._neo is None else merge([self._file(), other._file()])
+        self._take(states, "the other's state")
 
     def save(self, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
-        """Save the state to a safetensors file, atomically.
+        """Save the state as `neotta.save` does, atomically: `neotta.load` takes it, if the rule acts on logits.
 
         Args:
             path: The file.
             stream: Save only this stream, as the state of an object that saw nothing else; by default all of them.
         """
-        streams = self._started()
-        many = streams.many and stream is None
-        ids, states = streams.everything() if stream is None else ([], streams.state(stream))
-        about = {**self._about(streams.size), "streams": many}
-        write_state(path, entries(streams.layout, ids, states, many=many), about)
+        self._file(stream).save(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Load a file written by `save`; if it does not fit, raise an error and change nothing."""
-        tensors, about = read_state(path)
-        if about.get("kind") != "logits":
-            raise StateMismatchError(f"{os.fspath(path)!r} does not contain the state of a {type(self).__name__}")
-        classes = about.get("classes")
-        if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
-            raise StateMismatchError(f"{os.fspath(path)!r} does not say of how many classes it is")
-        wrong = [name for name, value in self._about(classes).items() if about.get(name) != value]
-        if wrong:
-            raise StateMismatchError(f"{os.fspath(path)!r} was saved with another {' and '.join(wrong)}")
-        many, before = bool(about.get("streams")), self._streams
-        self._streams = None
-        try:
-            streams = self._begin(classes, many)
-            streams.replace(*states_in(streams.layout, streams.rule, tensors, many))
-        except StateError as error:
-            self._streams = before
-            raise type(error)(f"{os.fspath(path)!r} does not contain a state of logits: {error}") from error
+        """Load a state of the same head, whatever wrote it; if it does not fit, raise an error and change nothing.
 
-    def _begin(self, classes: int, many: bool) -> Streams:
-        if self._streams is None:
-            known = None
-            if self._reference is not None:
-                known = for_logits(self._reference, classes, self.bias, self._weight)
-            rule = self.options.knowing(None if known is None else known.clean)
-            origin = self._bias_for(classes) if known is None else known.origin
-            self._origin = torch.from_numpy(np.array(origin, np.float64))
-            self._streams = Streams(rule, classes, many=many)
-        if self._streams.many is not many:
-            so_far, now = ("without", "with") if many else ("with", "without")
-            raise InputError(
-                f"samples came {so_far} a stream so far, these come {now} one: use two objects, or reset()"
-            )
-        return self._streams
+        A mean of embeddings becomes one of logits by the weight of the head, if that is known.
+        """
+        self._take(*opened(path))
 
-    def _started(self) -> Streams:
-        if self._streams is None:
-            raise StateError(f"this {type(self).__name__} has no state yet: call recenter first")
-        return self._streams
+    def _file(self, stream: StreamId | None = None) -> StateFile:
+        return self._described(states_of(self._started(), stream))
 
-    def _bias_for(self, classes: int) -> Array:
+    def _described(self, states: HeadStates) -> StateFile:
+        options = self.options.model_dump(mode="json")
+        return StateFile(self.method, options, {NAMELESS: states}, reference=self._reference)
+
+    def _take(self, file: StateFile, source: str) -> None:
+        wanted = {len(self.bias)} if self.bias is not None else {head.size for head in file.heads.values()}
+        weight = self._weight
+        classes = len(weight) if weight is not None else min(wanted, default=1)
+        neo = self._begin(classes, file.many)
+        mine = self._described(described(neo))
+        put({neo: file.fitted(mine, source, weight=weight)[NAMELESS]}, source)
+        self._neo = neo
+
+    def _begin(self, classes: int, many: bool) -> OutputHead:
         if self.bias is not None and len(self.bias) != classes:
             raise OptionError(f"bias has {len(self.bias)} numbers, but there are {classes} classes")
-        return np.zeros(classes) if self.bias is None else self.bias
-
-    def _about(self, classes: int) -> dict[str, Any]:
-        """What two states must have in common."""
-        options = self.options.model_dump(mode="json")
+        known = None
         if self._reference is not None:
-            options["reference"] = self._reference.digest
-        bias = fingerprint({"bias": self._bias_for(classes)})
-        return {"kind": "logits", "classes": classes, "method": self.method, "options": options, "bias": bias}
+            known = for_logits(self._reference, classes, self.bias, self._weight)
+        rule = self.options.knowing(None if known is None else known.clean)
+        bias, weight = (
+            None if each is None else torch.nn.Parameter(torch.from_numpy(each), requires_grad=False)
+            for each in (self.bias, self._weight)
+        )
+        streams = Streams(rule, classes, many=many)
+        return OutputHead(bias, streams, weight=weight, uniform_bias=self.method == "neo-mse", reference=known)
+
+    def _started(self) -> OutputHead:
+        if self._neo is None:
+            raise StateError(f"this {type(self).__name__} has no state yet: call recenter first")
+        return self._neo
 
 
 def _numbers(name: str, values: Any, dimensions: int) -> Array:

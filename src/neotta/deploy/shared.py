@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -17,8 +16,9 @@ from torch import Tensor, nn
 from neotta._extras import need
 from neotta._warning import warn
 from neotta.errors import InputError, OptionError, StateError, StateFileError, StorageError
+from neotta.neo.codec import check_values, sealed, unsealed
 from neotta.neo.context import paused, streams
-from neotta.neo.files import entries, state_of, states_in
+from neotta.neo.files import check_offsets, state_of
 from neotta.neo.stream_ids import StreamId, checked, for_rows, one
 from neotta.neo.surgery import heads
 
@@ -151,7 +151,7 @@ class SharedStreams:
         self._tables = [neo.streams for neo in heads(model).values()]
         if any(not table.many or table.capacity is not None or table.spill is not None for table in self._tables):
             raise OptionError("shared streams need neotta.adapt(model, streams=True) without capacity and folder")
-        about = json.dumps(state_of(model).about, sort_keys=True)
+        about = json.dumps(state_of(model).about(), sort_keys=True)
         self._prefix = f"{prefix}:{hashlib.sha256(about.encode()).hexdigest()[:16]}:"
         self._versions: dict[StreamId, int] = {}  # of the streams in memory
         self._reached = True
@@ -266,18 +266,19 @@ class SharedStreams:
         return self._prefix + json.dumps(item)
 
     def _packed(self, item: StreamId) -> bytes:
-        content = torch.cat([table.state(item)[0].double().cpu() for table in self._tables]).numpy().tobytes()
-        return content + zlib.crc32(content).to_bytes(4, "little")
+        return sealed("", torch.cat([table.state(item)[0].double().cpu() for table in self._tables]).numpy())
 
-    def _unpacked(self, item: StreamId, packed: bytes) -> list[Tensor]:
-        content, widths = packed[:-4], [table.layout.width for table in self._tables]
+    def _unpacked(self, item: StreamId, content: bytes) -> list[Tensor]:
+        widths = [table.layout.width for table in self._tables]
         damaged = f"the stored state of stream {item!r} is damaged: begin again with reset({item!r})"
-        if len(content) != 8 * sum(widths) or zlib.crc32(content).to_bytes(4, "little") != packed[-4:]:
+        row = unsealed("", content, sum(widths))
+        if row is None:
             raise StateFileError(damaged)
-        states = torch.split(torch.frombuffer(bytearray(content), dtype=torch.float64)[None], widths, 1)
+        states = torch.split(torch.from_numpy(row.copy())[None], widths, 1)
         try:
             for table, state in zip(self._tables, states, strict=True):
-                states_in(table.layout, table.rule, entries(table.layout, [], state, many=False), False)
+                check_values(table.layout.fields, state.numpy())
+                check_offsets(table.rule, state, "it")
         except StateError as error:
             raise StateFileError(f"{damaged} ({error})") from error
         return list(states)

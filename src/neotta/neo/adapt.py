@@ -154,11 +154,11 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
 def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation, per_output: bool) -> OutputHead:
     owner = output_fingerprint(model)
     known = None if settings.reference is None else output_reference(settings.reference, owner)
-    classes, bias = read_output(model, example)
+    classes, weight, bias = read_output(model, example)
     check_outputs(model, [classes], per_output=per_output)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     states = _states(OUTPUT, classes, classes, settings, owner, device)
-    return OutputHead(bias, states, uniform_bias=settings.method == "neo-mse", reference=known)
+    return OutputHead(bias, states, weight=weight, uniform_bias=settings.method == "neo-mse", reference=known)
 
 
 def _states(name: str, features: int, classes: int, settings: Adaptation, owner: str, device: torch.device) -> Streams:

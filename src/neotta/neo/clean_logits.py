@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:  # a state with a reference can be read without torch
+    from torch import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -24,7 +25,7 @@ class CleanLogits:
         """The prior and the free mean, (C,) each, as tensors like `like`."""
         place = (like.device, like.dtype)
         if place not in self._moved:
-            self._moved[place] = (torch.as_tensor(self.prior).to(like), torch.as_tensor(self.free).to(like))
+            self._moved[place] = (like.new_tensor(self.prior.tolist()), like.new_tensor(self.free.tolist()))
         return self._moved[place]
 
     def __eq__(self, other: object) -> bool:

@@ -5,7 +5,7 @@ Paper: "NEO: No-Optimization Test-Time Adaptation through Latent Re-Centering" (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from neotta._warning import warn
 from neotta.errors import InputError, UnsupportedModelError
+from neotta.neo.codec import owner_of
 from neotta.neo.context import settings
 from neotta.neo.mean import MeanRule
 from neotta.neo.module_swap import Unregistered
@@ -134,6 +135,22 @@ class NEOHead(nn.Linear):
                 "the model adapts in training mode, in which dropout and batch normalisation change its embeddings: "
                 "call model.eval() first"
             )
+
+    # ---- what its states belong to
+
+    @property
+    def space(self) -> Literal["embeddings", "logits"]:
+        """What its states were learnt from."""
+        return self.streams.rule.space
+
+    def linear(self) -> tuple[Tensor | None, Tensor | None]:
+        """The weight, (C, d), and the bias, (C,), that its answers are made with, as far as they are known."""
+        return self.weight.flatten(1), self.bias
+
+    def owner(self) -> dict[str, str]:
+        """Hashes of the weight and the bias; see `codec`."""
+        weight, bias = (None if each is None else each.detach().float().cpu().numpy() for each in self.linear())
+        return owner_of(weight, bias, self.streams.size if self.space == "logits" else self.out_features)
 
     def offset(self, stream: StreamId | None = None) -> Tensor:
         """Return a copy of what is subtracted of embeddings, (d,), or of logits, (C,).

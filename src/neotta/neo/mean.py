@@ -14,8 +14,9 @@ from pydantic import model_validator
 from torch import Tensor
 
 from neotta.errors import OptionError
+from neotta.neo.codec import Field
 from neotta.neo.norms import Statistics
-from neotta.neo.state import TALLIES, Field, Rule, taken
+from neotta.neo.state import TALLIES, Rule, taken
 
 _TINY = 1e-12
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from neotta.errors import InputError, OptionError, StateMismatchError
-from neotta.neo.files import check_about, entries, reference_in, state_of, states_in
-from neotta.neo.reference_file import PREFIX
-from neotta.neo.state import Layout, Rule
-from neotta.neo.statefile import State, fingerprint, part_of, read_state
+from neotta.neo.codec import HeadStates, StateFile
+from neotta.neo.files import check_offsets, opened, state_of
+from neotta.neo.state import Rule
+from neotta.neo.statefile import fingerprint
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import adaptation, heads
 from neotta.neo.variants import rule_of
 
 
-def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State:
+def merge(states: Iterable[str | os.PathLike[str] | StateFile | nn.Module]) -> StateFile:
     """Merge states of one model exactly, as if one model had seen all their samples.
 
     The order does not matter, and merged states can be merged again. Streams with the same id are merged. A sample
@@ -31,7 +32,7 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
     ```
 
     Args:
-        states: Files written by `neotta.save`, adapted models, or merged states.
+        states: Files of states, whatever wrote them, adapted models, or merged states.
 
     Returns:
         A state with a method `save(path)`, accepted by `neotta.load`.
@@ -43,32 +44,28 @@ def merge(states: Iterable[str | os.PathLike[str] | State | nn.Module]) -> State
         StateError: A state holds values that make no sense, such as NaN or a negative count.
     """
     read = [_read(state) for state in states]
-    for state, source in read:
-        check_about(state.about, source)
     if not read:
         raise InputError("nothing to merge: pass at least one state")
-    (first, about), source = read[0]
-    for state, name in read[1:]:
-        _check(about, state.about, source, name)
-    shared = rule_of(about["method"], about["options"])
+    first, source = read[0]
+    try:
+        shared = rule_of(first.method, first.options)
+        known = {} if first.reference is None else {head: each.clean for head, each in first.reference.heads.items()}
+        only = next(iter(known.values())) if len(known) == 1 else None  # whatever it is called
+        rules = {name: shared.knowing(known.get(name, only)) for name in first.heads}
+        wanted = {
+            name: replace(head, fields=rules[name].layout(head.size).fields) for name, head in first.heads.items()
+        }
+    except (OptionError, KeyError) as error:
+        raise StateMismatchError(f"{source} cannot be merged: {error}") from error
     if not shared.mergeable:
-        raise OptionError(
-            f"a moving average ({about['method']}) cannot be merged: it depends on the order of its batches"
-        )
-    many, known = bool(about.get("streams")), reference_in(first, about, source)
-    merged = {name: tensor for name, tensor in first.items() if name.startswith(PREFIX)}
-    for head in about["heads"]:
-        rule = shared.knowing(None if known is None else known.heads[head].clean)
-        layout = rule.layout(_size(first, head, rule, source))
-        parts = []
-        for (tensors, _), name in read:
-            try:
-                parts.append(states_in(layout, rule, part_of(tensors, f"{head}."), many))
-            except StateMismatchError as error:
-                raise StateMismatchError(f"{name} cannot be merged: {error}") from error
-        table = entries(layout, *merge_tables(parts, layout, rule, many), many=many)
-        merged.update({f"{head}.{key}": value for key, value in table.items()})
-    return State(merged, about)
+        raise OptionError(f"a moving average ({first.method}) cannot be merged: it depends on the order of its batches")
+    mine = replace(first, heads=wanted)
+    fitted = [file.fitted(mine, name) for file, name in read]
+    for (_, name), each in zip(read, fitted, strict=True):
+        for head, part in each.items():
+            check_offsets(rules[head], torch.from_numpy(part.table), name)
+    merged = {name: _merged([each[name] for each in fitted], rule, first.many) for name, rule in rules.items()}
+    return replace(first, heads=merged)
 
 
 @torch.no_grad()
@@ -116,50 +113,23 @@ def sync(model: nn.Module, *, group: Any = None) -> None:
             each.put(each.rule.merged(own, learnt, each.layout))
 
 
-def _read(state: str | os.PathLike[str] | State | nn.Module) -> tuple[State, str]:
-    if isinstance(state, State):
-        return state, "a merged state"
+def _read(state: str | os.PathLike[str] | StateFile | nn.Module) -> tuple[StateFile, str]:
     if isinstance(state, nn.Module):
         return state_of(state), f"the state of a {type(state).__name__}"
-    if not isinstance(state, str | os.PathLike):
+    if not isinstance(state, (str, os.PathLike, StateFile)):
         raise InputError(f"expected a file, an adapted model or a merged state, got {type(state).__name__}")
-    loaded = read_state(state)
-    if loaded.about.get("kind") != "model":
-        raise StateMismatchError(
-            f"{os.fspath(state)!r} contains the state of an adapter: only states of models can be merged"
-        )
-    return loaded, repr(os.fspath(state))
+    return opened(state)
 
 
-def _check(mine: dict[str, Any], theirs: dict[str, Any], one: str, other: str) -> None:
-    for key, what in {
-        "heads": "other head weights",
-        "method": "another method",
-        "options": "other options",
-        "reference": "another reference",
-        "streams": "a different setting of streams (one state per stream)",
-    }.items():
-        if (mine.get(key) or None) != (theirs.get(key) or None):
-            raise StateMismatchError(f"{other} cannot be merged with {one}: it was saved with {what}")
-
-
-def _size(tensors: dict[str, Tensor], head: str, rule: Rule, source: str) -> int:
-    vector = tensors.get(f"{head}.{'shift' if rule.space == 'logits' else 'total'}")
-    if vector is None or vector.dim() == 0:
-        raise StateMismatchError(f"{source} cannot be merged: it does not hold the state of {head!r}")
-    return vector.shape[-1]
-
-
-def merge_tables(
-    parts: list[tuple[list[StreamId], Tensor]], layout: Layout, rule: Rule, many: bool
-) -> tuple[list[StreamId], Tensor]:
-    """Merge tables by stream; a state without streams is that of stream 0."""
+def _merged(parts: list[HeadStates], rule: Rule, many: bool) -> HeadStates:
+    """States of one head merged by stream; one without streams is that of stream 0."""
     places: dict[StreamId, int] = {}
-    for ids, _ in parts:
-        for item in ids if many else [0]:
+    layout = rule.layout(parts[0].size)
+    for each in parts:
+        for item in each.ids or [] if many else [0]:
             places.setdefault(item, len(places))
     total = layout.blank(len(places))
-    for ids, states in parts:
-        rows = torch.tensor([places[item] for item in (ids if many else [0])], dtype=torch.int64)
-        total[rows] = rule.merged(total[rows], states, layout)
-    return list(places), total
+    for each in parts:
+        rows = torch.tensor([places[item] for item in (each.ids or [] if many else [0])], dtype=torch.int64)
+        total[rows] = rule.merged(total[rows], torch.from_numpy(each.table), layout)
+    return replace(parts[0], ids=list(places) if many else None, table=total.numpy())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -18,7 +18,7 @@ from neotta.errors import (
 )
 from neotta.neo.find_head import WHOLE, candidates, heads_in, other_task, tags, uncompiled
 from neotta.neo.head import NEOHead
-from neotta.neo.head_views import exact
+from neotta.neo.head_views import HeadView, exact
 from neotta.neo.model_inputs import Inputs, logits_of, run_once, tensors
 from neotta.neo.reference_file import HeadReference, Reference
 from neotta.neo.statefile import fingerprint
@@ -36,18 +36,21 @@ class OutputHead(NEOHead):
     Where the bias of the head, (C,), is not known, the logits count as free of it. For the rest see `NEOHead`.
     """
 
+    weight: nn.Parameter | None  # type: ignore[assignment]
+
     def __init__(
         self,
         bias: nn.Parameter | None,
         streams: Streams,
         *,
+        weight: nn.Parameter | None = None,
         uniform_bias: bool = False,
         reference: HeadReference | None = None,
     ) -> None:
         nn.Module.__init__(self)
         self.in_features = self.out_features = streams.size
-        self.register_parameter("weight", None)
-        self.register_parameter("bias", bias)  # the model's own, so not in the state dict
+        self.register_parameter("weight", weight)  # the model's own, if they are known; so not in the state dict
+        self.register_parameter("bias", bias)
         self._install(streams, reference)
         self.hooked, self.uniform_bias = True, uniform_bias
 
@@ -75,6 +78,15 @@ class OutputHead(NEOHead):
     def _bias(self) -> Tensor | None:
         return self.bias
 
+    @property
+    def space(self) -> Literal["embeddings", "logits"]:
+        """What its states were learnt from."""
+        return "logits"
+
+    def linear(self) -> tuple[Tensor | None, Tensor | None]:
+        """The weight, (C, d), and the bias, (C,), of the last layer, as far as they are known."""
+        return None if self.weight is None else self.weight.flatten(1), self.bias
+
     def folded(self, stream: StreamId | None = None) -> nn.Linear:
         """Not possible: there is no layer to fold into."""
         raise UnsupportedModelError(
@@ -85,7 +97,9 @@ class OutputHead(NEOHead):
     def alone(self, stream: StreamId) -> NEOHead:
         """Return a head whose only state is a copy of one stream's."""
         alone = self.streams.alone(stream)
-        return OutputHead(self.bias, alone, uniform_bias=self.uniform_bias, reference=self.reference)
+        return OutputHead(
+            self.bias, alone, weight=self.weight, uniform_bias=self.uniform_bias, reference=self.reference
+        )
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         pass
@@ -156,8 +170,8 @@ def output_reference(reference: Reference, owner: str) -> HeadReference:
     return reference.heads[NAME]
 
 
-def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Parameter | None]:
-    """Run a model once; return its number of classes, and the bias of its head if it ends in a single linear one."""
+def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Parameter | None, nn.Parameter | None]:
+    """Run a model once; its number of classes, and the weight and bias of its only linear head, if it has one."""
     if example is not None:
         tensors(example, "example")
     model = uncompiled(model)
@@ -192,8 +206,10 @@ def read_output(model: nn.Module, example: Inputs | None) -> tuple[int, nn.Param
         if (reason := tags(model, names[layer], seen.calls[layer][-1].output, seen.logits)) is not None:
             raise reason
     layers = heads_in(model, names, seen)
-    bias = None if isinstance(layers, ModelError) else next(iter(layers.values())).bias
-    return seen.logits.shape[1], bias if isinstance(bias, nn.Parameter) else None
+    if isinstance(layers, ModelError) or isinstance(layer := next(iter(layers.values())), HeadView):
+        return seen.logits.shape[1], None, None
+    weight, bias = (each if isinstance(each, nn.Parameter) else None for each in (layer.weight, layer.bias))
+    return seen.logits.shape[1], weight, bias
 
 
 def check_outputs(model: nn.Module, classes: Iterable[int], *, per_output: bool = False) -> None:

@@ -155,7 +155,7 @@ class _OutputSums(_Sums):
     """Sums over what a model returns."""
 
     def __init__(self, model: nn.Module, example: Inputs | None) -> None:
-        classes, self._given_bias = read_output(model, example)
+        classes, _, self._given_bias = read_output(model, example)
         super().__init__(classes, classes, self._given_bias)
 
     def see(self, model: nn.Module, args: Any, output: Any) -> None:

@@ -7,14 +7,16 @@ import json
 import os
 import sqlite3
 import weakref
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neotta.errors import StateFileError, StateMismatchError, StorageError
+from neotta.neo.codec import sealed, unsealed
+from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 
 FORMAT = "neotta-streams-3"
@@ -97,15 +99,15 @@ class Spill:
                 keys = [json.dumps(item) for item in ids]
                 rows = [row for key in keys for row in run("SELECT id, state FROM streams WHERE id = ?", [key])]
         found = [self._id(key) for key, _ in rows]
+        states: list[Array | None] = []
         for item, (key, content) in zip(found, rows, strict=True):
-            if len(content) != 8 * self.width + 4 or _checksum(key, content[:-4]) != content[-4:]:
+            states.append(unsealed(key, content, self.width))
+            if states[-1] is None:
                 raise StateFileError(
                     f"stream {item!r} in {str(self.folder)!r} is damaged: it does not match its checksum "
                     f"(forget it with neotta.reset(model, stream={item!r}))"
                 )
-        packed = bytearray(b"".join(content[:-4] for _, content in rows))
-        states = torch.frombuffer(packed, dtype=torch.float64) if packed else torch.empty(0, dtype=torch.float64)
-        return found, states.view(-1, self.width)
+        return found, torch.from_numpy(np.array(states, np.float64).reshape(-1, self.width))
 
     def _id(self, key: str) -> StreamId:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
@@ -118,8 +120,8 @@ class Spill:
         """Write streams, all or none; with `replace`, delete all others."""
         rows = []
         for item, state in zip(ids, states.cpu().double(), strict=True):
-            key, content = json.dumps(item), state.numpy().tobytes()
-            rows.append((key, float(state[0]), content + _checksum(key, content)))
+            key = json.dumps(item)
+            rows.append((key, float(state[0]), sealed(key, state.numpy())))
         with self._translated(), transaction(self._database):
             if replace:
                 self._database.execute("DELETE FROM streams")
@@ -175,10 +177,6 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
-
-
-def _checksum(key: str, content: bytes) -> bytes:
-    return zlib.crc32(content, zlib.crc32(key.encode())).to_bytes(4, "little")
 
 
 def _close(database: sqlite3.Connection, process: int) -> None:

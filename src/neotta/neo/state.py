@@ -7,35 +7,19 @@ The arithmetic is written in torch without branches on values: it runs on every 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from neotta.neo.clean_logits import CleanLogits
+from neotta.neo.codec import Field
 from neotta.options import Options
 
 LARGEST = 1e6  # rows with larger numbers are rejected like Inf, which keeps sums of third powers exact
 TALLIES = ("count", "rejected", "changed")  # the first columns of every state
-
-
-class Field(NamedTuple):
-    """A field of a state."""
-
-    shape: tuple[int, ...] = ()  # shape for one stream
-    # What a state that saw both streams holds: `"sum"` the sum of both, `"keep"` the value of the first.
-    merge: Literal["sum", "keep"] = "sum"
-    start: float = 0.0
-    least: float = -math.inf  # smallest valid value
-    most: float = math.inf  # largest valid value
-
-    @property
-    def size(self) -> int:
-        """Number of columns."""
-        return math.prod(self.shape)
 
 
 class Layout:

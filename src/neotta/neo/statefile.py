@@ -1,4 +1,4 @@
-"""State files: tensors and their description in one safetensors file with a checksum."""
+"""State files: tensors and their description in one safetensors file with a checksum. It needs no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,17 +21,6 @@ FORMAT = "neotta-state-3"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
-class State(NamedTuple):
-    """Tensors by name, and their description."""
-
-    tensors: dict[str, Tensor]
-    about: dict[str, Any]
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, atomically."""
-        write_state(path, self.tensors, self.about)
-
-
 def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors and a JSON description, atomically."""
     from safetensors.torch import save
@@ -43,25 +32,46 @@ def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], abo
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     """Same as `write_state`, without torch; the files are identical."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(packed(arrays, about))
+
+
+def packed(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> bytes:
+    """The content of a file of `write_arrays`."""
     from safetensors.numpy import save
 
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    with atomic(path) as temporary:
-        temporary.write_bytes(save(dict(arrays), metadata=_header(arrays, about)))
+    content: bytes = save(dict(arrays), metadata=_header(arrays, about))
+    return content
 
 
-def read_state(path: str | os.PathLike[str]) -> State:
+def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a file written by `write_state` or `write_arrays`."""
     from safetensors.torch import load
 
-    return State(*_read(path, load))
+    return _parsed(content_of(path), repr(os.fspath(path)), load)
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
     """Same as `read_state`, without torch."""
+    return unpacked(content_of(path), repr(os.fspath(path)))
+
+
+def unpacked(content: bytes, source: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and the description in the content of a file; `source` is what messages call it."""
     from safetensors.numpy import load
 
-    return _read(path, load)
+    return _parsed(content, source, load)
+
+
+def content_of(path: str | os.PathLike[str]) -> bytes:
+    """The content of a state file."""
+    try:
+        return Path(path).read_bytes()  # once: the file may be replaced at any time
+    except FileNotFoundError:
+        raise StateFileError(f"there is no state file {os.fspath(path)!r}") from None
+    except OSError as error:
+        raise StateFileError(f"cannot read the state file {os.fspath(path)!r}: {error.strerror or error}") from error
 
 
 def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -93,26 +103,20 @@ def _header(tensors: Mapping[str, Tensor] | Mapping[str, Array], about: Mapping[
     return {"neotta": json.dumps({**header, "sha256": _checksum(tensors, header)})}
 
 
-def _read(
-    path: str | os.PathLike[str], load: Callable[[bytes], dict[str, Any]]
+def _parsed(
+    content: bytes, source: str, load: Callable[[bytes], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     from safetensors import SafetensorError
 
     try:
-        content = Path(path).read_bytes()  # once: the file may be replaced at any time
-    except FileNotFoundError:
-        raise StateFileError(f"there is no state file {os.fspath(path)!r}") from None
-    except OSError as error:
-        raise StateFileError(f"cannot read the state file {os.fspath(path)!r}: {error.strerror or error}") from error
-    try:
         tensors = load(content)
         about = json.loads(_metadata(content).get("neotta", "null"))
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise StateFileError(f"{os.fspath(path)!r} is damaged or not a safetensors file: {error}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateFileError(f"{source} is damaged or not a safetensors file: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise StateFileError(f"{os.fspath(path)!r} was not written by neotta.save (format {FORMAT})")
+        raise StateFileError(f"{source} was not written by this version of neotta (format {FORMAT})")
     if about.pop("sha256", None) != _checksum(tensors, about):
-        raise StateFileError(f"{os.fspath(path)!r} is damaged: its content does not match its checksum")
+        raise StateFileError(f"{source} is damaged: its content does not match its checksum")
     return tensors, about
 
 

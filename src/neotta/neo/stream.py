@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.compiler import is_exporting
 from torch.nn import functional as F
 
-from neotta.neo.state import LARGEST, TALLIES, Field, Layout, Rule, taken
+from neotta.neo.codec import Field
+from neotta.neo.state import LARGEST, TALLIES, Layout, Rule, taken
 
 GATE, GATE_MANY, MANY = 0.6, 0.5, 500  # least skewness of the logits: about three visible classes; from 500 classes on
 START, SHARE = 0.1, 1 / 256  # prior weight of the sticky chain, and how much of it always remains

@@ -7,15 +7,15 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from neotta._version import __version__
-from neotta.errors import ModelLoadError
-from neotta.neo.statefile import Array
+from neotta.errors import ModelLoadError, StateError
+from neotta.neo.codec import StateFile
 
 KEY = "neotta"
-FORMAT = "neotta-onnx-4"
+FORMAT = "neotta-onnx-5"
 CHECKSUM_KEY = "neotta-sha256"
 NO_CHECKSUM = "0" * 64  # placeholder while the checksum is computed
 _CHECKSUM = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)  # field number and length between
@@ -35,13 +35,8 @@ class Card:
         samples: Number of samples that the exported model has seen.
         preprocess: The preprocessing, as `Preprocess.to_dict()`.
         labels: Names of the classes.
-        heads: Fingerprint of the weights of every head by name; adaptive only.
-        fields: The fields of each head's state, in the order of its columns, each with its `shape`, `start`, `least`
-            and `most` value (None for no limit); adaptive only.
-        state: The initial state of each head, `width` numbers; adaptive only.
+        state: The initial state of each head, a `StateFile` as base64; adaptive only.
         bias: Bias of the head, if its output is that of the model and the rule acts on logits; adaptive only.
-        reference: Where clean data lies, if the model has a reference: its arrays as base64 of a safetensors file, and
-            their `digest`; adaptive only.
         neotta: The version that wrote the file.
     """
 
@@ -52,11 +47,8 @@ class Card:
     samples: int = 0
     preprocess: dict[str, Any] | None = None
     labels: list[str] | None = None
-    heads: dict[str, str] = dataclasses.field(default_factory=dict)
-    fields: dict[str, dict[str, dict[str, Any]]] = dataclasses.field(default_factory=dict)
-    state: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    state: str | None = None
     bias: list[float] | None = None
-    reference: dict[str, str] | None = None
     neotta: str = __version__
 
     def to_json(self) -> str:
@@ -74,22 +66,17 @@ class Card:
         except (TypeError, ValueError):
             return None
 
-    def port(self, head: str) -> str:
-        """Name of the graph's input for the state of a head; with one head, "state"."""
-        return "state" if len(self.heads) == 1 else f"{head}.state"
-
-    def reference_arrays(self) -> dict[str, Array]:
-        """The arrays of the reference by name; none if there is none."""
-        if self.reference is None:
-            return {}
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
+    def states(self) -> StateFile:
+        """The initial state, and what it belongs to."""
         try:
-            arrays: dict[str, Array] = load(base64.b64decode(self.reference["arrays"], validate=True))
-        except (KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise ModelLoadError(f"the reference in the file is damaged: {error}") from error
-        return arrays
+            return StateFile.from_bytes(base64.b64decode(self.state or "", validate=True), "the state in the file")
+        except (TypeError, ValueError, StateError) as error:
+            raise ModelLoadError(f"the description in the file is damaged: {error}") from error
+
+
+def port(head: str, heads: Collection[str]) -> str:
+    """Name of the graph's input for the state of a head; with one head, "state"."""
+    return "state" if len(heads) == 1 else f"{head}.state"
 
 
 def with_checksum(content: bytes) -> bytes:
@@ -119,10 +106,3 @@ def _place(content: bytes) -> int | None:
     """Where the checksum begins: the metadata is at the end of a file, after the weights."""
     matches = list(_CHECKSUM.finditer(content, max(0, content.rfind(CHECKSUM_KEY.encode()))))
     return matches[0].start(1) if matches else None
-
-
-def encoded(arrays: Mapping[str, Array], digest: str) -> dict[str, str]:
-    """The arrays of a reference for the card."""
-    from safetensors.numpy import save
-
-    return {"arrays": base64.b64encode(save(dict(arrays))).decode("ascii"), "digest": digest}

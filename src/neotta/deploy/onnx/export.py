@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from neotta._extras import need
 from neotta._files import atomic
 from neotta._registry import Registry
-from neotta.deploy.onnx.card import CHECKSUM_KEY, KEY, NO_CHECKSUM, Card, Form, encoded, with_checksum
+from neotta.deploy.onnx.card import CHECKSUM_KEY, KEY, NO_CHECKSUM, Card, Form, port, with_checksum
 from neotta.deploy.onnx.graph import BATCH, OPSET, AdaptiveGraph, check_opset, program
 from neotta.deploy.onnx.runtime import OnnxClassifier
 from neotta.errors import InputError, ModelError, OptionError, UnsupportedModelError
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
-from neotta.neo.files import entries
+from neotta.neo.files import state_of, states_of
 from neotta.neo.find_head import logits_of
 from neotta.neo.fold import alone, folded
 from neotta.neo.head import NEOHead
 from neotta.neo.model_inputs import evaluating
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm
-from neotta.neo.statefile import Array, fingerprint
+from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.streams import Streams
 from neotta.neo.surgery import adaptation, check_module, check_stream, heads
@@ -219,11 +219,7 @@ def _card(job: ExportJob, form: Form, neo_heads: dict[str, NEOHead]) -> Card:
         about["method"], about["options"] = adapted.method, adapted.rule.model_dump(mode="json")
         about["samples"] = max(neo.count for neo in neo_heads.values())
         if form == "adaptive":
-            known = adapted.reference
-            about["heads"] = {name: fingerprint(dict(neo.named_parameters())) for name, neo in neo_heads.items()}
-            about["fields"] = {name: _fields(neo) for name, neo in neo_heads.items()}
-            about["state"] = {name: neo.streams.state()[0].tolist() for name, neo in neo_heads.items()}
-            about["reference"] = None if known is None else encoded(known.arrays(), known.digest)
+            about["state"] = base64.b64encode(state_of(job.model).to_bytes()).decode("ascii")
     return Card(
         form=form,
         name=job.name,
@@ -231,18 +227,6 @@ def _card(job: ExportJob, form: Form, neo_heads: dict[str, NEOHead]) -> Card:
         labels=None if job.labels is None else [str(label) for label in job.labels],
         **about,
     )
-
-
-def _fields(neo: NEOHead) -> dict[str, dict[str, Any]]:
-    return {
-        name: {
-            "shape": list(field.shape),
-            "start": field.start,
-            "least": field.least if math.isfinite(field.least) else None,
-            "most": field.most if math.isfinite(field.most) else None,
-        }
-        for name, field in neo.streams.layout.fields.items()
-    }
 
 
 def _check_labels(card: Card, logits: Tensor) -> None:
@@ -257,7 +241,7 @@ def _adaptive(
     from onnx import numpy_helper
 
     graph = AdaptiveGraph(model, neo_heads)
-    ports = [card.port(name) for name in neo_heads]
+    ports = [port(name, neo_heads) for name in neo_heads]
     adapt = torch.tensor(True, device=images.device)
     answers: list[Tensor] = []
     with graph.within:
@@ -316,9 +300,8 @@ def compare_adaptive(classifier: OnnxClassifier, model: nn.Module, images: Tenso
     with ModuleSwap(model, pairs):
         wrong = compare(classifier, model, images)
     for name, neo in neo_heads.items():
-        fresh = pairs[neo].streams
-        for entry, value in entries(fresh.layout, [], fresh.state(), many=False).items():
-            wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], value)
+        for entry, value in states_of(pairs[neo]).arrays().items():
+            wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], torch.tensor(value))
     return wrong
 
 

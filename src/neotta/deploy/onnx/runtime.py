@@ -1,6 +1,6 @@
 """Run an exported classifier with ONNX Runtime and NumPy, without torch.
 
-Preprocessing pictures also needs Pillow; saving and loading a state needs safetensors.
+Preprocessing pictures also needs Pillow; an adaptive file, whose state it reads, needs safetensors.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from neotta.deploy.onnx.card import Card, matches_checksum
 from neotta.deploy.onnx.state import OnnxState
 from neotta.errors import InputError, ModelLoadError, NotAdaptedError, OptionError
 from neotta.models.preprocess import Preprocess
+from neotta.neo.codec import StateFile
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId, checked, checked_weights, for_rows
 
@@ -145,9 +146,9 @@ class OnnxClassifier:
         return None if self._card.bias is None else np.array(self._card.bias)
 
     @property
-    def has_reference(self) -> bool:
-        """Whether the file re-centers towards a reference."""
-        return self._card.reference is not None
+    def states(self) -> StateFile:
+        """What the states of an adaptive file belong to, and the one that it starts with."""
+        return self._card.states()
 
     @property
     def count(self) -> int:
@@ -179,8 +180,9 @@ class OnnxClassifier:
             memory.reset(stream)
 
     def state(self, stream: StreamId | None = None) -> dict[str, Array]:
-        """Return a copy of the state, or of a stream's, with the names of a saved file."""
-        return self._adaptive().named(stream)
+        """Return a copy of the state, or of a stream's, or of all streams, with the names of a saved file."""
+        file = self._adaptive().file(stream)
+        return {f"{name}.{key}": each for name, head in file.heads.items() for key, each in head.arrays().items()}
 
     def save(self, path: str | os.PathLike[str], *, stream: StreamId | None = None) -> None:
         """Save the state as `neotta.save` does, so that `neotta.load` can load it in torch.
@@ -189,7 +191,7 @@ class OnnxClassifier:
             path: The file.
             stream: Save only this stream; by default, all of them if there are any.
         """
-        self._adaptive().save(path, stream)
+        self._adaptive().file(stream).save(path)
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True, stream: StreamId | None = None) -> None:
         """Load a file written by `save` or `neotta.save`, of one stream or many; on error, the state does not change.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +16,7 @@ from torch import Tensor, nn
 from neotta.errors import (
     InputError,
     OptionError,
-    StateError,
     StateFileError,
-    StateMismatchError,
     UnsupportedModelError,
 )
 from neotta.models.load import LoadedModel, load_model
@@ -25,19 +24,18 @@ from neotta.models.preprocess import Preprocess
 from neotta.monitoring.accuracy import stability
 from neotta.monitoring.health import Health, health_of
 from neotta.neo.adapt import adapt
+from neotta.neo.codec import HeadStates, StateFile
 from neotta.neo.context import streams
-from neotta.neo.files import check_about, entries, states_in
+from neotta.neo.files import check_offsets, described, known_weight, put, states_of
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import HeadView
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.state import LARGEST
-from neotta.neo.statefile import Array, fingerprint, read_arrays, read_state
+from neotta.neo.statefile import Array, read_arrays
 from neotta.neo.streams import Streams
 from neotta.neo.surgery import heads, original
 
-Snapshot = dict[str, Tensor]
-"""The state of one stream as entries of a state file: tensors by `HEAD.FIELD`."""
 MEASURED = 32  # rows of a batch whose stability is measured
 
 
@@ -57,7 +55,7 @@ class Engine(ABC):
     classes: int
     labels: tuple[str, ...]
     preprocess: Preprocess
-    streams: dict[str, Streams]  # the states, by head; empty for the rule "none"
+    heads: dict[str, NEOHead]  # what re-centers, by name; empty for the rule "none"
     dirty: dict[str, None]  # streams that learnt since they were last written, in order
 
     def predict(self, images: Array, ids: Sequence[str], adapt: bool | Array = True) -> Prediction:
@@ -88,9 +86,10 @@ class Engine(ABC):
     def _stable(self, plain: Array, adapted: Array, embeddings: tuple[Tensor, ...]) -> Array:
         return np.full(len(plain), np.nan)
 
-    @abstractmethod
-    def about(self) -> dict[str, Any]:
-        """What an exported state says of itself."""
+    @property
+    def streams(self) -> dict[str, Streams]:
+        """The states, by head."""
+        return {name: neo.streams for name, neo in self.heads.items()}
 
     @abstractmethod
     def offset(self, stream: str) -> Array:
@@ -100,7 +99,7 @@ class Engine(ABC):
 
     @property
     def adapts(self) -> bool:
-        return bool(self.streams)
+        return bool(self.heads)
 
     @property
     def stored(self) -> bool:
@@ -138,43 +137,34 @@ class Engine(ABC):
         for table in self.streams.values():
             table.reset(stream)
 
-    def snapshot(self, stream: str) -> Snapshot | None:
-        """A copy of a stream's state; None if nothing was learnt of it."""
-        parts: Snapshot = {}
-        for head, table in self.streams.items():
-            state = _state(table, stream)
-            if state is None:
-                return None
-            entry = entries(table.layout, [], state.cpu(), many=False)
-            parts.update({f"{head}.{name}": values for name, values in entry.items()})
-        return parts or None
+    @abstractmethod
+    def described(self) -> StateFile:
+        """What the states belong to."""
 
-    def restore(self, stream: str, snapshot: Snapshot) -> None:
+    def snapshot(self, stream: str) -> StateFile | None:
+        """A copy of a stream's state; None if nothing was learnt of it."""
+        if not self.heads or any(_state(table, stream) is None for table in self.streams.values()):
+            return None
+        return replace(self.described(), heads={name: states_of(neo, stream) for name, neo in self.heads.items()})
+
+    def restore(self, stream: str, snapshot: StateFile) -> None:
         """Give a stream the state of a snapshot, also on disk; one that does not fit raises a `StateError`."""
-        states = self._states(snapshot)
+        found = self._fitted(snapshot, "the snapshot")
         self.reset(stream)  # also heals a state that cannot be read
-        for table, state in states:
-            table.put(state, stream)
+        put({self.heads[name]: states for name, states in found.items()}, "the snapshot", stream)
         self.dirty[stream] = None
         self.flush()
 
-    def begin_with(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any], source: str) -> None:
+    def begin_with(self, file: StateFile, source: str) -> None:
         """Let new streams start from a saved state; one of another model raises a `StateError`."""
-        if about.get("heads") != self.about().get("heads"):
-            raise StateMismatchError(f"{source!r} was saved with other head weights: it belongs to another model")
-        for table, state in self._states(tensors):
-            table.begin_with(state)
+        for name, states in self._fitted(file, source).items():
+            table = torch.from_numpy(states.table)
+            check_offsets(self.heads[name].streams.rule, table, source)
+            self.heads[name].streams.begin_with(table)
 
-    def _states(self, snapshot: Mapping[str, Tensor]) -> list[tuple[Streams, Tensor]]:
-        """The checked state of each head in a snapshot."""
-        checked = []
-        for head, table in self.streams.items():
-            part = {name[len(head) + 1 :]: values for name, values in snapshot.items() if name.startswith(f"{head}.")}
-            try:
-                checked.append((table, states_in(table.layout, table.rule, part, False)[1]))
-            except StateMismatchError as error:
-                raise StateError(f"the state has no part for the head {head!r} of this model: {error}") from error
-        return checked
+    def _fitted(self, file: StateFile, source: str) -> dict[str, HeadStates]:
+        neo, *others = self.heads.values()
+        return file.fitted(self.described(), source, stream="", weight=None if others else known_weight(neo))
 
     def close(self) -> None:
         """Let another process open the states; the engine cannot be used any more."""
@@ -217,9 +207,8 @@ class TorchEngine(Engine):
         **options: Any,
     ) -> None:
         self.model, self.preprocess = loaded.model.eval(), loaded.preprocess
-        self.rule, self.dirty = rule, {}
+        self.rule, self.dirty, self.heads = rule, {}, {}
         self._caught: dict[nn.Module, Tensor] = {}
-        self.heads: dict[str, NEOHead] = {}
         originals: list[nn.Module | None] = [*find_heads(self.model).values()] if rule == "none" else []
         if rule != "none":
             place: dict[str, Any] = {} if folder is None else {"folder": folder, "capacity": capacity}
@@ -233,7 +222,6 @@ class TorchEngine(Engine):
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} has no plain linear head, which a server needs: serve an ONNX file of it"
             )
-        self.streams = {name: neo.streams for name, neo in self.heads.items()}
         for module in self._plain:
             module.register_forward_pre_hook(self._catch)
         self.classes = self._plain[0].out_features
@@ -287,16 +275,13 @@ class TorchEngine(Engine):
         parts = []
         for neo in self.heads.values():
             offset = neo.offset(stream).cpu().double()
-            weight = neo.weight.detach().cpu().double()
-            parts.append(offset if neo.streams.rule.space == "logits" else weight @ offset)
+            parts.append(offset if neo.space == "logits" else torch.from_numpy(known_weight(neo)) @ offset)
         return np.asarray(torch.stack(parts).mean(0).numpy())
 
-    def about(self) -> dict[str, Any]:
-        """As `neotta.save` describes a state, so that `neotta.load` takes it."""
-        prints = {name: fingerprint(dict(neo.named_parameters())) for name, neo in self.heads.items()}
-        chosen = next(iter(self.heads.values())).__dict__["_adaptation"].rule if self.heads else None
-        options = {} if chosen is None else chosen.model_dump(mode="json")
-        return {"kind": "model", "method": self.rule, "options": options, "streams": False, "heads": prints}
+    def described(self) -> StateFile:
+        rule = next(iter(self.heads.values())).streams.rule
+        own = {name: described(neo) for name, neo in self.heads.items()}
+        return StateFile(self.rule, rule.model_dump(mode="json"), own)
 
 
 def open_engine(
@@ -326,13 +311,12 @@ def open_engine(
     if state is not None:
         if rule is not None or options:
             raise OptionError("--state says which rule it belongs to: omit --method")
-        start = read_state(state)
-        check_about(start.about, repr(os.fspath(state)))
-        if start.about.get("streams"):
+        start = StateFile.load(state)
+        if start.many:
             raise OptionError(
                 f"{os.fspath(state)!r} holds many streams: save one with neotta.save(model, path, stream=...)"
             )
-        rule, options = start.about["method"], start.about["options"]
+        rule, options = start.method, start.options
     elif model.endswith(".safetensors") and Path(model).is_file() and _is_state(model):
         raise OptionError(
             f"{model!r} holds a state without its model: name the model too, neotta serve MODEL --state {model}"
@@ -347,7 +331,7 @@ def open_engine(
 
         engine = OnnxEngine(model, rule, labels=labels, **place)
     if start is not None:
-        engine.begin_with(start.tensors, start.about, os.fspath(state or ""))
+        engine.begin_with(start, repr(os.fspath(state or "")))
     return engine
 
 

@@ -15,15 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-
-from neotta.deploy.serve.engine import Snapshot
 from neotta.errors import StateFileError, StorageError
+from neotta.neo.codec import StateFile
 from neotta.neo.spill import transaction
 
 FILE = "history.sqlite"
-FORMAT = 3
+FORMAT = 4
 POINTS, SNAPSHOTS = 1024, 48  # of a stream
 
 _TABLES = """
@@ -110,11 +107,11 @@ class History:
 
     # ---- snapshots
 
-    def add_snapshots(self, states: Mapping[str, Snapshot], now: float | None = None) -> None:
+    def add_snapshots(self, states: Mapping[str, StateFile], now: float | None = None) -> None:
         """Keep copies of states, in one transaction."""
         stamp = time.time() if now is None else now
         with self._translated(), transaction(self._database):
-            rows = [(stream, stamp, save(state)) for stream, state in states.items()]
+            rows = [(stream, stamp, state.to_bytes()) for stream, state in states.items()]
             self._database.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", rows)
             for stream in states:
                 query = "SELECT COUNT(*) FROM snapshots WHERE stream = ?"
@@ -127,15 +124,12 @@ class History:
             query = "SELECT time FROM snapshots WHERE stream = ? ORDER BY time"
             return [stamp for (stamp,) in self._database.execute(query, (stream,))]
 
-    def snapshot(self, stream: str, before: float) -> tuple[float, Snapshot] | None:
+    def snapshot(self, stream: str, before: float) -> tuple[float, StateFile] | None:
         """The last snapshot of a stream up to a time, and its own time; None if there is none."""
         with self._translated():
             query = "SELECT time, state FROM snapshots WHERE stream = ? AND time <= ? ORDER BY time DESC LIMIT 1"
             row = self._database.execute(query, (stream, before)).fetchone()
-        try:
-            return None if row is None else (row[0], load(row[1]))
-        except (SafetensorError, TypeError) as error:
-            raise StateFileError(f"the snapshot of {stream!r} is damaged: {error}") from error
+        return None if row is None else (row[0], StateFile.from_bytes(row[1], f"the snapshot of {stream!r}"))
 
     def _thinned(self, table: str, stream: str) -> int:
         """Delete every second row of the older half of a stream's, the first stays; how many are left."""

@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neotta.deploy.onnx.head import read_head
 from neotta.deploy.onnx.runtime import OnnxClassifier
 from neotta.deploy.serve.engine import Engine
 from neotta.errors import OptionError
+from neotta.neo.codec import NAMELESS, StateFile, owner_of
 from neotta.neo.context import streams
+from neotta.neo.files import described
+from neotta.neo.output_head import OutputHead
 from neotta.neo.spill import Spill
-from neotta.neo.statefile import Array, fingerprint
+from neotta.neo.statefile import Array
 from neotta.neo.streams import Streams
 from neotta.neo.variants import rule_of
 
@@ -43,14 +46,15 @@ class OnnxEngine(Engine):
         self._classifier = OnnxClassifier(path)
         if self._classifier.preprocess is None:
             raise OptionError(f"{os.fspath(path)!r} does not say how images are made ready: export a loaded model")
-        if self._classifier.has_reference:
+        adaptive = self._classifier.form == "adaptive"
+        if adaptive and self._classifier.states.reference is not None:
             raise OptionError(
                 f"{os.fspath(path)!r} contains a reference, which the server does not use: export the model without it"
             )
         folded = self._classifier.form == "folded" and self._classifier.count > 0
         if folded and rule not in (None, "none"):
             raise OptionError(f"{os.fspath(path)!r} was adapted and folded: it is served as it is (omit --method)")
-        if self._classifier.form == "adaptive":
+        if adaptive:
             self._classifier.reset()
         self.preprocess = self._classifier.preprocess
         self.rule, self.dirty = "none" if folded else rule or "neo-stream", {}
@@ -60,13 +64,17 @@ class OnnxEngine(Engine):
         self.labels = tuple(names or map(str, range(self.classes)))
         if len(self.labels) != self.classes:
             raise OptionError(f"{len(self.labels)} labels for a model of {self.classes} classes")
-        self.streams = {}
+        self.heads = {}
         if self.rule != "none":
             known = self._classifier.bias  # in an adaptive file with neo-stream; in others that of the last layer
-            self._bias = torch.from_numpy(_bias(path) if known is None else known.astype(np.float32))
-            self.streams["head"] = self._open(folder, capacity)
+            weight, bias = (
+                (None, known.astype(np.float32)) if known is not None else read_head(path, "logits", adapted=True)
+            )
+            self.heads[NAMELESS] = self._head(weight, bias, folder, capacity)
 
-    def _open(self, folder: str | os.PathLike[str] | None, capacity: int) -> Streams:
+    def _head(
+        self, weight: Array | None, bias: Array | None, folder: str | os.PathLike[str] | None, capacity: int
+    ) -> OutputHead:
         if self.rule not in ("neo", "neo-continual", "neo-stream") or self.options.get("shrinkage"):
             raise OptionError(
                 f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: use "
@@ -74,9 +82,15 @@ class OnnxEngine(Engine):
             )
         rule, spill = rule_of(self.rule, self.options), None
         if folder is not None:
-            owner = f"{fingerprint({'bias': self._bias})} logits {self.rule} {rule}"
-            spill = Spill(Path(folder) / "head", rule.layout(self.classes).width, owner)
-        return Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
+            owner = f"{owner_of(None, bias, self.classes)} logits {self.rule} {rule}"
+            spill = Spill(Path(folder) / NAMELESS, rule.layout(self.classes).width, owner)
+        capacity_or_none = None if spill is None else capacity
+        streams = Streams(rule, self.classes, many=True, capacity=capacity_or_none, spill=spill)
+        own = (
+            None if each is None else nn.Parameter(torch.tensor(each, dtype=torch.float32), requires_grad=False)
+            for each in (bias, weight)
+        )
+        return OutputHead(next(own), streams, weight=next(own))
 
     def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
         return self._classifier.predict(images, adapt=False), ()
@@ -84,23 +98,19 @@ class OnnxEngine(Engine):
     def _recentered(
         self, plain: Array, embeddings: tuple[Tensor, ...], rows: Array, ids: Sequence[str], adapt: bool
     ) -> Array:
-        (table,) = self.streams.values()
-        logits = torch.from_numpy(plain[rows])
+        (neo,) = self.heads.values()
+        neo.adapting = adapt
         with torch.no_grad(), streams(ids):
-            free = logits if table.rule.space == "logits" else logits - self._bias
-            subtract = table.step(free, self._bias, adapt=adapt)
-        return np.asarray((logits - subtract).float().numpy())
+            return np.asarray(neo.recentered(torch.from_numpy(plain[rows])).numpy())
 
     def offset(self, stream: str) -> Array:
-        (table,) = self.streams.values()
-        return np.asarray(table.rule.offset(table.state(stream))[0].numpy())
+        (neo,) = self.heads.values()
+        return np.asarray(neo.offset(stream).numpy())
 
-    def about(self) -> dict[str, Any]:
-        """What an exported state says of itself; it fits the file it came from."""
-        return {"kind": "stream", "method": self.rule, "options": self.options, "streams": False}
-
-
-def _bias(path: str | os.PathLike[str]) -> Array:
-    """The bias of the head, zero if it has none."""
-    weight, bias = read_head(path, "logits", adapted=True)
-    return np.zeros(len(weight), np.float32) if bias is None else np.asarray(bias, np.float32)
+    def described(self) -> StateFile:
+        ((name, neo),) = self.heads.items()
+        own = described(neo)
+        if neo.weight is None:  # the rule of an adaptive file hides it
+            (first,) = self._classifier.states.heads.values()
+            own.owner.update(first.owner)
+        return StateFile(self.rule, neo.streams.rule.model_dump(mode="json"), {name: own})

@@ -6,11 +6,9 @@ import asyncio
 import io
 import logging
 import math
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,7 +27,7 @@ from neotta.errors import NeottaError, StateError, StorageError
 from neotta.evaluate.judgement import readable_names
 from neotta.monitoring.accuracy import Estimate, Recent
 from neotta.monitoring.health import Health
-from neotta.neo.statefile import Array, write_state
+from neotta.neo.statefile import Array
 from neotta.report.judge_page import Reply
 
 Result = TypeVar("Result")
@@ -289,9 +287,7 @@ class Service:
         error, state = self.known(name).error, self._read(name, self.engine.snapshot)
         if state is None:
             raise RequestError(404, error or "nothing was learnt of this stream yet")
-        with tempfile.TemporaryDirectory() as folder:
-            write_state(Path(folder) / "state", state, self.engine.about())
-            return (Path(folder) / "state").read_bytes()
+        return state.to_bytes()
 
     def judge(self, name: str, method: str, part: str, body: bytes) -> Reply:
         """Answer a request of the page on which answers of a stream are judged."""

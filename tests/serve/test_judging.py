@@ -114,7 +114,7 @@ def test_an_operator_judges_a_camera_by_keys_and_its_card_shows_the_gain(browser
             right = labels[judgement.image(judgement.next)]
             page.keyboard.press(str(names.index(right) + 1) if right in names else "0")
             wait_until(lambda given=given: len(judgement.given) > given)
-        assert "neo helps" in page.locator("#verdict").inner_text()
+        page.locator("#verdict").get_by_text("neo helps").wait_for()
         page.get_by_role("link", name="All cameras").click()
         page.locator(".tile .accuracy").get_by_text("judged, helps").wait_for()
         page.locator(".tile").get_by_role("link").click()

@@ -89,8 +89,8 @@ def test_one_bad_draw_is_enough_to_recommend_nothing():
     found = report(SAFE)
     found.rules = [found.rules[0], found.rules[2]]
     assert found.advice is found.rules[0]
-    found.rules[0].changes["clean"]["2-classes"] = {16: [0.2] * 99 + [-6.0]}
-    assert found.rules[0].of_order("clean", "2-classes") == (pytest.approx(0.14, abs=0.01), -6.0)
+    found.rules[0].changes["clean"]["some-classes:classes=2"] = {16: [0.2] * 99 + [-6.0]}
+    assert found.rules[0].of_order("clean", "some-classes:classes=2") == (pytest.approx(0.14, abs=0.01), -6.0)
     assert found.advice is None
     assert "or 5 in some draw" in "\n".join(sentences(found))
 
@@ -102,7 +102,7 @@ def test_under_a_shift_the_rule_that_gains_most_of_the_harmless_ones_is_recommen
         rule.changes["fog/5"] = {kind: {16: [gain]} for kind in ORDERS}
     assert found.advice is norm
     assert "neo-bn changes accuracy under fog/5 by +7.0 points" in "\n".join(sentences(found))
-    norm.changes["clean"]["1-class"] = {16: [-50.0]}
+    norm.changes["clean"]["some-classes"] = {16: [-50.0]}
     assert found.advice is stream, "the simplest of those that gain as much"
     for rule in found.rules:
         rule.changes["fog/5"] = {kind: {16: [0.0]} for kind in ORDERS}
@@ -139,7 +139,7 @@ def test_with_labels_a_gain_is_recommended_and_never_none_beside_it(shares):
     assert found.noise == pytest.approx(200 * math.sqrt(0.35 * 0.65 / 50))
     assert found.advice is neo
     assert sentences(found)[-1] == 'Use: model = neotta.adapt(model, "neo")'
-    neo.changes["clean"]["1-class"] = {16: [-6.0]}
+    neo.changes["clean"]["some-classes"] = {16: [-6.0]}
     text = "\n".join(sentences(found))
     assert "+25.3 points where the classes are mixed" in text
     assert "one class (-6.0, worst draw -6.0)" in text

@@ -3,7 +3,7 @@
 Images and seeds are samples of a population, and a verdict is about the population. In each simulated study a pool of
 images is drawn, every seed draws samples from it, and two methods answer. Most images are right or wrong for both; on
 the others one of them is better, always the same one, up to single answers that change from run to run. Whole runs may
-vary, too. Verdicts come from `neotta.evaluate.verdicts`, as in `neotta compare` and `neotta paper`.
+vary, too. Verdicts come from `neotta.evaluate.estimates`, as in `neotta compare` and `neotta paper`.
 
     python benchmarks/verdicts.py [--quick]
 
@@ -28,11 +28,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.evaluate.answers import Answers
+from neotta.evaluate.estimates import METRICS, Pairs, difference_of, differences_of
 from neotta.evaluate.metrics import CANNOT_TELL
-from neotta.evaluate.verdicts import METRICS, Pairs, Value, differences, gap_of
 
 ALLOWED = 0.07
 LESS = 0.9
+
+
+class Answered(NamedTuple):
+    """What a row of `neotta.evaluate.frame` has of a run."""
+
+    top1: float
+    answers: Answers
+    held_out: bool
 
 
 class Study(NamedTuple):
@@ -71,11 +79,11 @@ class Study(NamedTuple):
         """Simulate a study, and say what `neotta compare` would."""
         by_domain = {domain: self._pairs(rng, domain) for domain in range(self.domains)}
         if self.one:
-            verdicts = [gap.verdict for gap in differences(by_domain, METRICS["top1"]).values()]
+            verdicts = [gap.verdict for gap in differences_of(by_domain, METRICS["top1"]).values()]
             false = [said for said in verdicts if said != CANNOT_TELL and self.first_only == self.second_only]
             return false[0] if false else verdicts[0]
         runs = [[by_domain[domain][seed][0] for domain in by_domain] for seed in range(self.seeds)]
-        return gap_of(runs, METRICS["top1"]).verdict
+        return difference_of(runs, METRICS["top1"]).verdict
 
     def _pairs(self, rng: np.random.Generator, domain: int) -> Pairs:
         """The values of both methods for each seed in a domain."""
@@ -96,12 +104,12 @@ class Study(NamedTuple):
             pairs.append([(both[0], both[1])])
         return pairs
 
-    def _value(self, right: NDArray[np.bool_], drawn: NDArray[np.int64], domain: int) -> Value:
+    def _value(self, right: NDArray[np.bool_], drawn: NDArray[np.int64], domain: int) -> Answered:
         image = drawn + (domain << 32)
         unit = image // self.clip if self.grouped else image
         nothing = np.zeros(len(drawn), dtype=np.int64)
-        answers = Answers(right, np.ones_like(right), ("domain",), nothing, image, unit, nothing)
-        return Value(100 * float(right.mean()), (), answers, self.held_out)
+        answers = Answers(right, np.ones_like(right), ("domain",), nothing, image, unit, nothing, {})
+        return Answered(100 * float(right.mean()), answers, self.held_out)
 
 
 class Row(NamedTuple):

@@ -11,9 +11,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neotta.evaluate.blocks import Block
-from neotta.evaluate.comparison import compare
+import pandas
+
+from neotta.evaluate.compare import AVERAGE, RELATIVE, compare, difference_in
 from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.frame import frame
 from neotta.evaluate.records import Records
 from neotta.report.figures import FAINT, INK, Figure
 
@@ -28,23 +30,19 @@ DARK = {INK: "#e6edf3", FAINT: "#484f58", "#8a63c9": "#b794f4", "#0b7fab": "#4cc
 """Colours of texts, lines and methods on a dark page."""
 
 
-def measured() -> Block:
+def measured() -> pandas.DataFrame:
     """Accuracies of all methods in all domains, and differences on the same samples."""
-    runs = [
-        record
-        for record in Records(RECORDS).read()
-        if (record.model, record.order, record.samples) == (MODEL, "iid", SAMPLES)
-    ]
-    return compare(runs).blocks[0]
+    runs = frame(record for record in Records(RECORDS).read() if (record.model, record.samples) == (MODEL, SAMPLES))
+    return compare(runs[runs["order"] == "iid"])
 
 
-def rows_of(block: Block) -> dict[str, dict[str, float]]:
+def rows_of(table: pandas.DataFrame) -> dict[str, dict[str, float]]:
     """Accuracy by method for each corruption, the largest gain of NEO first; then the mean and clean images."""
-    by_domain = {domain: {name: block.cells[domain, name].interval.mean for name in SHOWN} for domain in block.domains}
-    gained = sorted(block.averaged, key=lambda domain: by_domain[domain]["none"] - by_domain[domain]["neo"])
-    rows = {domain.partition("/")[0].replace("_", " "): by_domain[domain] for domain in gained}
-    rows["mean of the 15"] = {name: block.average[name].mean for name in SHOWN}
-    return {**rows, "clean images": by_domain[CLEAN]}
+    means = table.pivot_table("mean", "domain", "method", observed=True)[list(SHOWN)]
+    corrupted = means.drop(index=[CLEAN, AVERAGE, RELATIVE])
+    gained = corrupted.loc[(corrupted["none"] - corrupted["neo"]).sort_values(kind="stable").index]
+    rows = {domain.partition("/")[0].replace("_", " "): dict(row) for domain, row in gained.iterrows()}
+    return {**rows, "mean of the 15": dict(means.loc[AVERAGE]), "clean images": dict(means.loc[CLEAN])}
 
 
 def draw(rows: dict[str, dict[str, float]], canvas: Canvas) -> None:
@@ -81,8 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/results/figures"))
     folder = parser.parse_args().folder
-    block = measured()
-    rows = rows_of(block)
+    table = measured()
+    rows = rows_of(table)
     figure = Figure("deit-tiny-corruptions", "", lambda canvas: draw(rows, canvas), [], size=(7.0, 4.6))
     light = replaced(figure.svg(), PAGE)
     for end, svg in (("", light), ("-dark", replaced(light, DARK))):
@@ -91,8 +89,8 @@ def main() -> None:
         print(path)
     for name, values in rows.items():
         print(f"{name:18}", *(f"{SHOWN[method][0]} {value:.1f}" for method, value in values.items()), sep="  ")
-    for method, gap in block.average_differences.items():
-        print(f"{method}: {gap.interval.text(1, '+')} points over the 15 corruptions, {gap.verdict}")
+    for row in table[(table["domain"] == AVERAGE) & (table["pairs"] > 0)].itertuples():
+        print(f"{row.method}: {difference_in(row).text(1, '+')} points over the 15 corruptions, {row.verdict}")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
     from measured import measured
 
     from neotta.evaluate.bench import Bench
-    from neotta.evaluate.comparison import compare
+    from neotta.evaluate.compare import AVERAGE, compare
+    from neotta.evaluate.frame import frame
     from neotta.evaluate.plan import Plan
     from neotta.evaluate.records import Records, write_records
     from neotta.evaluate.sweep import sweep
@@ -65,10 +66,11 @@ def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
     write_records(records, tmp_path / "records.parquet")
     table = measured(tmp_path / "records.parquet")
     assert list(table) == ["neo"], "the plain model is what the others are compared with"
-    block = compare(records).blocks[0]
-    gain = block.average_differences["neo"]
-    assert f"| 2, severity 3 | {block.average['none'].mean:.1f} |" in table["neo"][2]
-    assert f"| {gain.interval.mean:+.1f} [" in table["neo"][2]
+    compared = compare(frame(records))
+    averages = compared[compared["domain"] == AVERAGE].set_index("method")
+    gain = averages.loc["neo"]
+    assert f"| 2, severity 3 | {averages.loc['none', 'mean']:.1f} |" in table["neo"][2]
+    assert f"| {gain.difference:+.1f} [" in table["neo"][2]
     assert table["neo"][2].endswith(f"| {gain.verdict} |")
     assert "\n".join(table["neo"]) in pages().method_page("neo", neotta.methods()["neo"], table["neo"])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from neotta.evaluate.blocks import Block
-from neotta.evaluate.comparison import compare
-from neotta.evaluate.labels import labels
+import pandas
+
+from neotta.evaluate.compare import AVERAGE, RELATIVE, compare, difference_in
+from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.frame import frame
 from neotta.evaluate.provenance import current, older
 from neotta.evaluate.records import Record, Records
 
@@ -36,13 +39,14 @@ def rows_of(records: Path) -> tuple[dict[str, list[str]], set[str]]:
     """
     runs = current([run for run in Records(records).read() if is_shown(run)])
     outdated = {run.method for run in older(runs)}
-    methods = {label: variant.method for variant, label in labels(runs).items()}
+    table = compare(frame(runs))
+    averages = table[table["domain"] == AVERAGE]
     rows: dict[str, list[str]] = {}
-    for block in compare(runs).blocks:
-        for label, row in block_rows(block):
-            method = methods[label]
-            note = "" if label == method else f" (`{label}`)"
-            rows.setdefault(method, []).append(row.replace("{note}", note))
+    for number, block in averages.groupby("table"):
+        where, plain = domains(table[table["table"] == number]), block[block["method"] == block["baseline"]]
+        for row in block[block["pairs"] > 0].itertuples() if len(plain) else ():
+            note = "" if row.method == row.name else f" (`{row.method}`)"
+            rows.setdefault(row.name, []).append(row_of(row, plain["mean"].iloc[0], where, note))
     return rows, outdated
 
 
@@ -51,28 +55,21 @@ def is_shown(run: Record) -> bool:
     return run.measured and run.order == "iid"
 
 
-def block_rows(block: Block) -> Iterator[tuple[str, str]]:
-    """A row for each method that was run on all domains of a block."""
-    where = block.conditions
-    plain = block.average.get(block.baseline or "")
-    if plain is None or len(block.averaged) < 2:
-        return
-    model, images = where.model.rpartition(":")[2], Path(where.data.rpartition("=")[2]).stem
-    samples = "all" if where.samples < 0 else where.samples
-    for label, gap in block.average_differences.items():
-        if label not in block.average:
-            continue
-        yield (
-            label,
-            f"| {model}, {images}{{note}} | {samples} x {gap.interval.runs}, {where.batch_size} | {domains(block)} "
-            f"| {plain.mean:.1f} | {block.average[label].mean:.1f} | {gap.interval.text(1, '+')} | {gap.verdict} |",
-        )
+def row_of(row: Any, plain: float, where: str, note: str) -> str:
+    """The line of a method; `row` is its average in a comparison."""
+    model, images = row.model.rpartition(":")[2], Path(row.data.rpartition("=")[2]).stem
+    samples = "all" if row.samples < 0 else row.samples
+    return (
+        f"| {model}, {images}{note} | {samples} x {row.pairs}, {row.batch_size} | {where} "
+        f"| {plain:.1f} | {row.mean:.1f} | {difference_in(row).text(1, '+')} | {row.verdict} |"
+    )
 
 
-def domains(block: Block) -> str:
+def domains(block: pandas.DataFrame) -> str:
     """How many domains were averaged, and of which severity."""
-    severities = sorted({domain.rpartition("/")[2] for domain in block.averaged if "/" in domain})
-    return ", severity ".join([str(len(block.averaged)), *([" and ".join(severities)] if severities else [])])
+    averaged = set(block["domain"]) - {CLEAN, AVERAGE, RELATIVE}
+    severities = sorted({domain.rpartition("/")[2] for domain in averaged if "/" in domain})
+    return ", severity ".join([str(len(averaged)), *([" and ".join(severities)] if severities else [])])
 
 
 def remarks(outdated: bool) -> Iterable[str]:

@@ -54,7 +54,7 @@ def test_every_method_that_applies_is_measured_and_ranked(fast):
     assert "needs 32 clean images" in found.left_out["foa"], "images of the other collection are never taken"
     assert 96 < found.source_accuracy < 97
     for result in found.results[1:]:
-        gap = result.difference.interval
+        gap = result.difference
         assert result.accuracy - found.plain.accuracy == pytest.approx(gap.mean)
     words = found.summary()
     counts = [found.count(verdict) for verdict in ("helps", "hurts", "can't tell")]

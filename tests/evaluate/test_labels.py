@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neotta.evaluate.labels import labels
+from neotta.evaluate.frame import labels
 from neotta.evaluate.plan import Run
 
 

@@ -11,7 +11,7 @@ from support.benches import open_bench
 import neotta
 from neotta.data.orders import ORDERS
 from neotta.errors import OptionError, UnknownNameError
-from neotta.evaluate.comparison import compare
+from neotta.evaluate.frame import frame
 from neotta.evaluate.plan import Plan
 
 PLAN = {"corruptions": ["fog", "contrast"], "methods": "none,neo", "seeds": [1], "samples": [32], "batch_sizes": [16]}
@@ -111,8 +111,7 @@ def test_bad_frames_are_met_but_not_scored():
     (order,) = bench.orders(runs[0])
     assert len(order) > 256
     assert sum(records[0].per_class["samples"]) == 256
-    (block,) = compare(records).blocks
-    assert block.domains == ("fog/5",)
+    assert set(frame(records)["domain"]) == {"fog/5"}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from neotta.cli.app import app
 from neotta.errors import NeottaError
-from neotta.evaluate.blocks import STEPS, over_time
-from neotta.evaluate.comparison import compare
+from neotta.evaluate.frame import frame
 from neotta.evaluate.records import Record, Records, content_key
+from neotta.report.over_time import STEPS, over_time
 
 
 def recorded(method, right, *, seed=1, domain="fog/5", batch_size=10, **more):
@@ -43,20 +43,21 @@ def run(*words):
 
 
 def test_accuracy_by_batch(results):
-    found = over_time(compare(Records(results).read()).blocks[0])
-    assert [(step.first, step.last, step.accuracy.mean) for step in found["tent"]] == [
+    found = over_time(frame(Records(results).read())).set_index("method")
+    assert [*found.loc["tent", ["first_batch", "last_batch", "mean"]].itertuples(index=False, name=None)] == [
         (1, 1, 100.0), (2, 2, 50.0), (3, 3, 0.0), (4, 4, 0.0),
     ]  # fmt: skip
-    assert [step.accuracy.mean for step in found["none"]] == [50.0] * 4
-    assert all(step.accuracy.runs == 3 and 0 < step.accuracy.half_width < 40 for step in found["tent"])
+    assert found.loc["none", "mean"].tolist() == [50.0] * 4
+    assert (found["seeds"] == 3).all()
+    assert found.loc["tent", "half_width"].between(0, 40, inclusive="neither").all()
 
 
 def test_many_batches_are_shown_together():
     records = [recorded("none", np.arange(107) < 50, batch_size=1), recorded("neo", np.arange(53) < 50, batch_size=1)]
-    (long, short) = (over_time(compare([each]).blocks[0]) for each in records)
-    assert len(long["none"]) <= STEPS
-    assert [long["none"][0].first, long["none"][0].last, long["none"][-1].last] == [1, 6, 107]
-    assert short["neo"][-1].accuracy.mean == 0
+    long, short = (over_time(frame([each])) for each in records)
+    assert len(long) <= STEPS
+    assert [long["first_batch"].iloc[0], long["last_batch"].iloc[0], long["last_batch"].iloc[-1]] == [1, 6, 107]
+    assert short["mean"].iloc[-1] == 0
 
 
 def test_the_command_shows_and_draws_it(results, tmp_path):

@@ -111,8 +111,8 @@ def test_results_are_a_table(tmp_path):
     records.append(record(1, options={"alpha": 0.1}, metrics={"top1": 50.0}))
     records.append(record(2, options={}, metrics={"top1": 60.0}))
     table = results(tmp_path / "r.jsonl").frame()
-    assert list(table["metrics.top1"]) == [50.0, 60.0]
-    assert table["options.alpha"][0] == 0.1
+    assert list(table["top1"]) == [50.0, 60.0]
+    assert list(table["method"]) == ["unknown alpha=0.1", "unknown"]
     assert len(results([tmp_path / "r.jsonl", tmp_path / "r.jsonl"])) == 4
     with pytest.raises(DataError, match="no file of records"):
         results(tmp_path / "nothing.jsonl")
@@ -190,7 +190,7 @@ def test_columns_are_the_ends_of_paths(tmp_path):
     records = Records(tmp_path / "r.jsonl")
     records.append(record(1, options={}, deep={"a": {"b": 1, "c": {}}}, listed=[{"x": 1}]))
     table = results(records.path).frame()
-    assert set(table.columns) == {"key", "number", "deep.a.b", "listed"}
+    assert {"key", "number", "deep.a.b", "listed"} <= set(table.columns)
     assert len(results(str(records.path))) == 1
 
 

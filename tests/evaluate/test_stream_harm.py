@@ -4,7 +4,7 @@ import pytest
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.records import Record
-from neotta.evaluate.stream_harm import Cell, Summary, harm_of
+from neotta.evaluate.stream_harm import STREAM, harm_of, summed
 
 
 def record(method, kind, domain, top1, model="m", seed=1):
@@ -26,37 +26,37 @@ RECORDS = [
 ]
 
 
+def by_subject(found):
+    return {title: [*mine[["kind", "domain", "gain"]].itertuples(index=False, name=None)]
+            for title, mine in found.groupby("subject", sort=False)}  # fmt: skip
+
+
 def test_each_severity_and_clean_images_apart():
     found = harm_of(RECORDS, "neo-stream")
-    assert {harm.title: harm.every() for harm in found} == {
-        "m, d, clean": {Cell("iid", "clean", 1): 0.5},
-        "m, d, severity 3": {Cell("iid", "fog/3", 1): 4.0},
-        "m, d, severity 5": {
-            Cell("iid", "fog/5", 1): 8.0,
-            Cell("1-class", "fog/5", 1): -1.5,
-            Cell("1-class", "snow/5", 1): 0.0,
-        },
+    assert by_subject(found) == {
+        "m, d, clean": [("iid", "clean", 0.5)],
+        "m, d, severity 3": [("iid", "fog/3", 4.0)],
+        "m, d, severity 5": [("iid", "fog/5", 8.0), ("1-class", "fog/5", -1.5), ("1-class", "snow/5", 0.0)],
     }
-    assert list(found[-1].kinds) == ["iid", "1-class"]
-    total = Summary.of(found[-1].every().values())
-    assert total[:3] == (pytest.approx(6.5 / 3), pytest.approx(-1.35), -1.5)
-    assert (total.cells, total.hurt) == (3, pytest.approx(100 / 3))
+    assert list(by_subject(found)) == ["m, d, clean", "m, d, severity 3", "m, d, severity 5"]
+    total = summed(found["gain"][found["subject"] == "m, d, severity 5"])
+    assert [*total.values()][:3] == [pytest.approx(6.5 / 3), pytest.approx(-1.35), -1.5]
+    assert (total["streams"], total["hurt"]) == (3, pytest.approx(100 / 3))
 
 
 def test_models_apart_and_some_kinds_only():
     others = [each.model_copy(update={"model": "other"}) for each in RECORDS]
     found = harm_of([*RECORDS, *others], "neo", ["1-class"])
-    assert [harm.title for harm in found] == ["m, d, severity 5", "other, d, severity 5"]
-    assert {str(cell): gain for cell, gain in found[0].every().items()} == {
-        "1-class on fog/5, seed 1": -45.0,
-        "1-class on snow/5, seed 1": -35.0,
-    }
+    assert list(by_subject(found)) == ["m, d, severity 5", "other, d, severity 5"]
+    assert [(STREAM.format_map(row), row["gain"]) for _, row in found[found["model"] == "m"].iterrows()] == [
+        ("1-class on fog/5, seed 1", -45.0),
+        ("1-class on snow/5, seed 1", -35.0),
+    ]
 
 
 def test_each_draw_counts_for_itself():
     again = [each.model_copy(update={"seed": 2}) for each in RECORDS]
-    (found,) = harm_of([*RECORDS, *again], "neo", ["1-class"])
-    assert Summary.of(found.every().values()).cells == 4
+    assert len(harm_of([*RECORDS, *again], "neo", ["1-class"])) == 4
 
 
 def test_what_is_not_recorded_is_said():

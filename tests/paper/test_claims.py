@@ -2,18 +2,11 @@
 
 import pytest
 
-from neotta.evaluate.comparison import Difference
 from neotta.evaluate.metrics import Interval
 from neotta.paper.claims import all_hold, gained, nearly
-from neotta.paper.results import rank
+from neotta.paper.measured import rank
 
-
-def gap(mean, half_width, said):
-    return Difference(Interval(mean, half_width, 3), said)
-
-
-SAME = gap(0.01, 0.5, "can't tell")
-WORSE, CLOSE, BETTER = gap(-2.0, 0.5, "hurts"), gap(-0.2, 0.5, "can't tell"), gap(1.0, 0.5, "helps")
+SAME, WORSE, CLOSE, BETTER = (Interval(mean, 0.5, 3) for mean in (0.01, -2.0, -0.2, 1.0))
 
 
 @pytest.mark.parametrize(

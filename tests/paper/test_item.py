@@ -73,8 +73,8 @@ def test_parts_are_named_by_the_subject(evidence):
     assert (figure.name, figure.title) == ("made-up-digits", "digits: what is gained")
     assert [row["mean"] for row in figure.data] == [2.0, -1.0]
     assert table.title == "digits: gain, published and measured"
-    assert [entry.text for entry in table.grid.rows[0][1]] == ["+1.5", "+2.0 ± 1.0", "+0.5"]
-    assert [entry.text for entry in table.grid.rows[1][1]] == ["–", "-1.0 ± 0.5", "–"]
+    assert [entry.text for entry in table.grid.rows[0][1]] == ["+1.5", "+2.0 [+1.0, +3.0]", "+0.5"]
+    assert [entry.text for entry in table.grid.rows[1][1]] == ["–", "-1.0 [-1.5, -0.5]", "–"]
 
 
 def test_a_method_of_ones_own_appears_under_its_title(tmp_path):

@@ -13,10 +13,11 @@ import neotta
 from neotta.cli.config import read_config
 from neotta.data.opening import open_data
 from neotta.errors import ModelLoadError
-from neotta.evaluate.comparison import compare
+from neotta.evaluate.compare import AVERAGE, compare, difference_in, mean_in
+from neotta.evaluate.frame import frame
 from neotta.evaluate.plan import SEEDS
 from neotta.evaluate.records import Records
-from neotta.evaluate.stream_harm import Summary, harm_of
+from neotta.evaluate.stream_harm import harm_of, summed
 from neotta.models.load import load_model
 from neotta.paper.study import METHODS, Study
 
@@ -55,11 +56,13 @@ def test_the_table_of_the_page_is_what_the_records_say():
     ]
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     shown = ("neo", "neo-stream", "neo-continual", "t3a", "lame")
-    blocks = compare(runs).blocks
-    assert {block.conditions.model for block in blocks} == set(names)
-    for block in blocks:
-        gains = [block.average_differences[method].interval.text(1, "+") for method in shown]
-        row = [names[block.conditions.model], block.average["none"].text(1), *gains]
+    table = compare(frame(runs))
+    averages = table[table["domain"] == AVERAGE]
+    assert set(averages["model"]) == set(names)
+    for model, rows in averages.groupby("model"):
+        by_method = {row.method: row for row in rows.itertuples()}
+        gains = [difference_in(by_method[method]).text(1, "+") for method in shown]
+        row = [names[model], mean_in(by_method["none"]).text(1), *gains]
         assert f"| {' | '.join(row)} |" in page
 
 
@@ -73,9 +76,13 @@ STREAMS = {
 
 
 def by_model(records, method):
-    """What a method does on corrupted images: gains by model, kind and stream."""
+    """What a method does on corrupted images, by model."""
     found = harm_of(records, method)
-    return {harm.title.partition(",")[0]: harm for harm in found if harm.title.endswith("severity 5")}
+    return dict(list(found[found["subject"].str.endswith("severity 5")].groupby("model")))
+
+
+def on_kind(gains, kind):
+    return summed(gains["gain"][gains["kind"] == kind])
 
 
 def test_the_table_of_streams_is_what_the_records_say():
@@ -85,8 +92,8 @@ def test_the_table_of_streams_is_what_the_records_say():
     for title, kind in STREAMS.items():
         cells = []
         for model in models():
-            mean, low, worst, hurt, _ = Summary.of(stream[model].kinds[kind].values())
-            cells.append(f"{points(Summary.of(neo[model].kinds[kind].values()).mean)}; ")
+            mean, low, worst, hurt, _ = on_kind(stream[model], kind).values()
+            cells.append(f"{points(on_kind(neo[model], kind)['mean'])}; ")
             cells[-1] += f"{points(mean)}/{points(low)}/{points(worst)}/{hurt:.0f}%"
         assert f"| {' | '.join([title, *cells])} |" in page
 
@@ -97,8 +104,8 @@ def test_the_table_of_candidates_is_what_the_records_say():
     page = (FOLDER.parent / "ideas" / "streams.md").read_text(encoding="utf-8")
     for name in ("neo-stream", "rise-and-fall", "moment-shares", "cautious"):
         found = by_model(records, name)
-        sums = [Summary.of(found[subject.model].every().values()) for subject in study.subjects]
-        cells = [f"{points(each.mean)}, {each.hurt:.0f} %" for each in sums]
+        sums = [summed(found[subject.model]["gain"]) for subject in study.subjects]
+        cells = [f"{points(each['mean'])}, {each['hurt']:.0f} %" for each in sums]
         assert f"| {' | '.join([name, *cells])} |" in page
 
 

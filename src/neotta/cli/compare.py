@@ -63,14 +63,13 @@ def compare(
     """
     from neotta.cli.console import Console, next_step
     from neotta.errors import OptionError
-    from neotta.evaluate.comparison import compare as compare_records
+    from neotta.evaluate.compare import compare as compare_runs
     from neotta.evaluate.plan import split_methods
     from neotta.evaluate.provenance import about_older, current, older
-    from neotta.evaluate.sweep import left_out_lines
-    from neotta.evaluate.tuning import tuning_lines
+    from neotta.evaluate.results import Results
     from neotta.report.comparison_page import comparison_page
     from neotta.report.formats import chosen_formats, comparison_sheet, targets
-    from neotta.report.over_time import drawn_over_time, over_time_sheet
+    from neotta.report.over_time import over_time_report
 
     chosen = chosen_formats(format)
     figure = output if output is not None and output.suffix in (".png", ".svg") else None
@@ -87,17 +86,20 @@ def compare(
     if harm is not None:
         sheet = _harm(records, harm, split_methods(kinds) if kinds else [])
     else:
-        comparison = compare_records(records, metric, baseline=baseline)
+        found, remarks = Results(records), list[str]()
+        runs = found.frame()
+        table = compare_runs(runs, metric, baseline=baseline)
         if line := about_older(older(records), sum(record.measured for record in records)):
             typer.echo(f"neotta: {printable(line)}", err=True)
-            comparison.remarks = (f"{line[0].upper()}{line[1:]}.",)
-        comparison.remarks += (*left_out_lines(records), *tuning_lines(records))
-        sheet = over_time_sheet(comparison) if over_time else comparison_sheet(comparison)
-        if figure is not None:
-            drawn = drawn_over_time(comparison)
-            write_file(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
+            remarks.append(f"{line[0].upper()}{line[1:]}.")
+        remarks += found.remarks()
+        sheet = comparison_sheet(table, remarks)
+        if over_time:
+            sheet, drawn = over_time_report(runs, table)
+            if figure is not None:
+                write_file(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
         if html is not None:
-            write_file(html, comparison_page(comparison))
+            write_file(html, comparison_page(table, remarks))
     for name, path in files.items():
         write_file(path, _written(sheet, name))
     if not files and figure is None and chosen == ["table"]:
@@ -119,24 +121,25 @@ def _written(sheet: Sheet, format: str) -> str | bytes:
 
 
 def _harm(records: Sequence[Record], method: str, kinds: Sequence[str]) -> Sheet:
-    """What a method gains and costs, by kind of stream."""
+    """What a method gains and costs, by kind of stream; each model and severity, and clean images, apart."""
     from neotta.evaluate.metrics import rounded
-    from neotta.evaluate.stream_harm import Summary, harm_of
+    from neotta.evaluate.stream_harm import STREAM, harm_of, summed
     from neotta.report.formats import Section, Sheet
     from neotta.report.grids import grid
 
-    sections, rows = [], []
-    for harm in harm_of(records, method, kinds):
+    sections, gains = [], harm_of(records, method, kinds)
+    for title, mine in gains.groupby("subject", sort=False):
         lines = {}
-        for kind, gains in {**harm.kinds, **({"all of them": harm.every()} if len(harm.kinds) > 1 else {})}.items():
-            total, worst = Summary.of(gains.values()), min(gains, key=gains.__getitem__)
-            points = [rounded(gain, 1, "+") for gain in (total.mean, total.low, total.worst)]
-            lines[kind] = [str(total.cells), *points, f"{total.hurt:.1f} %", str(worst)]
+        every = dict(list(mine.groupby("kind", sort=False)))
+        for kind, each in {**every, **({"all of them": mine} if len(every) > 1 else {})}.items():
+            total = summed(each["gain"])
+            points = [rounded(gain, 1, "+") for gain in (total["mean"], total["low"], total["worst"])]
+            worst = STREAM.format_map(each.loc[each["gain"].idxmin()])
+            lines[kind] = [str(total["streams"]), *points, f"{total['hurt']:.1f} %", worst]
         table = grid("kind", ("streams", "mean", "5 %", "worst", "hurt", "the worst"), lines)
-        sections.append(Section(f"{method}: {harm.title}", [("", table)]))
-        about = {"conditions": harm.title, "method": method}
-        rows += [{**about, **cell._asdict(), "gain": gain} for cell, gain in harm.every().items()]
-    return Sheet("gain by kind of stream", "", sections, [HARM], rows)
+        sections.append(Section(f"{method}: {title}", [("", table)]))
+    rows = gains.rename(columns={"subject": "conditions"})[["conditions", "method", "kind", "domain", "seed", "gain"]]
+    return Sheet("gain by kind of stream", "", sections, [HARM], rows.to_dict("records"))
 
 
 def _text(shown: Group) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console
 from neotta._words import printable
 from neotta.cli.compare import render, shown
 from neotta.cli.console import say
+from neotta.evaluate.compare import compare
 from neotta.evaluate.measure import Measurement
 from neotta.evaluate.results import Results
 from neotta.evaluate.sweep import Summary
@@ -37,8 +38,9 @@ def show(console: Console, measured: Measurement, predictions: Path | None) -> N
     """Print the comparison, or what can be known without labels, and write predictions if they are asked for."""
     results = measured.results
     if any("top1" in record.metrics for record in results.records):
-        comparison = Results([shown(record) for record in results.records]).comparison()
-        console.print(render(comparison_sheet(comparison), console.width))
+        printed = Results([shown(record) for record in results.records])
+        sheet = comparison_sheet(compare(printed.frame()), printed.remarks())
+        console.print(render(sheet, console.width))
     elif results.unlabelled is not None:
         console.print(render_unlabelled(results.unlabelled))
     if predictions is not None and measured.runs:

@@ -127,6 +127,7 @@ def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, 
     from neotta.cli.data import fetch_data
     from neotta.cli.outcome import show, summarise
     from neotta.cli.watch import watching
+    from neotta.evaluate.compare import compare
     from neotta.evaluate.measure import measure
     from neotta.evaluate.predictions import check_suffix
     from neotta.report.comparison_page import comparison_page
@@ -147,7 +148,8 @@ def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, 
         raise typer.Exit(interrupt_code(interrupt)) from None
     summarise(console, output, measured.summary)
     if html is not None:
-        write_file(html, comparison_page(measured.results.comparison()))
+        results = measured.results
+        write_file(html, comparison_page(compare(results.frame()), results.remarks()))
     next_step(f"neotta compare {output}" + (" --metric ece" if html else " --html page.html"))
     if measured.summary.failed:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -127,6 +127,14 @@ class Interval(NamedTuple):
     def between(cls, mean: float, low: float, high: float, runs: int) -> Interval:
         return cls(mean, max(high - mean, mean - low), runs, low, high)
 
+    @classmethod
+    def of(cls, mean: float, low: float, high: float, runs: int) -> Interval:
+        """From its ends, NaN if there is none; `NOTHING` without runs."""
+        if not runs:
+            return NOTHING
+        even = math.isnan(low) or math.isclose(high - mean, mean - low, rel_tol=1e-9)
+        return cls(mean, high - mean, runs) if even else cls.between(mean, low, high, runs)
+
     @property
     def ends(self) -> tuple[float, float]:
         """Both ends; NaN if there is no interval."""
@@ -145,13 +153,14 @@ class Interval(NamedTuple):
         return self.text(1)
 
     def text(self, digits: int, sign: str = "") -> str:
-        """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` if its sides differ; an end of a difference near 0 has more digits."""
+        """`81.2 ± 0.4`; a difference, or if its sides differ, `+1.2 [+0.1, +2.4]`, an end near 0 with more digits."""
         mean = rounded(self.mean, digits, sign)
         if math.isnan(self.half_width):
             return mean
-        if math.isnan(self.low):
+        if math.isnan(self.low) and not sign:
             return f"{mean} ± {self.half_width:.{digits}f}"
-        return f"{mean} [{_end(self.low, digits, sign)}, {_end(self.high, digits, sign)}]"
+        low, high = self.ends
+        return f"{mean} [{_end(low, digits, sign)}, {_end(high, digits, sign)}]"
 
 
 NOTHING = Interval(math.nan, math.nan, 0)
@@ -187,7 +196,18 @@ def interval(values: list[float], shared: float = math.nan, level: float = 0.05)
     return Interval(mean, -float(stdtrit(count - 1, level / 2)) * math.sqrt(variance / count), count)
 
 
-def verdict(difference: Interval, least: float = 0.0) -> str:
-    """What a difference to the unadapted model says: `helps`, `hurts` or `can't tell`."""
+Better = Literal["higher", "lower"] | None
+"""Which direction of a metric is good; None where neither is."""
+
+
+def verdict(difference: Interval, least: float = 0.0, better: Better = "higher") -> str:
+    """What a difference to the unadapted model says: `helps`, `hurts` or `can't tell`.
+
+    This is the only place where an interval becomes a verdict: all others translate it. Where neither direction is good
+    it says `higher` or `lower`.
+    """
     low, high = difference.ends
-    return "helps" if low > least else "hurts" if high < least else CANNOT_TELL
+    if not (low > least or high < least):
+        return CANNOT_TELL
+    words = {"higher": ("helps", "hurts"), "lower": ("hurts", "helps"), None: ("higher", "lower")}
+    return words[better][high < least]

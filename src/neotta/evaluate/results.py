@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import html
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from neotta.errors import DataError
-from neotta.evaluate.comparison import Comparison, compare
-from neotta.evaluate.metrics import Interval
+from neotta.evaluate.compare import ESTIMATES, compare, difference_in, mean_in, notes
+from neotta.evaluate.estimates import METRICS
+from neotta.evaluate.frame import frame
 from neotta.evaluate.provenance import current
 from neotta.evaluate.records import Record, Records, write_records
 from neotta.evaluate.sweep import left_out_lines
 from neotta.evaluate.tuning import tuning_lines
-from neotta.evaluate.verdicts import RELATIVE_ERROR, Difference
 
 if TYPE_CHECKING:
     import pandas
@@ -53,20 +52,14 @@ class Results:
         return [record for record in self.records if record.failed]
 
     def frame(self) -> pandas.DataFrame:
-        """One row for each run, one column for each thing varied or measured.
+        """A row for each run and domain, columns for its conditions and metrics: see `neotta.evaluate.frame.frame`.
 
-        Nested entries become columns with dots: `metrics.top1`, `options.alpha`.
+        Of a file without runs, such as that of `neotta bench`, it has the entries of each record as columns.
         """
         import pandas
 
-        return pandas.DataFrame([dict(_flat(record.entries())) for record in self.records])
-
-    def comparison(self, baseline: str = "none", metric: str = "top1") -> Comparison:
-        """The methods side by side, with notes; `compare` is the table of it."""
-        records = current(self.records)
-        comparison = compare(records, metric, baseline=baseline)
-        comparison.remarks = (*left_out_lines(records), *tuning_lines(records))
-        return comparison
+        runs = frame(current(self.records))
+        return runs if len(runs) else pandas.json_normalize([record.entries() for record in self.records])
 
     def compare(self, baseline: str = "none", metric: str = "top1") -> pandas.DataFrame:
         """One row for each domain and method: mean with its interval, difference to the baseline, and verdict.
@@ -78,32 +71,34 @@ class Results:
         Raises:
             DataError: No run has this metric, as accuracy without labels.
         """
-        import pandas
+        table = compare(self.frame(), metric, baseline=baseline)
+        return table[["conditions", "domain", "method", *ESTIMATES]].astype({"method": object})
 
-        return pandas.DataFrame(comparison_rows(self.comparison(baseline, metric)))
+    def remarks(self) -> list[str]:
+        """What was left out, and how options were chosen."""
+        records = current(self.records)
+        return [*left_out_lines(records), *tuning_lines(records)]
 
     def plot(self, baseline: str = "none", metric: str = "top1") -> Figure:
         """Dots with intervals: the difference of each method to the baseline, domain by domain."""
         from matplotlib.figure import Figure
 
-        comparison = self.comparison(baseline, metric)
-        rows = [row for row in comparison_rows(comparison) if row["difference"] is not None]
-        if not rows:
+        table = compare(self.frame(), metric, baseline=baseline)
+        rows = table[table["pairs"] > 0]
+        if not len(rows):
             raise DataError(f"there is nothing to draw: no method but {baseline!r} was run on the same samples")
-        domains = list(dict.fromkeys(row["domain"] for row in rows))
-        methods = list(dict.fromkeys(row["method"] for row in rows))
+        domains, methods = list(dict.fromkeys(rows["domain"])), list(dict.fromkeys(rows["method"]))
         figure = Figure(figsize=(7, 1.2 + 0.3 * len(rows)), layout="constrained")
         axes = figure.subplots()
         for number, method in enumerate(methods):
-            mine = [row for row in rows if row["method"] == method]
-            places = [domains.index(row["domain"]) + 0.8 * (number + 0.5) / len(methods) - 0.4 for row in mine]
-            values = [row["difference"] for row in mine]
-            ends = [[_length(row, "difference_low") for row in mine], [_length(row, "difference_high") for row in mine]]
-            axes.errorbar(values, places, xerr=ends, fmt="o", capsize=3, label=method)
+            mine = rows[rows["method"] == method]
+            places = [domains.index(domain) + 0.8 * (number + 0.5) / len(methods) - 0.4 for domain in mine["domain"]]
+            ends = [(mine["difference"] - mine[end]).abs().fillna(0) for end in ("difference_low", "difference_high")]
+            axes.errorbar(mine["difference"], places, xerr=ends, fmt="o", capsize=3, label=method)
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.set_yticks(range(len(domains)), domains)
         axes.invert_yaxis()
-        axes.set_xlabel(f"{comparison.metric.title}: difference to {baseline}")
+        axes.set_xlabel(f"{METRICS[metric].title}: difference to {baseline}")
         axes.legend()
         return figure
 
@@ -127,8 +122,8 @@ class Results:
             return _unlabelled_frame(self.unlabelled), ["Without labels nobody can tell which predictions are better."]
         if not any("top1" in record.metrics for record in self.records):
             return None, []
-        comparison = self.comparison()
-        return _shown(comparison), comparison.notes()
+        table = compare(self.frame())
+        return _shown(table), [*self.remarks(), *notes(table)]
 
 
 def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Results:
@@ -151,71 +146,23 @@ def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     return Results([record for each in paths for record in Records(each).read()])
 
 
-class _Cell(NamedTuple):
-    where: str  # the conditions
-    domain: str
-    method: str
-    mean: Interval
-    failed: int = 0
-    gap: Difference | None = None
-
-
-def _cells(comparison: Comparison) -> Iterator[_Cell]:
-    for block in comparison.blocks:
-        where = ", ".join(filter(None, (comparison.shared, block.title)))
-        for domain in block.domains:
-            for label in block.methods:
-                if (cell := block.cells.get((domain, label))) is not None:
-                    gap = block.differences.get((domain, label))
-                    yield _Cell(where, domain, label, cell.interval, len(cell.failed), gap)
-        for label, mean in block.average.items():
-            yield _Cell(where, "average", label, mean, 0, block.average_differences.get(label))
-        for label, mean in block.relative_error.items():
-            yield _Cell(where, RELATIVE_ERROR.name, label, mean)
-
-
-def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """One row per domain and method, with all digits; None where there is no number."""
-    rows = []
-    for where, domain, label, mean, failed, gap in _cells(comparison):
-        about = {"conditions": where, "domain": domain, "method": label}
-        measured = {"mean": mean.mean, "half_width": mean.half_width, "seeds": mean.runs, "failed": failed}
-        names = ("difference", "difference_low", "difference_high", "pvalue")
-        numbers = (gap.interval.mean, *gap.interval.ends, gap.pvalue) if gap else (math.nan,) * 4
-        row = {**about, **measured, **dict(zip(names, numbers, strict=True)), "verdict": gap.verdict if gap else None}
-        rows.append({name: None if value != value else value for name, value in row.items()})  # NaN is not itself
-    return rows
-
-
-def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        elif not isinstance(value, Mapping):
-            yield prefix + name, value
-
-
-def _length(row: Mapping[str, Any], end: str) -> float:
-    return 0.0 if row[end] is None else abs(row[end] - row["difference"])
-
-
-def _shown(comparison: Comparison) -> pandas.DataFrame:
+def _shown(table: pandas.DataFrame) -> pandas.DataFrame:
     """A comparison as it is read: numbers with their intervals, and verdicts."""
     import pandas
 
-    digits = comparison.metric.digits
-    frame = pandas.DataFrame(
+    digits = METRICS[table["metric"].iloc[0]].digits
+    shown = pandas.DataFrame(
         {
-            "conditions": each.where,
-            "domain": each.domain,
-            "method": each.method,
-            "mean": each.mean.text(digits) if each.mean.runs else "–",
-            "difference": each.gap.interval.text(digits, "+") if each.gap else "",
-            "verdict": each.gap.verdict if each.gap else "",
+            "conditions": row.conditions,
+            "domain": row.domain,
+            "method": row.method,
+            "mean": mean_in(row).text(digits) if row.seeds else "–",
+            "difference": difference_in(row).text(digits, "+") if row.pairs else "",
+            "verdict": row.verdict or "",
         }
-        for each in _cells(comparison)
+        for row in table.itertuples()
     )
-    return frame.drop(columns="conditions") if frame["conditions"].nunique() == 1 else frame
+    return shown.drop(columns="conditions") if shown["conditions"].nunique() == 1 else shown
 
 
 def _unlabelled_frame(report: UnlabelledReport) -> pandas.DataFrame:

@@ -12,8 +12,8 @@ from torch import Tensor
 from neotta.errors import NeottaError
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.execute import predict
+from neotta.evaluate.frame import Variant, labels
 from neotta.evaluate.key import run_key
-from neotta.evaluate.labels import Variant, labels
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record

@@ -23,7 +23,7 @@ from neotta.evaluate.records import Record
 from neotta.paper import published
 from neotta.paper.claims import Holds, all_hold, file_name, listed
 from neotta.paper.evidence import Evidence
-from neotta.paper.results import Gaps, Results
+from neotta.paper.measured import Gaps, Measured
 from neotta.paper.study import Setting, method_of, shown_name
 from neotta.paper.tables import Curves, Rows, beside, curve_table, each_beside, gain_lines, mean_lines, plain
 from neotta.report.charts import Panel, Ranking, line_chart, ranking_chart
@@ -179,13 +179,13 @@ class Report:
     def records(self) -> list[Record]:
         return self.evidence.records(*self.plans)
 
-    def results(self, metric: str = "top1") -> Results:
+    def results(self, metric: str = "top1") -> Measured:
         """The methods compared with no adaptation."""
-        return need(Results.of(self.records, metric))
+        return need(Measured.of(self.records, metric))
 
     def against(self, method: str) -> Gaps:
         """How all other methods differ from this one on the same samples, over the shifted domains."""
-        results = Results.of(self.records, baseline=method)
+        results = Measured.of(self.records, baseline=method)
         return results.gaps if results else {}
 
     @property
@@ -222,8 +222,8 @@ class Report:
     def note(self, *notes: str) -> None:
         self.notes += notes
 
-    def comparison(self, results: Results, *, heading: str = "", gaps: bool = True) -> None:
-        self.add(*results.tables(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
+    def comparison(self, results: Measured, *, heading: str = "", gaps: bool = True) -> None:
+        self.add(*results.shown(f"{self.title}: {heading}" if heading else self.title, gaps=gaps))
         self.note(*results.notes(verdicts=gaps))
 
     def table(self, heading: str, shown: Grid, data: Rows, caption: str) -> None:
@@ -237,7 +237,7 @@ class Report:
         """Add a table of published and measured numbers; `how` is what `tables.beside` takes."""
         self.add(beside(f"{self.title}: {heading}, published and measured", printed, measured, **how))
 
-    def published_values(self, printed: tuple[str, str], results: Results, what: str) -> None:
+    def published_values(self, printed: tuple[str, str], results: Measured, what: str) -> None:
         """Add what each method gains over no adaptation, in the paper (for the model and data `printed`) and here.
 
         Where model and data are the same, the accuracies under each corruption are set side by side, too; where they
@@ -259,7 +259,7 @@ class Report:
         values = table.get(published.AVERAGE) or table["all"]
         gains = {name: value.mean - values["none"].mean for name, value in values.items() if name != "none"}
         caption = f"Points of accuracy, mean over the domains. Published: {what}."
-        self.beside("gain over no adaptation", gains, results.gains, sign="+", caption=caption)
+        self.beside("gain over no adaptation", gains, results.gaps, sign="+", caption=caption)
 
     def figure(self, name: str, heading: str, draw: Draw, data: Rows, caption: str, height: float = 3.4) -> None:
         """Add a figure; `name` and the subject make its file name."""

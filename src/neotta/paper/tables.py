@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neotta.evaluate.comparison import METRICS, Block
+from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
+from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
 from neotta.report import grids
 from neotta.report.charts import Series
 from neotta.report.grids import Entry, Table, number
+
+if TYPE_CHECKING:
+    import pandas
 
 Rows = list[dict[str, Any]]
 """Plain numbers for CSV."""
@@ -32,19 +36,19 @@ def known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def value_rows(block: Block) -> Rows:
-    rows: Rows = [
-        {"domain": domain, "method": label, **plain(cell.interval), "failed": len(cell.failed)}
-        for (domain, label), cell in block.cells.items()
-    ]
-    return rows + [{"domain": "average", "method": label, **plain(mean)} for label, mean in block.average.items()]
-
-
-def gap_rows(block: Block) -> Rows:
-    averages = {("average", label): gap for label, gap in block.average_differences.items()}
+def value_rows(block: pandas.DataFrame) -> Rows:
+    rows = block[(block["domain"] != RELATIVE)].itertuples()
     return [
-        {"domain": domain, "method": label, **plain(gap.interval), "verdict": gap.verdict}
-        for (domain, label), gap in {**block.differences, **averages}.items()
+        {"domain": row.domain, "method": row.method, **plain(mean_in(row))}
+        | ({} if row.domain == AVERAGE else {"failed": row.failed})
+        for row in rows
+    ]
+
+
+def gap_rows(block: pandas.DataFrame) -> Rows:
+    return [
+        {"domain": row.domain, "method": row.method, **plain(difference_in(row)), "verdict": row.verdict}
+        for row in block[block["pairs"] > 0].itertuples()
     ]
 
 

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from neotta.evaluate.comparison import Block, Comparison
+from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
+from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import Interval
-from neotta.evaluate.verdicts import Metric
 from neotta.report.charts import dot_chart
 from neotta.report.figures import Figure
 from neotta.report.formats import comparison_sheet
 from neotta.report.html import render
 
+if TYPE_CHECKING:
+    import pandas
+
 DRAWN = 8
 """Number of tables that have figures: hundreds would take minutes."""
 
 
-def comparison_page(comparison: Comparison) -> str:
+def comparison_page(table: pandas.DataFrame, remarks: Sequence[str] = ()) -> str:
     from markupsafe import Markup
 
-    sheet, figures = comparison_sheet(comparison), []
-    for place, block in enumerate(comparison.blocks):
-        drawn = _figures(block, comparison.metric, place) if place < DRAWN else ()
+    sheet, figures = comparison_sheet(table, remarks), []
+    for place, (_, block) in enumerate(table.groupby("table")):
+        drawn = _figures(block, place) if place < DRAWN else ()
         figures.append([{"title": each.title, "svg": Markup(each.svg())} for each in drawn])
-    count = len(comparison.blocks)
-    notes = [f"Figures are drawn of the first {DRAWN} of {count} tables."] if count > DRAWN else []
+    notes = [f"Figures are drawn of the first {DRAWN} of {len(figures)} tables."] if len(figures) > DRAWN else []
     return render("comparison.html", sheet=sheet, figures=figures, notes=[*sheet.notes, *notes])
 
 
-def _figures(block: Block, metric: Metric, place: int) -> Iterator[Figure]:
-    average = {label: {label: mean} for label, mean in block.average.items()}
-    cells, gaps = (
-        {domain: {label: each.interval for label in block.methods if (each := by_place.get((domain, label)))}
-         for domain in block.domains}
-        for by_place in (block.cells, block.differences)
-    )  # fmt: skip
-    behind = {label: {label: gap.interval} for label, gap in block.average_differences.items()}
-    difference = f"difference to {block.baseline}"
-    for name, rows, what, label in (
-        ("average-difference", behind, f"Average {difference}", difference),
-        ("average", average, f"Average {metric.title}", metric.title),
-        ("differences", gaps, f"By domain: {difference}", difference),
-        ("domains", cells, f"By domain: {metric.title}", metric.title),
+def _figures(block: pandas.DataFrame, place: int) -> Iterator[Figure]:
+    metric, difference = METRICS[block["metric"].iloc[0]].title, f"difference to {block['baseline'].iloc[0]}"
+    average, single = block[block["domain"] == AVERAGE], block[~block["domain"].isin([AVERAGE, RELATIVE])]
+    for name, rows, read, what, label in (
+        ("average-difference", average, difference_in, f"Average {difference}", difference),
+        ("average", average, mean_in, f"Average {metric}", metric),
+        ("differences", single, difference_in, f"By domain: {difference}", difference),
+        ("domains", single, mean_in, f"By domain: {metric}", metric),
     ):
-        if dots := _measured(rows):
+        if dots := _dots(rows, read, "method" if rows is average else "domain"):
             height = 0.9 + sum(max(0.28, 0.16 * len(row)) for row in dots.values())
             chart = dot_chart(dots, label, zero=label == difference)
             yield Figure(f"{name}-{place}", what, chart, [], size=(7.0, height))
 
 
-def _measured(rows: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, Interval]]:
-    measured = {name: {label: each for label, each in row.items() if each.runs} for name, row in rows.items()}
-    return {name: row for name, row in measured.items() if row}
+def _dots(rows: pandas.DataFrame, read: Callable[[Any], Interval], line: str) -> dict[str, dict[str, Interval]]:
+    dots: dict[str, dict[str, Interval]] = {}
+    for row in rows.itertuples():
+        if (each := read(row)).runs:
+            dots.setdefault(getattr(row, line), {})[row.method] = each
+    return dots

@@ -6,14 +6,17 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neotta._extras import need
 from neotta._words import one_line
 from neotta.errors import OptionError, suggestion
-from neotta.evaluate.comparison import Comparison
-from neotta.evaluate.results import comparison_rows
-from neotta.report.grids import AVERAGE, Grid, differences, failures, summary, values
+from neotta.evaluate.compare import AVERAGE, ESTIMATES, notes
+from neotta.evaluate.estimates import METRICS
+from neotta.report.grids import Grid, differences, failures, summary, values
+
+if TYPE_CHECKING:
+    import pandas
 
 SUFFIXES = {"table": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv", "parquet": ".parquet"}
 """What a sheet can be written as, and the suffix of its file."""
@@ -39,14 +42,24 @@ class Sheet(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def comparison_sheet(comparison: Comparison) -> Sheet:
-    metric, sections = comparison.metric, []
-    for block in comparison.blocks:
-        tables = [("", values(block, metric))]
-        if (gaps := differences(block, metric)) is not None:
-            tables.append((f"Difference to {block.baseline} on the same samples", gaps))
-        sections.append(Section(block.title, tables, summary(block, metric), failures(block)))
-    return Sheet(metric.title, comparison.shared, sections, comparison.notes(), comparison_rows(comparison))
+def comparison_sheet(table: pandas.DataFrame, remarks: Sequence[str] = ()) -> Sheet:
+    """A comparison as tables and notes; `remarks` are notes to begin with."""
+    first, sections = table.iloc[0], []
+    for _, block in table.groupby("table"):
+        tables = [("", values(block))]
+        if (gaps := differences(block)) is not None:
+            tables.append((f"Difference to {block['baseline'].iloc[0]} on the same samples", gaps))
+        sections.append(Section(block["title"].iloc[0], tables, summary(block), failures(block)))
+    rows = plain_rows(table[["conditions", "domain", "method", *ESTIMATES]])
+    return Sheet(METRICS[first["metric"]].title, first["shared"], sections, [*remarks, *notes(table)], rows)
+
+
+def plain_rows(table: pandas.DataFrame) -> list[dict[str, Any]]:
+    """Rows with all digits; None where there is no number."""
+    return [
+        {name: None if value != value else value for name, value in row.items()}  # NaN is not itself
+        for row in table.to_dict("records")
+    ]
 
 
 def chosen_formats(text: str) -> list[str]:

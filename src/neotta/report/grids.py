@@ -6,16 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from neotta.evaluate.blocks import Block, Cell, Failure
-from neotta.evaluate.metrics import NOTHING, Interval
-from neotta.evaluate.verdicts import RELATIVE_ERROR, Difference, Metric
+from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
+from neotta.evaluate.estimates import METRICS, Metric
+from neotta.evaluate.metrics import Interval
+
+if TYPE_CHECKING:
+    import pandas
 
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]
-AVERAGE = "average"
-RELATIVE = RELATIVE_ERROR.name
+_MARKS: dict[str | None, Mark] = {"helps": "helps", "hurts": "hurts"}
 UNTESTED = "not tested"
+RELATIVE_ERROR = Metric(RELATIVE, "error relative to the baseline's in %", "lower", 1)
 
 
 class Entry(NamedTuple):
@@ -56,90 +59,79 @@ class Table:
     caption: str = ""
 
 
-def values(block: Block, metric: Metric) -> Grid:
-    """Domains by methods: means and intervals, the best and second best of each row marked."""
-    rows = []
-    for domain in block.domains:
-        cells = [block.cells.get((domain, label), Cell()) for label in block.methods]
-        marks = _ranks([cell.interval.mean for cell in cells], metric)
-        rows.append((domain, tuple(_entry(cell, metric, mark) for cell, mark in zip(cells, marks, strict=True))))
-    for name, means, kind in ((AVERAGE, block.average, metric), (RELATIVE, block.relative_error, RELATIVE_ERROR)):
-        if means:
-            row = [means.get(label, NOTHING) for label in block.methods]
-            marks = _ranks([each.mean for each in row], kind)
-            entries = [Entry(number(each, kind), mark) for each, mark in zip(row, marks, strict=True)]
-            rows.append((name, tuple(entries)))
-    return Grid("domain", block.methods, tuple(rows))
+def values(block: pandas.DataFrame) -> Grid:
+    """Domains by methods: means and intervals under the same conditions, the best two of each domain marked."""
+    return _grid(block, {(row.domain, row.method): _entry(row) for row in block.itertuples()})
 
 
-def differences(block: Block, metric: Metric) -> Grid | None:
+def differences(block: pandas.DataFrame) -> Grid | None:
     """Domains by methods: differences to the baseline with their verdicts; None if there are none."""
-    if not block.differences:
-        return None
-    paired = {label for _, label in block.differences}
-    methods = tuple(label for label in block.methods if label in paired)
-    rows = [
-        (domain, tuple(_difference(block.differences.get((domain, label)), metric) for label in methods))
-        for domain in block.domains
-    ]
-    if block.average_differences:
-        row = (block.average_differences.get(label) for label in methods)
-        rows.append((AVERAGE, tuple(_difference(each, metric) for each in row)))
+    paired = block[block["pairs"] > 0]
+    entries = {(row.domain, row.method): _difference(row) for row in paired.itertuples()}
+    domains = set(paired["domain"]) | set(block["domain"][~block["domain"].isin([AVERAGE, RELATIVE])])
+    kept = block["method"].isin(paired["method"]) & block["domain"].isin(domains)
+    return _grid(block[kept], entries) if entries else None
+
+
+def _grid(block: pandas.DataFrame, entries: Mapping[tuple[str, str], Entry]) -> Grid:
+    ran = set(block["method"])
+    methods = tuple(label for label in block["method"].cat.categories if label in ran)
+    rows = (
+        (domain, tuple(entries.get((domain, label), Entry()) for label in methods))
+        for domain in dict.fromkeys(block["domain"])
+    )
     return Grid("domain", methods, tuple(rows))
 
 
-def summary(block: Block, metric: Metric) -> list[str]:
+def summary(block: pandas.DataFrame) -> list[str]:
     """One sentence per method: what it does on average, and in how many domains."""
-    lines = []
-    for label, average in block.average_differences.items():
-        counts = Counter(_said(difference) for (_, method), difference in block.differences.items() if method == label)
+    lines, paired = [], block[block["pairs"] > 0]
+    for row in paired[paired["domain"] == AVERAGE].itertuples():
+        mine = paired[(paired["method"] == row.method) & (paired["domain"] != AVERAGE)]
+        counts = Counter(map(_said, mine.itertuples()))
         parts = ", ".join(f"{said} in {count}" for said, count in counts.most_common())
-        lines.append(f"{label}: {_difference(average, metric).text} on average; {parts} of {counts.total()} domains.")
+        lines.append(f"{row.method}: {_difference(row).text} on average; {parts} of {counts.total()} domains.")
     return lines
 
 
-def failures(block: Block) -> list[str]:
+def failures(block: pandas.DataFrame) -> list[str]:
     """One line per method and error: what failed, how often, and why."""
-    grouped: dict[tuple[str, str], list[Failure]] = {}
-    for failure in block.failures:
-        grouped.setdefault((failure.method, failure.error), []).append(failure)
+    grouped: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for row in block.itertuples():
+        for seed, _, error in row.errors:
+            grouped.setdefault((row.method, error), {}).setdefault(row.domain, set()).add(seed)
     lines = []
-    for (method, error), runs in grouped.items():
-        domains = list(dict.fromkeys(run.domain for run in runs))
-        where = domains[0] if len(domains) == 1 else f"{len(domains)} domains"
-        seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
-        lines.append(f"{method} failed on {where} (seeds {seeds}): {error}")
+    for (method, error), seeds in grouped.items():
+        where = next(iter(seeds)) if len(seeds) == 1 else f"{len(seeds)} domains"
+        listed = ", ".join(str(seed) for seed in sorted(set.union(*seeds.values())))
+        lines.append(f"{method} failed on {where} (seeds {listed}): {error}")
     return lines
 
 
 def number(interval: Interval, metric: Metric, sign: str = "") -> str:
     """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` for a difference; only the mean without an interval, a dash for no run."""
+    if interval.runs and interval.ends[1] - interval.ends[0] > metric.highest:  # it says nothing
+        return f"{interval.mean:{sign}.{metric.digits}f} (too few)"
     return interval.text(metric.digits, sign) if interval.runs else Entry().text
 
 
-def _entry(cell: Cell, metric: Metric, mark: Mark) -> Entry:
-    if not cell.values:
-        return Entry("failed", "failed") if cell.failed else Entry()
-    text = number(cell.interval, metric)
-    return Entry(f"{text} ({len(cell.failed)} failed)" if cell.failed else text, mark)
+def _entry(row: Any) -> Entry:
+    if not row.seeds:
+        return Entry("failed", "failed") if row.failed else Entry()
+    marks: dict[float, Mark] = {1: "best", 2: "second"}
+    text = number(mean_in(row), metric_of(row))
+    return Entry(f"{text} ({row.failed} failed)" if row.failed else text, marks.get(row.rank, ""))
 
 
-def _difference(difference: Difference | None, metric: Metric) -> Entry:
-    if difference is None:
-        return Entry()
-    mark: Mark = "helps" if difference.verdict == "helps" else "hurts" if difference.verdict == "hurts" else ""
-    text = number(difference.interval, metric, "+")
-    return Entry(text if _said(difference) == UNTESTED else f"{text} {difference.verdict}", mark)
+def _difference(row: Any) -> Entry:
+    text = number(difference_in(row), metric_of(row), "+")
+    return Entry(text if (said := _said(row)) == UNTESTED else f"{text} {said}", _MARKS.get(row.verdict, ""))
 
 
-def _said(difference: Difference) -> str:
-    return UNTESTED if math.isnan(difference.interval.half_width) else difference.verdict
+def _said(row: Any) -> str:
+    return UNTESTED if math.isnan(row.difference_low) else str(row.verdict)
 
 
-def _ranks(means: list[float], metric: Metric) -> list[Mark]:
-    shown = [round(mean, metric.digits) for mean in means]
-    ranking = sorted({value for value in shown if not math.isnan(value)}, reverse=metric.better == "higher")
-    if metric.better is None or len(shown) < 2:
-        return [""] * len(shown)
-    places: dict[float, Mark] = dict(zip(ranking, ("best", "second"), strict=False))
-    return [places.get(value, "") for value in shown]
+def metric_of(row: Any) -> Metric:
+    """How to read the numbers in a row of a comparison."""
+    return RELATIVE_ERROR if row.domain == RELATIVE else METRICS[row.metric]

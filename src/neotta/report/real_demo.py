@@ -15,13 +15,12 @@ from neotta.adapters.registry import find, methods
 from neotta.data.base import Image
 from neotta.data.drawing import take
 from neotta.evaluate.bench import Bench
-from neotta.evaluate.comparison import compare
+from neotta.evaluate.compare import compare, difference_in
 from neotta.evaluate.execute import execute
-from neotta.evaluate.labels import labels
-from neotta.evaluate.metrics import CANNOT_TELL
+from neotta.evaluate.frame import frame
+from neotta.evaluate.metrics import CANNOT_TELL, Interval, verdict
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.sweep import suited
-from neotta.evaluate.verdicts import Difference
 from neotta.models.packaged import BUNDLED, read_package
 from neotta.report.demo import bar
 from neotta.report.html import data_uri, render
@@ -37,17 +36,17 @@ class MethodResult(NamedTuple):
     name: str
     title: str
     accuracy: float
-    difference: Difference | None
+    difference: Interval | None
 
     @property
     def verdict(self) -> str:
         """`helps`, `hurts` or `can't tell`; empty for the model as it is."""
-        return "" if self.difference is None else self.difference.verdict
+        return "" if self.difference is None else verdict(self.difference)
 
     @property
     def gain(self) -> str:
         """`+3.1 [+2.0, +4.2]`; empty for the model as it is."""
-        return "" if self.difference is None else self.difference.interval.text(1, "+")
+        return "" if self.difference is None else self.difference.text(1, "+")
 
 
 @dataclass(frozen=True)
@@ -105,15 +104,9 @@ def run(samples: int | None = None, on_method: Callable[[str, int, int], None] |
             records.append(execute(bench, each)[0])
     left_out |= {record.method: record.error or "" for record in records if record.failed}
     measured = [record for record in records if not record.failed]
-    (block,) = compare(measured).blocks
     results = [
-        MethodResult(
-            variant.method,
-            find(variant.method).title,
-            block.cells[DOMAIN, label].interval.mean,
-            block.differences.get((DOMAIN, label)),
-        )
-        for variant, label in labels(measured).items()
+        MethodResult(row.name, find(row.name).title, row.mean, difference_in(row) if row.pairs else None)
+        for row in compare(frame(measured)).itertuples()
     ]
     ranked = sorted(results, key=lambda result: (result.name != "none", -result.accuracy))
     first = np.unique(np.zeros(1) if dataset.labels is None else dataset.labels, return_index=True)[1]

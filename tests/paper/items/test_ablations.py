@@ -9,15 +9,13 @@ from support.answered import packed
 from support.digits_by_hand import Moving, accuracy, embeddings, head, labels, permutation
 
 from neotta.errors import DataError
-from neotta.evaluate.answers import unpack
-from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Value
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
 from neotta.paper.claims import counted
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import chosen
 from neotta.paper.items import ablations, collapse
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.paper.study import Study, Subject
 
 DOMAINS = ("fog/5", "contrast/5")
@@ -104,19 +102,21 @@ def test_accuracy_has_to_grow_over_all_weights_and_must_not_fall_at_a_step():
     def judged(*reached):
         """Accuracies in percent on 1000 images, for as many weights."""
         numbers = dict(zip(ablations.ALPHAS, reached, strict=False))
-        cells = {
-            ("fog", f"neo-continual alpha={weight}"): Cell({seed: answered(number, seed) for seed in range(3)})
-            for weight, number in numbers.items()
-        }
-        block = Block(None, "", tuple(label for _, label in cells), None, ("fog",), cells)
-        return ablations._grows(Results(compared, block), list(block.methods))
+        labels = [f"neo-continual alpha={weight}" for weight in numbers]
+        records = [
+            answered(label, number, seed)
+            for label, number in zip(labels, numbers.values(), strict=True)
+            for seed in range(3)
+        ]
+        return ablations._grows(Measured.of(records), labels)
 
-    def answered(number, seed):
-        images = np.arange(1000) + 1000 * seed
-        recorded = Record(key="", answers=packed(np.arange(1000) < 10 * number, images), seed=1, batch_size=8)
-        return Value(number, (), unpack(recorded).of_domain("fog/5"))
+    def answered(label, number, seed):
+        right = np.arange(1000) < 10 * number
+        about = {"key": f"{label} {seed}", "method": label, "domain": "fog/5", "domains": ["fog/5"], "seed": seed}
+        answers = packed(right, np.arange(1000) + 1000 * seed, seed=1)
+        scores = {"metrics": {"top1": number}, "batch_size": 8}
+        return Record.make({**about, **scores, "status": "ok", "answers": answers, "manifests": [str(seed)]})
 
-    compared = Comparison(METRICS["top1"], (), "")
     assert judged(50, 51, 52, 53, 54, 55) == "yes"
     assert judged(50, 51, 56, 53, 54) == "partly"
     assert judged(50, 51, 53, 52.9, 54) == "yes", "a fall that may be chance is none"

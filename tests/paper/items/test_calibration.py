@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support.answered import records_of
 from support.small_studies import computed, small_study
 
-from neotta.evaluate.verdicts import Value
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import chosen
 from neotta.paper.items.all_images import _changes, _lowest, _with_every_seed
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.report.figures import Figure
 
 (ITEM,) = chosen(["calibration"])
@@ -67,7 +68,7 @@ def test_all_images_are_seen_by_every_method(evidence, finding):
     ],
 )
 def test_an_error_is_below_another_if_it_is_with_every_seed(mine, theirs, holds):
-    seeds = [{seed: [Value(error, ())] for seed, error in enumerate(errors)} for errors in (mine, theirs)]
+    seeds = [{seed: [SimpleNamespace(ece=error)] for seed, error in enumerate(errors)} for errors in (mine, theirs)]
     assert _with_every_seed([change < 0 for change in _changes(*seeds)]) == holds
 
 
@@ -91,6 +92,6 @@ def test_equal_errors_are_a_tie():
         record.model_copy(update={"metrics": {"ece": {"neo": 0.2, "t3a": 0.2}.get(record.method, 0.3)}})
         for record in records_of({"none": (1, 1), "t3a": (1, 1), "neo": (1, 1)}, ("fog/5", "snow/5"), seeds=(1, 2))
     ]
-    answer, holds = _lowest(Results.of(records, "ece"))
+    answer, holds = _lowest(Measured.of(records, "ece"))
     assert "is 0.200, the lowest, level with t3a, of 3 methods" in answer
     assert holds == "no"

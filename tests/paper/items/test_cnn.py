@@ -11,7 +11,7 @@ from neotta.paper import published
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import chosen
 from neotta.paper.items.corruptions import _cnn_judge
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.paper.study import Subject
 
 (ITEM,) = chosen(["cnn"])
@@ -125,7 +125,7 @@ def test_the_answer_tells_where_the_others_lose_and_what_neo_does_there(both, fi
 def test_where_others_hurt_and_what_neo_does_there_follows_the_verdicts(neo, said, holds):
     right = {"none": (200, 200), "neo": neo, **dict.fromkeys(("neo-bn", "bn", "tent"), (100, 199))}
     records = records_of(right, ("fog/5", "snow/5"))
-    answer, held = _cnn_judge(Results.of(records))
+    answer, held = _cnn_judge(Measured.of(records))
     assert said in answer
     assert held == holds
 
@@ -135,10 +135,10 @@ def test_each_method_is_told_with_the_seeds_that_it_has():
     records = records_of(right, ("fog/5", "snow/5")) + records_of(
         {"neo-bn": (260, 260)}, ("fog/5", "snow/5"), seeds=(1,)
     )
-    answer, _ = _cnn_judge(Results.of(records))
+    answer, _ = _cnn_judge(Measured.of(records))
     assert "with NEO (400 samples, 3 seeds)" in answer
     assert "with NEO-BN (400 samples, 1 seed)" in answer
-    assert Results.of(records).extent() == "400 samples, 1 to 3 seeds"
+    assert Measured.of(records).extent() == "400 samples, 1 to 3 seeds"
 
 
 def test_without_a_cnn_it_says_what_is_needed(evidence):

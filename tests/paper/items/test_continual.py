@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from support.digits_by_hand import Moving, Neo, domain_order, nothing, online
 
-from neotta.evaluate.comparison import METRICS, Block, Cell, Comparison, Difference, Value
-from neotta.evaluate.labels import Conditions
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
 from neotta.paper.item import chosen
 from neotta.paper.items import continual
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 
 DOMAINS = ("fog/5", "contrast/5")
 SEEDS = (2020, 1234)
@@ -51,35 +49,39 @@ def test_the_order_of_the_domains_is_that_of_the_stream(evidence):
     assert len(set(orders.values())) == 2
 
 
+def through(method, seed, reached):
+    """A record of a run through domains; `reached` is the accuracy in each of them."""
+    about = {"key": f"{method} {seed}", "method": method, "seed": seed, "order": "continual", "samples": 48}
+    scores = {domain: {"top1": top1} for domain, top1 in reached.items()}
+    about |= {"domains": sorted(reached), "per_domain": scores, "manifests": [str(seed)], "metrics": {"top1": 0.0}}
+    return Record.make({**about, "status": "ok"})
+
+
+ORDERS = {1: ("a", "b"), 2: ("b", "a")}
+
+
 def test_a_place_holds_another_domain_for_every_seed():
     """What is drawn over the index is that of the domain which stood there, also where accuracy is zero."""
-    reached = {("a", 1): 10.0, ("b", 1): 20.0, ("a", 2): 30.0, ("b", 2): 0.0}
-    cells = {
-        (domain, label): Cell({seed: Value(reached[domain, seed] + more, ()) for seed in (1, 2)})
-        for domain in "ab"
-        for label, more in (("none", 0.0), ("neo", 4.0))
-    }
-    block = Block(conditions=None, title="", methods=("none", "neo"), baseline="none", domains=("a", "b"), cells=cells)
-    path = Results(Comparison(METRICS["top1"], (), ""), block).over_index({1: ("a", "b"), 2: ("b", "a")})
+    reached = {1: {"a": 10.0, "b": 20.0}, 2: {"a": 30.0, "b": 0.0}}
+    records = [
+        through(method, seed, {domain: top1 + more for domain, top1 in each.items()})
+        for seed, each in reached.items()
+        for method, more in (("none", 0.0), ("neo", 4.0))
+    ]
+    path = Measured.of(records).over_index(ORDERS)
     assert [point.mean.mean for point in path["none"]] == [(10 + 0) / 2, (20 + 30) / 2]
     assert [(point.x, point.gain.mean, point.gain.runs) for point in path["neo"]] == [(1, 4.0, 2), (2, 4.0, 2)]
     assert [point.gain.runs for point in path["none"]] == [0, 0]
 
 
 def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
-    cells = {
-        (domain, label): Cell({seed: Value(10.0 * seed, ()) for seed in seeds})
-        for domain in "ab"
-        for label, seeds in (("none", (1, 2)), ("neo", (1, 2)), ("tent", (1,)))
+    having = {"none": (1, 2), "neo": (1, 2), "tent": (1,)}
+    records = [through(m, seed, dict.fromkeys("ab", 10.0 * seed)) for m, seeds in having.items() for seed in seeds]
+    found = Measured.of(records)
+    assert {label: [point.mean.mean for point in points] for label, points in found.over_index(ORDERS).items()} == {
+        label: [10.0, 10.0] for label in having
     }
-    methods = ("none", "neo", "tent")
-    conditions = Conditions.of(Record(key="", samples=48))
-    block = Block(conditions=conditions, title="", methods=methods, baseline="none", domains=("a", "b"), cells=cells)
-    path = Results(Comparison(METRICS["top1"], (), ""), block).over_index({1: ("a", "b"), 2: ("b", "a")})
-    assert {label: [point.mean.mean for point in points] for label, points in path.items()} == {
-        label: [10.0, 10.0] for label in methods
-    }
-    assert "With fewer seeds: tent; their means" in Results(Comparison(METRICS["top1"], (), ""), block).seeds
+    assert "With fewer seeds: tent; their means" in found.basis
 
 
 def test_each_method_reaches_what_it_should_in_each_domain(found, expected):
@@ -136,8 +138,7 @@ def test_methods_that_the_study_has_are_not_run_twice(evidence, item):
 
 def test_the_claim_allows_surgeon_alone_to_be_better():
     gains, loses = Interval(1.0, 0.1, 3), Interval(-1.0, 0.1, 3)
-    more, less = Difference(Interval(2.0, 0.1, 3), "helps"), Difference(Interval(-2.0, 0.1, 3), "hurts")
-    same = Difference(Interval(-2.0, 5.0, 3), "can't tell")
+    more, less, same = Interval(2.0, 0.1, 3), Interval(-2.0, 0.1, 3), Interval(-2.0, 5.0, 3)
     assert continual._holds(gains, {"surgeon": more, "cotta": less}) == "yes"
     assert continual._holds(gains, {"cotta": more}) == "partly"
     assert continual._holds(loses, {"cotta": more}) == "no"
@@ -146,7 +147,7 @@ def test_the_claim_allows_surgeon_alone_to_be_better():
 
 def test_a_difference_that_may_be_chance_is_no_rank():
     gains = {"neo-continual": Interval(1.0, 0.1, 3), "cotta": Interval(0.9, 0.1, 3)}
-    same = Difference(Interval(-0.1, 0.5, 3), "can't tell")
+    same = Interval(-0.1, 0.5, 3)
     ours = gains["neo-continual"]
     answer = continual._answer(2, ours, gains, {"cotta": same}, (" (here)", " (there)"))
     assert "in a row (here); for comparison (there), cotta +0.9" in answer

@@ -1,6 +1,7 @@
 """Figure 6: the centroid of one domain on another."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,10 @@ from support.digits_by_hand import accuracy, embeddings, permutation
 
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.records import Record
-from neotta.evaluate.verdicts import Value
 from neotta.paper.claims import family, short_names
 from neotta.paper.item import chosen
 from neotta.paper.items import cross_domain
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 
 DOMAINS = ("fog/5", "contrast/5")
 
@@ -96,7 +96,7 @@ def test_sources_are_compared_on_the_same_targets_image_by_image():
         about |= {"order": "cross-domain", "source_domain": source, "domain": target, "domains": [target]}
         about |= {"method": method, "batch_size": 8, "samples": 8, "metrics": {"top1": 100 * count / images}}
         records.append(Record.make({**about, "answers": packed(np.arange(images) < count, domain=target)}))
-    over_none, over_others = cross_domain._gaps(*cross_domain._values(Results.of(records)))
+    over_none, over_others = cross_domain._gaps(*cross_domain._values(Measured.of(records)))
     assert over_none.mean == pytest.approx(15.0)
     assert over_others.mean == pytest.approx(10.0)
     assert over_none.ends[0] > 0
@@ -105,7 +105,8 @@ def test_sources_are_compared_on_the_same_targets_image_by_image():
 
 def test_a_pair_of_which_a_run_failed_is_left_out():
     neo, none = (
-        {("a", domain): Value(number, ()) for domain in domains} for number, domains in ((41.5, "b"), (40, "bc"))
+        {("a", domain): SimpleNamespace(top1=number) for domain in domains}
+        for number, domains in ((41.5, "b"), (40, "bc"))
     )
     assert cross_domain._changes(neo, none) == {("a", "b"): 1.5}
 

@@ -9,12 +9,11 @@ from support.answered import records_of
 from support.digits_by_hand import Neo, nothing, online
 from support.small_studies import small_study
 
-from neotta.evaluate.comparison import Difference
-from neotta.evaluate.metrics import Interval, verdict
+from neotta.evaluate.metrics import Interval
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, chosen
 from neotta.paper.items.corruptions import _judge, _placed, printed_places
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.paper.study import Setting, Subject
 from neotta.report.formats import latex_table
 
@@ -107,10 +106,10 @@ def test_the_printed_table_has_neo_third_under_shot_noise(found):
     ],
 )
 def test_being_best_under_12_and_second_under_3_is_judged(others, holds):
-    def gap(mean):
-        return Difference(interval := Interval(mean, 0.5, 3), verdict(interval))
-
-    by_domain = {str(place): {str(n): gap(mean) for n, mean in enumerate(means)} for place, means in enumerate(others)}
+    by_domain = {
+        str(place): {str(n): Interval(mean, 0.5, 3) for n, mean in enumerate(means)}
+        for place, means in enumerate(others)
+    }
     assert _placed(by_domain) == holds
 
 
@@ -126,7 +125,7 @@ def test_being_best_under_12_and_second_under_3_is_judged(others, holds):
 )
 def test_the_verdict_follows_the_statistics(right, holds):
     records = records_of({"none": (200, 200), **right}, DOMAINS)
-    assert _judge(Results.of(records), Results.of(records, baseline="neo"))[1] == holds
+    assert _judge(Measured.of(records), Measured.of(records, baseline="neo"))[1] == holds
 
 
 def test_published_accuracies_stand_beside_measured_ones_of_the_same_model_and_data(evidence):
@@ -135,7 +134,7 @@ def test_published_accuracies_stand_beside_measured_ones_of_the_same_model_and_d
 
     def shown(subject):
         report = Report(ITEM, evidence, Setting(evidence.study, subject, ("none", "neo")))
-        report.published_values(("vit-base", "imagenet-c"), Results.of(records), "another model")
+        report.published_values(("vit-base", "imagenet-c"), Measured.of(records), "another model")
         return report.parts
 
     table, gains = shown(subject)

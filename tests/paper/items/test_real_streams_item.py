@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import pandas
 import pytest
 
 from neotta.evaluate.records import Record
+from neotta.evaluate.stream_harm import gains, summed
 from neotta.paper.item import chosen
 from neotta.paper.items import real_streams
-from neotta.paper.items.real_streams import Summary, gains, plain
 from neotta.paper.study import Setting, Study, Subject
 
 
-def record(method, domain, seed, top1, per_domain=None, **options):
+def record(method, domain, seed, top1, per_domain=None, kind="by-class", **options):
     about = {"method": method, "preset": "paper", "options": options, "domain": domain, "seed": seed}
+    about |= {"order": kind.partition(":")[0], "order_options": {"every": 64} if ":" in kind else {}}
     return Record.make({"key": "", **about, "status": "ok", "metrics": {"top1": top1}, "per_domain": per_domain})
+
+
+def gained(records, method):
+    """Gains by kind, domain and seed."""
+    found = gains(records)
+    mine = found[found["method"] == method]
+    return {(row.kind, row.domain, row.seed): row.gain for row in mine.itertuples()}
 
 
 def test_gains_are_taken_on_the_same_samples():
@@ -24,28 +33,26 @@ def test_gains_are_taken_on_the_same_samples():
         record("neo", "fog/5", 1, 40.0, **neo),
         record("neo", "fog/5", 2, 65.0, **neo),
         record("neo", "fog/5", 1, 55.0, weighting="sample", shrinkage="james-stein"),
+        record("neo", "fog/5", 1, 10.0, kind="in-turn", **neo),  # without its baseline
     ]
-    alone = [record("neo", "fog/5", 1, 10.0, **neo)]  # without its baseline
-    found = gains({"sorted": [*records, records[0].model_copy(update={"status": "failed"})], "1-class": alone})
-    assert found["neo"] == {("sorted", "fog/5", 1): -10.0, ("sorted", "fog/5", 2): 5.0}
-    assert found["neo shrinkage=james-stein"] == {("sorted", "fog/5", 1): 5.0}
+    records.append(records[0].model_copy(update={"status": "failed"}))
+    assert gained(records, "neo") == {("by-class", "fog/5", 1): -10.0, ("by-class", "fog/5", 2): 5.0}
+    assert gained(records, "neo shrinkage=james-stein") == {("by-class", "fog/5", 1): 5.0}
 
 
-def test_a_summary_counts_the_cells_that_lose_more_than_a_point():
-    found = Summary.of([4.0, -0.5, -1.5, -6.0])
-    assert found == (pytest.approx(-1.0), pytest.approx(-5.325), -6.0, 50.0, 4)
+def test_a_summary_counts_the_streams_that_lose_more_than_a_point():
+    found = summed(pandas.Series([4.0, -0.5, -1.5, -6.0]))
+    assert list(found.values()) == [pytest.approx(-1.0), pytest.approx(-5.325), -6.0, 50.0, 4]
 
 
-def test_cells_of_a_stream_through_domains_are_its_domains():
+def test_streams_through_domains_are_taken_apart_by_domain():
     plain_parts = {"fog/5": {"top1": 40.0}, "clean": {"top1": 70.0}}
     neo_parts = {"fog/5": {"top1": 52.0}, "clean": {"top1": 68.0}}
     both = [
-        record("none", "2 domains", 1, 55.0, plain_parts),
-        record("neo", "2 domains", 1, 60.0, neo_parts, weighting="sample"),
+        record("none", "2 domains", 1, 55.0, plain_parts, kind="changes:every=64"),
+        record("neo", "2 domains", 1, 60.0, neo_parts, kind="changes:every=64", weighting="sample"),
     ]
-    found = gains({"changes-64": both})
-    assert found["neo"] == {("changes-64", "fog/5", 1): 12.0, ("changes-64", "clean", 1): -2.0}
-    assert plain({"changes-64": both}) == {"changes-64": 40.0}
+    assert gained(both, "neo") == {("changes:every=64", "fog/5", 1): 12.0, ("changes:every=64", "clean", 1): -2.0}
 
 
 def planned(**given):

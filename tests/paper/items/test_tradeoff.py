@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from support.small_studies import costed, made_up_cost
 
-from neotta.evaluate.comparison import Difference
-from neotta.evaluate.metrics import Interval, verdict
+from neotta.evaluate.metrics import Interval
 from neotta.paper.item import chosen
 from neotta.paper.items import resources
 from neotta.report.figures import Figure
@@ -54,7 +53,7 @@ def test_it_is_honest_about_what_is_faster_leaner_or_more_accurate(tmp_path):
 )
 def test_a_tie_is_a_tie(t3a, said, holds):
     costs = {name: made_up(name, *cost) for name, cost in {**COSTS, "t3a": t3a, "neo": (1.0, 303)}.items()}
-    worse = Difference(Interval(-3.0, 0.2, 3), "hurts")
+    worse = Interval(-3.0, 0.2, 3)
     means = {name: Interval(50.0, 1.0, 3) for name in COSTS}
     answer, held = resources._ahead_in_all(means, costs, {"t3a": worse, "lame": worse})
     assert answer.endswith(f"more accurate: none; {said}")
@@ -77,7 +76,7 @@ def test_accuracies_differ_only_beyond_chance():
     means = {name: Interval(50.0, 1.0, 3) for name in COSTS}
 
     def judged(**gaps):
-        found = {name: Difference(gap := Interval(mean, 0.2, 3), verdict(gap)) for name, mean in gaps.items()}
+        found = {name: Interval(mean, 0.2, 3) for name, mean in gaps.items()}
         return resources._ahead_in_all(means, costs, found)
 
     answer, holds = judged(t3a=-3.0, lame=-2.0)

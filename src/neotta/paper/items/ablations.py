@@ -9,7 +9,7 @@ from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.paper.claims import Holds, doubted, gained, listed, points, together
 from neotta.paper.item import Report, Skip, item, need
-from neotta.paper.results import Results, between
+from neotta.paper.measured import Measured, between
 from neotta.paper.study import Setting
 from neotta.paper.tables import Point, gains_along
 
@@ -38,12 +38,12 @@ def batch_size(report: Report) -> None:
     """Does the size of the batches matter to NEO?"""
     results, setting = report.results(), report.setting
     report.note(*results.failures)
-    blocks = {each.block.conditions.batch_size: each for each in results.each() if each.per_seed("neo")}
+    blocks = {each.conditions.batch_size: each for each in results.each() if each.per_seed("neo")}
     reached = {size: blocks[size].per_seed("neo") for size in sorted(blocks)}
     if len(reached) < 2:
         raise Skip
     largest = max(reached)
-    gaps = {size: between(values, reached[largest], results.comparison.metric) for size, values in reached.items()}
+    gaps = {size: between(values, reached[largest], results.metric) for size, values in reached.items()}
     how = f"on the rest after {setting.held_out_samples} samples, mean over {len(setting.domains)} domains."
     report.beside(
         "accuracy by batch size",
@@ -51,7 +51,7 @@ def batch_size(report: Report) -> None:
         {str(size): blocks[size].means["neo"] for size in reached},
         corner="batch size",
         digits=2,
-        caption=f"Accuracy in % {how}{results.seeds} Published: ViT-Base on ImageNet-C.",
+        caption=f"Accuracy in % {how}{results.basis} Published: ViT-Base on ImageNet-C.",
     )
     report.beside(
         f"difference to batches of {largest}",
@@ -60,7 +60,7 @@ def batch_size(report: Report) -> None:
         corner="batch size",
         digits=2,
         sign="+",
-        caption=f"Points of accuracy {how}{results.seeds}",
+        caption=f"Points of accuracy {how}{results.basis}",
     )
     spread, holds = _spread(gaps)
     report.say(
@@ -96,14 +96,14 @@ def alpha(report: Report) -> None:
     """How does NEO-Continual depend on alpha?"""
     results, setting = report.results(), report.setting
     labels = {alpha: f"neo-continual alpha={alpha}" for alpha in ALPHAS}
-    labels = {alpha: label for alpha, label in labels.items() if label in results.gains}
-    reached = [Point(alpha, results.means[label], results.gains[label]) for alpha, label in labels.items()]
+    labels = {alpha: label for alpha, label in labels.items() if label in results.gaps}
+    reached = [Point(alpha, results.means[label], results.gaps[label]) for alpha, label in labels.items()]
     gains = need(gains_along(reached))
     how = f"{setting.held_out_samples} samples in batches of {setting.study.batch_size}"
-    caption = f"Accuracy in % on the rest after {how}.{results.seeds}"
+    caption = f"Accuracy in % on the rest after {how}.{results.basis}"
     report.curve("accuracy by alpha", "alpha", {"neo-continual": reached}, caption, digits=2)
     values = {alpha: results.per_seed(label) for alpha, label in labels.items()}
-    metric = results.comparison.metric
+    metric = results.metric
     over_lowest = {alpha: between(value, values[LOWEST], metric) for alpha, value in values.items() if LOWEST in values}
     report.beside(  # gains, since accuracies of different models do not compare
         f"gain over alpha = {LOWEST:g} by alpha",
@@ -121,10 +121,10 @@ def alpha(report: Report) -> None:
     report.note(*results.failures)
 
 
-def _grows(results: Results, labels: list[str]) -> Holds:
+def _grows(results: Measured, labels: list[str]) -> Holds:
     if len(labels) < 2:
         return "unclear"
-    values, metric = [results.per_seed(label) for label in labels], results.comparison.metric
+    values, metric = [results.per_seed(label) for label in labels], results.metric
     falling = [gained(between(high, low, metric)) == "no" for low, high in itertools.pairwise(values)]
     fallen: list[Holds] = ["no"] if any(falling) else []
     return together([gained(between(values[-1], values[0], metric)), *fallen])

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from neotta.evaluate.comparison import METRICS
+from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import Interval
 from neotta.paper.claims import Holds, all_hold, gained, listed, place_among, points, some, together
 from neotta.paper.item import Report, Skip, item, need
-from neotta.paper.results import PerSeed, Results
+from neotta.paper.measured import Measured, PerSeed
 from neotta.paper.study import RIVALS, method_of
 from neotta.paper.tables import Rows, plain
 from neotta.report.charts import Ranking, ranking_chart
@@ -58,9 +58,9 @@ def _conclude(report: Report, shown: dict[str, Gain]) -> None:
 def gains(report: Report) -> Gain:
     """Does NEO raise accuracy and keep predictions calibrated, whatever the model and the data?"""
     both = [report.results(metric) for metric in ("top1", "ece")]
-    if not all("neo" in results.gains for results in both):
+    if not all("neo" in results.gaps for results in both):
         raise Skip
-    accuracy, error = ((results.means["none"], results.means["neo"], results.gains["neo"]) for results in both)
+    accuracy, error = ((results.means["none"], results.means["neo"], results.gaps["neo"]) for results in both)
     rises = _changes(both[1].per_seed("neo"), both[1].per_seed("none"))
     kept = _with_every_seed([rise <= MATCH for rise in rises])
     report.say_all(
@@ -73,7 +73,7 @@ def gains(report: Report) -> Gain:
 
 def _changes(mine: PerSeed, theirs: PerSeed) -> list[float]:
     shared = [zip(mine[seed], theirs[seed], strict=True) for seed in mine if seed in theirs]
-    return [fmean(one.number - other.number for one, other in pairs) for pairs in shared]
+    return [fmean(one.ece - other.ece for one, other in pairs) for pairs in shared]
 
 
 def _with_every_seed(facts: Sequence[bool]) -> Holds:
@@ -148,7 +148,7 @@ def calibration(report: Report) -> None:
         dict(sorted(need(results.means).items(), key=lambda entry: entry[1].mean)),
         "expected calibration error",
         f"Expected calibration error over 15 bins on all {report.setting.images} images of each domain, mean over the "
-        f"domains and {some(len(results.block.seeds), 'seed')}. To the left is better.{results.uneven}",
+        f"domains and {some(len(results.seeds), 'seed')}. To the left is better.{results.uneven}",
         digits=3,
     )
     report.comparison(results, gaps=False)
@@ -157,7 +157,7 @@ def calibration(report: Report) -> None:
     report.note(*report.setting.left_out_note())
 
 
-def _lowest(results: Results) -> tuple[str, Holds]:
+def _lowest(results: Measured) -> tuple[str, Holds]:
     means, metric = results.means, METRICS["ece"]
     errors = {label: round(mean.mean, metric.digits) for label, mean in means.items()}
     ranked = sorted(errors, key=errors.__getitem__)
@@ -186,13 +186,13 @@ def full(report: Report) -> None:
     """What is left of the gain when a method sees all images of a domain?"""
     changes, held = [], None
     for metric, words, unit in (("top1", "accuracy", " points"), ("ece", "calibration error", "")):
-        results = Results.of(report.records, metric)
+        results = Measured.of(report.records, metric)
         if results is None:
             continue
         report.comparison(results, heading=words, gaps=False)
-        if "neo" in results.gains:
-            changes.append(f"{words} by {number(results.gains['neo'], METRICS[metric], '+')}{unit}")
-            held = gained(results.gains["neo"]) if metric == "top1" else held
+        if "neo" in results.gaps:
+            changes.append(f"{words} by {number(results.gaps['neo'], METRICS[metric], '+')}{unit}")
+            held = gained(results.gaps["neo"]) if metric == "top1" else held
     if changes:
         report.say_all(f"On all images of {report.title}, NEO changes {listed(changes)}.", held)
     report.note(INTERVALS, *report.setting.left_out_note())

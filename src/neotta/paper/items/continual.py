@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neotta.evaluate.blocks import over_time
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.paper.claims import Holds, doubted, file_name, gained, listed, points, some, together
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, Skip, item, need
-from neotta.paper.results import Gaps, Results, with_verdict
+from neotta.paper.measured import Gaps, Measured, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
 from neotta.paper.tables import Point, curve_rows, gain_lines, gains_along, mean_lines
 from neotta.report.charts import Panel, line_chart
-from neotta.report.over_time import batches_figure
+from neotta.report.over_time import batches_figure, over_time
 
 OURS = "neo-continual"
 
@@ -36,26 +35,27 @@ def _runs(setting: Setting) -> list[Plan]:
 def continual(report: Report) -> None:
     """Which methods still help when domains follow one another without notice?"""
     results = report.results()
-    gains = dict(sorted(need(results.gains).items(), key=lambda entry: -entry[1].mean))
+    gains = dict(sorted(need(results.gaps).items(), key=lambda entry: -entry[1].mean))
     report.ranking(
         "continual gain",
-        f"mean gain over {len(results.block.domains)} domains in a row",
+        f"mean gain over {len(results.domains)} domains in a row",
         gains,
         "gain over no adaptation (points of accuracy)",
-        f"{results.block.conditions.samples} samples of each domain, no reset.{results.seeds}",
+        f"{results.conditions.samples} samples of each domain, no reset.{results.basis}",
         sign="+",
     )
     _follow(report, results.over_index(sequences(report.evidence, report.setting, report.plans)))
-    report.add(*results.tables(report.title))
-    if by_batch := over_time(results.block):
+    report.add(*results.shown(report.title))
+    by_batch = over_time(results.runs[results.runs["table"] == results.number])
+    if len(by_batch):
         title = f"{report.title}: accuracy over time"
         report.add(batches_figure(by_batch, file_name("over time", report.title), title))
     of_others = {label: gap for label, gap in report.against(OURS).items() if not label.startswith(("neo", "none"))}
     sure = results.surest(OURS)
-    if OURS in sure.gains:
+    if OURS in sure.gaps:
         extents = sure.extent(OURS), results.extent(*gains)
         where = ("", "") if extents[0] == extents[1] else (f" ({extents[0]})", f" ({extents[1]})")
-        ours = sure.gains[OURS]
+        ours = sure.gaps[OURS]
         rivals = {label: gap for label, gap in of_others.items() if method_of(label) in RIVALS}
         report.say(_answer(len(report.setting.domains), ours, gains, of_others, where), _holds(ours, rivals), rivals)
     else:
@@ -133,7 +133,7 @@ def _starts(setting: Setting) -> list[Plan]:
 @item(title="The start of NEO-Continual", runs=_starts)
 def continual_start(report: Report) -> None:
     """What does it cost that the moving average starts at zero, and does debias make up for it?"""
-    first, *rest = (Results.of(report.evidence.records(plan)) for plan in report.plans)
+    first, *rest = (Measured.of(report.evidence.records(plan)) for plan in report.plans)
     start, domains = first.curves(names=NAMES) if first else {}, len(report.setting.domains)
     if first is None or not start:
         raise Skip
@@ -147,7 +147,7 @@ def continual_start(report: Report) -> None:
         x=f"samples of the domain so far (batches of {report.setting.study.batch_size})",
         y="gain over none (points)",
     )
-    caption = f"Accuracy in % while adapting, mean over {domains} domains.{first.seeds}"
+    caption = f"Accuracy in % while adapting, mean over {domains} domains.{first.basis}"
     report.curve("accuracy over the first samples of a domain", "samples", start, caption)
     plain, debiased = (gains_along(start[name]) for name in (OURS, DEBIASED))
     said = [
@@ -158,7 +158,7 @@ def continual_start(report: Report) -> None:
     report.note(*first.failures)
     for results in filter(None, rest):
         if row := results.curves(names=NAMES):
-            caption = f"Accuracy in % while adapting without a reset.{results.seeds}"
+            caption = f"Accuracy in % while adapting without a reset.{results.basis}"
             report.curve(f"accuracy over {domains} domains in a row", "samples per domain", row, caption)
             said.append(f"{_both(row[OURS][0].gain, row[DEBIASED][0].gain)} over {domains} domains in a row")
         report.note(*results.failures)

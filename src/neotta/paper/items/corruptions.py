@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from neotta.evaluate.comparison import METRICS, Difference
-from neotta.evaluate.metrics import NOTHING
+from neotta.evaluate.estimates import METRICS
+from neotta.evaluate.metrics import NOTHING, Interval, verdict
 from neotta.evaluate.plan import Plan
 from neotta.paper import published
 from neotta.paper.claims import Holds, doubted, gained, listed, points, some, together
 from neotta.paper.item import Report, item, need
-from neotta.paper.results import Gaps, Results, ahead, rank
+from neotta.paper.measured import Gaps, Measured, ahead, rank, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
 from neotta.paper.tables import plain
 from neotta.report.grids import grid, number
@@ -33,7 +33,7 @@ PLACES = ("best", "second", "third")
 def corruptions(report: Report) -> None:
     """Which method wins back most of the accuracy that a shift costs?"""
     results = report.results()
-    against = Results.of(report.records, baseline="neo")
+    against = Measured.of(report.records, baseline="neo")
     report.comparison(results)
     model, data = published.match(report.setting.subject) or (published.REFERENCE, "imagenet-c")
     report.published_values((model, data), results, f"{model} on {data}, as the paper has no other like this")
@@ -60,9 +60,9 @@ def places_in_words(places: Iterable[int]) -> str:
     return f"{listed(parts)} of {some(len(counts), 'corruption')}"
 
 
-def _judge(results: Results, against: Results | None) -> tuple[str, Holds]:
+def _judge(results: Measured, against: Measured | None) -> tuple[str, Holds]:
     sure = results.surest("neo")
-    means, gains = sure.means, sure.gains
+    means, gains = sure.means, sure.gaps
     if "neo" not in gains or against is None:
         best = max(means, key=lambda label: means[label].mean, default=None)
         text = f"{best} is best with {means[best].mean:.1f} %" if best else "no method has a result in every domain"
@@ -70,9 +70,11 @@ def _judge(results: Results, against: Results | None) -> tuple[str, Holds]:
     where = sure.extent("neo"), against.extent(*against.gaps)
     mine, theirs = ("", "") if where[0] == where[1] else (f" ({where[0]})", f" ({where[1]})")
     hurt = [
-        domain for (domain, name), gap in sure.block.differences.items() if name == "neo" and gap.verdict == "hurts"
+        domain
+        for domain in sure.domains
+        if with_verdict({"neo": sure.in_domain(domain)[1].get("neo", NOTHING)}, "hurts")
     ]
-    by_domain = {domain: _rivals_in(against, domain) for domain in against.block.averaged}
+    by_domain = {domain: _rivals_in(against, domain) for domain in against.averaged}
     placed = f"; it is {places_in_words(map(_ahead, by_domain.values()))}" if len(by_domain) > 1 else ""
     tied = [domain for domain, gaps in by_domain.items() if any(_printed(gap) == 0 for gap in gaps.values())]
     placed += f" (level with others under {listed(tied)})" if tied and placed else ""
@@ -84,27 +86,27 @@ def _judge(results: Results, against: Results | None) -> tuple[str, Holds]:
     return answer, together([ahead(_rivals(against.gaps)), harmless, *([_placed(by_domain)] if placed else [])])
 
 
-def _rivals(gaps: Mapping[str, Difference]) -> Gaps:
+def _rivals(gaps: Gaps) -> Gaps:
     return {label: gap for label, gap in gaps.items() if method_of(label) in ("none", *RIVALS)}
 
 
-def _rivals_in(against: Results, domain: str) -> Gaps:
-    return _rivals({label: gap for (where, label), gap in against.block.differences.items() if where == domain})
+def _rivals_in(against: Measured, domain: str) -> Gaps:
+    return _rivals(against.in_domain(domain)[1])
 
 
 def _ahead(gaps: Gaps) -> int:
     return sum(_printed(gap) > 0 for gap in gaps.values())
 
 
-def _printed(gap: Difference) -> float:
-    return round(gap.interval.mean, METRICS["top1"].digits)
+def _printed(gap: Interval) -> float:
+    return round(gap.mean, METRICS["top1"].digits)
 
 
 def _placed(by_domain: Mapping[str, Gaps]) -> Holds:
     best = sum(all(_printed(gap) < 0 for gap in gaps.values()) for gaps in by_domain.values())
     if best * DOMAINS >= BEST * len(by_domain) and max(map(_ahead, by_domain.values())) < 2:
         return "yes"
-    surely = [sum(gap.verdict == "helps" for gap in gaps.values()) for gaps in by_domain.values()]
+    surely = [sum(verdict(gap) == "helps" for gap in gaps.values()) for gaps in by_domain.values()]
     lost = sum(count > 0 for count in surely)
     return "no" if max(surely) > 1 or (len(surely) - lost) * DOMAINS < BEST * len(surely) else "unclear"
 
@@ -143,13 +145,13 @@ def cnn(report: Report) -> None:
     words, holds = _cnn_judge(results)
     control = report.against("bn").get("neo-bn")
     if control is not None:
-        words += f"; against the statistics of the batch alone (bn), NEO-BN changes it by {points(control.interval)}"
-    report.say(words, holds, results.gains)
+        words += f"; against the statistics of the batch alone (bn), NEO-BN changes it by {points(control)}"
+    report.say(words, holds, results.gaps)
 
 
-def _cnn_judge(results: Results) -> tuple[str, Holds]:
+def _cnn_judge(results: Measured) -> tuple[str, Holds]:
     neo, neo_bn = results.surest("neo"), results.surest("neo-bn")
-    if "neo" not in neo.gains or "neo-bn" not in neo_bn.gains:
+    if "neo" not in neo.gaps or "neo-bn" not in neo_bn.gaps:
         return "NEO, NEO-BN or the unadapted model could not be measured", "unclear"
     verdicts = _where_others_lose(results)
     helped = [domain for domain, said in verdicts.items() if said == "helps"]
@@ -160,20 +162,24 @@ def _cnn_judge(results: Results) -> tuple[str, Holds]:
         else "there is no domain where every method that adapts BatchNorm hurts"
     )
     answer = (
-        f"the mean accuracy changes by {points(neo.gains['neo'])} with NEO ({neo.extent('neo')}) and by "
-        f"{points(neo_bn.gains['neo-bn'])} with NEO-BN ({neo_bn.extent('neo-bn')}); {there}"
+        f"the mean accuracy changes by {points(neo.gaps['neo'])} with NEO ({neo.extent('neo')}) and by "
+        f"{points(neo_bn.gaps['neo-bn'])} with NEO-BN ({neo_bn.extent('neo-bn')}); {there}"
     )
     words: dict[str, Holds] = {"helps": "yes", "hurts": "no"}
     held = [words.get(said, "unclear") for said in verdicts.values()]
-    return answer, together([gained(neo.gains["neo"]), *held])
+    return answer, together([gained(neo.gaps["neo"]), *held])
 
 
-def _where_others_lose(results: Results) -> dict[str, str]:
-    said = {place: gap.verdict for place, gap in results.block.differences.items()}
-    others = [label for label in results.block.methods if label not in ("none", "neo")]
+def _where_others_lose(results: Measured) -> dict[str, str]:
+    said = {
+        (domain, label): verdict(gap)
+        for domain in results.domains
+        for label, gap in results.in_domain(domain)[1].items()
+    }
+    others = [label for label in results.methods if label not in ("none", "neo")]
     return {
         domain: said[domain, "neo"]
-        for domain in results.block.averaged
+        for domain in results.averaged
         if (domain, "neo") in said and all(said.get((domain, label)) == "hurts" for label in others)
     }
 
@@ -199,7 +205,7 @@ def stacks(report: Report) -> None:
     report.ranking(
         "stacks",
         "gain over no adaptation, alone and stacked",
-        results.gains,
+        results.gaps,
         "change of mean accuracy in points",
         "Points of accuracy over no adaptation on the same samples, mean over the domains, with its 95 % interval "
         "over images and seeds.",
@@ -209,23 +215,20 @@ def stacks(report: Report) -> None:
         f"{stack} against {part}": [
             number(means.get(stack, NOTHING), metric),
             number(means.get(part, NOTHING), metric),
-            f"{number(gap.interval, metric, '+')} {gap.verdict}",
+            f"{number(gap, metric, '+')} {verdict(gap)}",
         ]
         for (stack, part), gap in gaps.items()
     }
     report.table(
         "stacks against their methods alone",
         grid("pair", ("stack", "alone", "difference"), shown),
-        [
-            {"stack": stack, "part": part, **plain(gap.interval), "verdict": gap.verdict}
-            for (stack, part), gap in gaps.items()
-        ],
+        [{"stack": stack, "part": part, **plain(gap), "verdict": verdict(gap)} for (stack, part), gap in gaps.items()],
         "Mean accuracy in % over the domains, and the difference on the same samples, with the verdict.",
     )
     report.comparison(results, gaps=False)
     against: dict[str, list[str]] = {}
     for (stack, part), gap in gaps.items():
-        against.setdefault(stack, []).append(f"{points(gap.interval)} against {part} alone ({gap.verdict})")
+        against.setdefault(stack, []).append(f"{points(gap)} against {part} alone ({verdict(gap)})")
     said = []
     for stack, parts in against.items():
         level = f"{means[stack].mean:.1f} %, " if stack in means else ""

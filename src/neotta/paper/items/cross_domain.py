@@ -11,18 +11,17 @@ import torch
 from torch.nn import functional as F
 
 from neotta.evaluate.bench import Bench
-from neotta.evaluate.comparison import METRICS
+from neotta.evaluate.estimates import METRICS, difference_of
 from neotta.evaluate.metrics import NOTHING, Interval
-from neotta.evaluate.verdicts import Value, gap_of
 from neotta.paper.claims import Holds, counted, family, gained, listed, short_names, together
 from neotta.paper.item import Report, item, need
 from neotta.paper.latent import same_images
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.report.charts import heat_chart
 
 Matrix = dict[tuple[str, str], float]
-Values = dict[tuple[str, str], Value]
-"""A number, or a measured value, for each pair of a source and a target domain."""
+Values = dict[tuple[str, str], Any]
+"""A number, or a row of the frame, for each pair of a source and a target domain."""
 
 ALIKE = ("noise", "blur")
 """The families of which the paper says that their members share a centroid."""
@@ -62,17 +61,17 @@ def cross_domain(report: Report) -> None:
     report.say(_answer(gains, cosines), _holds(*_gaps(*values), cosines))
 
 
-def _values(results: Results) -> tuple[Values, Values]:
+def _values(results: Measured) -> tuple[Values, Values]:
     values: dict[str, Values] = {"neo": {}, "none": {}}
     for each in results.each():
-        for (target, method), cell in each.block.cells.items():
-            for value in cell.values.values():  # of the one seed
-                values[method][each.block.conditions.source_domain, target] = value
+        for (target, method), cell in each.cells.items():
+            for value in cell.values():  # of the one seed
+                values[method][each.conditions.source_domain, target] = value
     return values["neo"], values["none"]
 
 
 def _changes(neo: Values, none: Values) -> Matrix:
-    return {place: neo[place].number - none[place].number for place in neo if place in none}
+    return {place: neo[place].top1 - none[place].top1 for place in neo if place in none}
 
 
 def _cosines(report: Report) -> Matrix:
@@ -130,7 +129,7 @@ def _answer(gains: Matrix, cosines: Matrix) -> str:
 
 
 def _gaps(neo: Values, none: Values) -> tuple[Interval, Interval]:
-    over_none, over_others = (defaultdict[str, list[tuple[Value, Value]]](list) for _ in range(2))  # by source
+    over_none, over_others = (defaultdict[str, list[tuple[Any, Any]]](list) for _ in range(2))  # by source
     for (source, target), value in neo.items():
         if source != target and family(source) == family(target) in ALIKE and (source, target) in none:
             over_none[source].append((value, none[source, target]))
@@ -138,7 +137,7 @@ def _gaps(neo: Values, none: Values) -> tuple[Interval, Interval]:
             over_others[source] += [(value, other) for other in others]
     top1 = METRICS["top1"]
     by_none, by_others = (
-        gap_of(list(pairs.values()), top1).interval if pairs else NOTHING for pairs in (over_none, over_others)
+        difference_of(list(pairs.values()), top1).interval if pairs else NOTHING for pairs in (over_none, over_others)
     )
     return by_none, by_others
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from neotta.adapters.registry import methods
 from neotta.data.orders import find_order
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.records import Record
-from neotta.evaluate.stream_harm import HURT, Cells, Summary, accuracies, gains
+from neotta.evaluate.stream_harm import HURT, STREAM, gains, summed
 from neotta.paper.item import Report, item, need
 from neotta.paper.study import Setting, needs_images
 from neotta.paper.tables import Rows
 from neotta.report.charts import heat_chart
+from neotta.report.formats import plain_rows
 from neotta.report.grids import grid
+
+if TYPE_CHECKING:
+    import pandas
 
 BATCH = 16
 STREAMS = (
@@ -65,108 +66,97 @@ def _runs(setting: Setting) -> list[Plan]:
 )
 def real_streams(report: Report) -> None:
     """Does re-centering do harm on the streams that real cameras see?"""
-    plans = zip(_kinds(report.setting), report.plans, strict=True)  # other orders may have the same records
-    records = {kind: report.evidence.records(plan) for kind, plan in plans}
-    cells = need(gains(records))
-    shifted = {method: {at: gain for at, gain in each.items() if at.domain != CLEAN} for method, each in cells.items()}
-    clean = {method: {at: gain for at, gain in each.items() if at.domain == CLEAN} for method, each in cells.items()}
-    _draw(report, "shifted", "corrupted images", shifted)
-    _draw(report, "clean", "clean images", clean)
-    _by_kind(report, shifted, plain(records))
-    _harm_by_kind(report, cells)
-    _table(report, cells, clean)
-    sums = {method: Summary.of(each.values()) for method, each in cells.items()}
+    every = gains(report.records)
+    need(len(every))
+    clean = every["domain"] == CLEAN
+    _draw(report, "shifted", "corrupted images", every[~clean])
+    _draw(report, "clean", "clean images", every[clean])
+    _by_kind(report, every[~clean])
+    _harm_by_kind(report, every)
+    sums = _table(report, every)
     lines = [
-        f"{method} changes accuracy by {sums[method].mean:+.1f} points on average ({sums[method].worst:+.1f} in the "
-        f"worst case) and costs more than a point in {sums[method].hurt:.0f} % of the cases"
+        f"{method} changes accuracy by {sums[method]['mean']:+.1f} points on average ({sums[method]['worst']:+.1f} in "
+        f"the worst case) and costs more than a point in {sums[method]['hurt']:.0f} % of the cases"
         for method in ("neo", "neo-stream")
         if method in sums
     ]
     report.say("; ".join(lines))
 
 
-def plain(records: Mapping[str, Sequence[Record]]) -> dict[str, float]:
-    """Accuracy of the plain model by kind of stream, in percent, over the shifted domains."""
-    by_kind: dict[str, list[float]] = {}
-    for cell, by_method in accuracies(records).items():
-        if cell.domain != CLEAN and "none" in by_method:
-            by_kind.setdefault(cell.kind, []).append(by_method["none"])
-    return {kind: statistics.fmean(values) for kind, values in by_kind.items()}
+def _means(gains: pandas.DataFrame) -> pandas.DataFrame:
+    """Mean gain by kind and method."""
+    means = gains.pivot_table("gain", "kind", "method", observed=True)
+    return means.loc[[kind for kind in STREAMS if kind in means.index]]
 
 
-def _means(cells: Cells) -> dict[str, dict[str, float]]:
-    kinds = [kind for kind in STREAMS if any(at.kind == kind for each in cells.values() for at in each)]
-    return {
-        kind: {
-            method: statistics.fmean(gains)
-            for method, each in cells.items()
-            if (gains := [gain for at, gain in each.items() if at.kind == kind])
-        }
-        for kind in kinds
-    }
-
-
-def _draw(report: Report, name: str, what: str, cells: Cells) -> None:
-    means = _means(cells)
-    if not means:
+def _draw(report: Report, name: str, what: str, gains: pandas.DataFrame) -> None:
+    means = _means(gains)
+    if not len(means):
         return
-    data: Rows = [{"method": m, "kind": kind, "gain": gain} for kind, by in means.items() for m, gain in by.items()]
+    data = means.stack().rename("gain").reset_index()[["method", "kind", "gain"]]
     report.figure(
         f"real streams {name}",
         f"gain on {what} by kind of stream",
         heat_chart(
-            [[by.get(method, math.nan) for method in cells] for by in means.values()],
-            list(means),
+            means.to_numpy(),
+            list(means.index),
             "change in accuracy (points)",
-            columns=list(cells),
+            columns=list(means.columns),
             centre=0.0,
         ),
-        data,
+        data.to_dict("records"),
         f"Points over the plain model on the same samples, mean over streams; batches of {BATCH}.",
         height=1.4 + 0.19 * len(means),
     )
 
 
-def _by_kind(report: Report, cells: Cells, without: Mapping[str, float]) -> None:
-    means = _means(cells)
+def _by_kind(report: Report, gains: pandas.DataFrame) -> None:
+    means, plain = _means(gains), _plain(gains)
     rows = {
-        kind: [f"{without[kind]:.1f}", *(f"{by[method]:+.1f}" if method in by else "–" for method in cells)]
-        for kind, by in means.items()
+        kind: [f"{plain[kind]:.1f}", *("–" if gain != gain else f"{gain:+.1f}" for gain in by)]
+        for kind, by in zip(means.index, means.to_numpy(), strict=True)
     }
-    data: Rows = [{"kind": kind, "plain": without[kind], **by} for kind, by in means.items()]
+    data = plain_rows(means.assign(plain=plain).reset_index())
     caption = "Accuracy of the plain model in %, and points over it, mean over the streams of shifted domains."
-    report.table("gain by kind of stream", grid("stream", ["plain", *cells], rows), data, caption)
+    report.table("gain by kind of stream", grid("stream", ["plain", *means.columns], rows), data, caption)
 
 
-def _harm_by_kind(report: Report, cells: Cells) -> None:
-    rows: dict[str, list[str]] = {}
-    data: Rows = []
-    for kind in _means(cells):
-        mine = {method: [gain for at, gain in each.items() if at.kind == kind] for method, each in cells.items()}
-        sums = {method: Summary.of(gains) for method, gains in mine.items() if gains}
-        rows[kind] = [str(max(summary.cells for summary in sums.values()))]
-        rows[kind] += [
-            f"{s.mean:+.1f}, {s.low:+.1f}, {s.worst:+.1f}, {s.hurt:.0f} %" if (s := sums.get(m)) else "–" for m in cells
-        ]
-        data += [{"kind": kind, "method": method, **summary._asdict()} for method, summary in sums.items()]
+def _plain(gains: pandas.DataFrame) -> pandas.Series[float]:
+    """Accuracy of the plain model by kind of stream, in percent."""
+    return gains.drop_duplicates(["kind", "domain", "seed"]).groupby("kind")["plain"].mean()
+
+
+def _harm_by_kind(report: Report, gains: pandas.DataFrame) -> None:
+    methods, rows, data = list(gains["method"].cat.categories), dict[str, list[str]](), Rows()
+    for kind in _means(gains).index:
+        mine = gains[gains["kind"] == kind]
+        sums = {method: summed(each["gain"]) for method, each in mine.groupby("method", observed=True)}
+        words = {
+            method: f"{s['mean']:+.1f}, {s['low']:+.1f}, {s['worst']:+.1f}, {s['hurt']:.0f} %"
+            for method, s in sums.items()
+        }
+        streams = max(int(each["streams"]) for each in sums.values())
+        rows[kind] = [str(streams), *(words.get(method, "–") for method in methods)]
+        data += [{"kind": kind, "method": method, **each} for method, each in sums.items()]
     caption = (
         "Mean gain, 5th percentile, worst stream, and share of the streams that lose more than "
         f"{HURT:g} point (clean images included)."
     )
-    report.table("harm by kind of stream", grid("stream", ["streams", *cells], rows), data, caption)
+    report.table("harm by kind of stream", grid("stream", ["streams", *methods], rows), data, caption)
 
 
-def _table(report: Report, cells: Cells, clean: Cells) -> None:
-    rows: dict[str, list[str]] = {}
-    data: Rows = []
-    for method, each in cells.items():
-        total = Summary.of(each.values())
-        apart = Summary.of(clean[method].values()) if clean.get(method) else None
-        data.append({"method": method, **total._asdict(), **({"clean_mean": apart.mean} if apart else {})})
-        data[-1]["worst_at"] = where = str(min((gain, at) for at, gain in each.items())[1])
-        rows[method] = [f"{total.mean:+.1f}", f"{total.low:+.1f}", f"{total.worst:+.1f}", where]
-        rows[method] += [f"{total.hurt:.0f} %", str(total.cells)]
-        rows[method] += [f"{apart.mean:+.1f}", f"{apart.worst:+.1f}"] if apart else ["–", "–"]
+def _table(report: Report, gains: pandas.DataFrame) -> dict[str, dict[str, float]]:
+    rows, data, sums = dict[str, list[str]](), Rows(), dict[str, dict[str, float]]()
+    for method, each in gains.groupby("method", observed=True):
+        total, on_clean = summed(each["gain"]), each["gain"][each["domain"] == CLEAN]
+        where = STREAM.format_map(each.sort_values(["kind", "domain", "seed"]).loc[each["gain"].idxmin()])
+        more = {"clean_mean": float(on_clean.mean())} if len(on_clean) else {}
+        data.append({"method": method, **total, **more, "worst_at": where})
+        rows[method] = [f"{total['mean']:+.1f}", f"{total['low']:+.1f}", f"{total['worst']:+.1f}", where]
+        rows[method] += [f"{total['hurt']:.0f} %", f"{total['streams']}"]
+        rows[method] += [f"{on_clean.mean():+.1f}", f"{on_clean.min():+.1f}"] if len(on_clean) else ["–", "–"]
+        sums[method] = total
     columns = ["mean gain", "5 %", "worst", "which", "hurt", "streams", "mean on clean", "worst on clean"]
     caption = f"Points over the plain model; 5 %: the 5th percentile; hurt: a loss of more than {HURT:g} point."
     report.table("harm and gain over all kinds of streams", grid("method", columns, rows), data, caption)
+    return sums

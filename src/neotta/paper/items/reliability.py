@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.labels import Variant, labels
+from neotta.evaluate.frame import Variant, labels
 from neotta.evaluate.metrics import BINS
 from neotta.evaluate.records import Record
 from neotta.paper.claims import listed
 from neotta.paper.item import Report, item, need
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.paper.tables import Rows
 from neotta.report.charts import reliability_chart
 
@@ -43,7 +43,7 @@ def reliability(report: Report) -> None:
         data,
         "Above: how often answers of a confidence are right; on the dashed line, as often as the model says. Below "
         "it, the model is too sure. Below: how many answers have that confidence. ECE: expected calibration error "
-        f"of all samples together ({results.block.conditions.samples} of each domain and seed).",
+        f"of all samples together ({results.conditions.samples} of each domain and seed).",
     )
     said = []
     for label, curve in curves.items():
@@ -57,12 +57,12 @@ def error(curve: Curve) -> float:
     return float(np.abs(curve[1] - curve[2]).sum() / curve[0].sum())
 
 
-def _curves(results: Results, records: Sequence[Record]) -> dict[str, Curve]:
+def _curves(results: Measured, records: Sequence[Record]) -> dict[str, Curve]:
     means = results.means
     others = sorted((label for label in means if label not in ("none", "neo")), key=lambda label: means[label].mean)
     names = labels([record for record in records if record.measured])
     by_label: dict[str, dict[tuple[str, int], Curve]] = {label: {} for label in ("none", "neo", *others[:1])}
-    samples = results.block.conditions.samples
+    samples = results.conditions.samples
     for record in records:
         if record.reliability and record.samples == samples and record.domain != CLEAN:
             label = names[Variant.of(record)]

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from neotta.adapters import registry
-from neotta.evaluate.metrics import NOTHING, Interval
+from neotta.evaluate.metrics import CANNOT_TELL, NOTHING, Interval, verdict
 from neotta.evaluate.records import Record
 from neotta.paper.claims import Holds, file_name, listed, some, together
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, item, need
-from neotta.paper.results import Gaps, ahead, with_verdict
+from neotta.paper.measured import Gaps, ahead, with_verdict
 from neotta.paper.study import RIVALS, in_paper_order, method_of
 from neotta.paper.tables import Rows, beside, known, plain, single
 from neotta.report.charts import Ranking, SizedPoint, ranking_chart, scatter_chart
@@ -216,7 +216,7 @@ def tradeoff(report: Report) -> None:
         for label, mean in means.items()
         if label in costs
     ]
-    conditions = f"{some(len(results.block.averaged) or 1, 'domain')}, {results.block.conditions.samples} samples each"
+    conditions = f"{some(len(results.averaged) or 1, 'domain')}, {results.conditions.samples} samples each"
     report.figure(
         "tradeoff",
         "accuracy against time and memory",
@@ -233,9 +233,7 @@ def tradeoff(report: Report) -> None:
     )
     gaps = report.against("neo")
     report.say(*_ahead_in_all(means, costs, gaps), costs.keys() & gaps.keys())
-    report.note(
-        *(f"{name} has no point: its cost is not known." for name in results.block.methods if name not in costs)
-    )
+    report.note(*(f"{name} has no point: its cost is not known." for name in results.methods if name not in costs))
 
 
 def _ahead_in_all(means: dict[str, Interval], costs: dict[str, Record], gaps: Gaps) -> tuple[str, Holds]:
@@ -251,7 +249,7 @@ def _ahead_in_all(means: dict[str, Interval], costs: dict[str, Record], gaps: Ga
         parts.append("no" if first or tied else "yes")
     peak = mebibytes(costs["neo"])
     memory = "an unknown amount of memory" if math.isnan(peak) else f"{peak:.0f} MiB"
-    unsure = [label for label in others if label not in gaps or gaps[label].verdict == "can't tell"]
+    unsure = [label for label in others if label not in gaps or verdict(gaps[label]) == CANNOT_TELL]
     chance = f"; it is unclear whether NEO is more accurate than {listed(unsure)}" if unsure else ""
     answer = (
         f"NEO reaches {means['neo'].mean:.1f} % in {milliseconds(costs)['neo']:.3g} ms per image with "

@@ -10,7 +10,7 @@ from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import Plan
 from neotta.paper.claims import Holds, doubt, doubted, gained, listed, nearly, points, reached, some, together
 from neotta.paper.item import Report, Skip, item, need
-from neotta.paper.results import Results
+from neotta.paper.measured import Measured
 from neotta.paper.study import Setting
 from neotta.paper.tables import Curves, curve_rows, curve_table, gains_along
 from neotta.report.grids import grid
@@ -62,7 +62,7 @@ def samples(report: Report) -> None:
         x="samples adapted on",
         names=last,
     )
-    what = f"Accuracy in %, mean over {len(report.setting.domains)} domains. {SCORED}{results.seeds}"
+    what = f"Accuracy in %, mean over {len(report.setting.domains)} domains. {SCORED}{results.basis}"
     report.curve("accuracy by samples", "samples", curves, what, names=last)
     report.beside(
         "gain by samples",
@@ -133,7 +133,7 @@ def classes(report: Report) -> None:
     """How does accuracy depend on the number of classes among the samples adapted on?"""
     report.note(*_not_possible(report.setting))
     results = report.results()
-    counts = sorted({each.block.conditions.samples for each in results.each()})
+    counts = sorted({each.conditions.samples for each in results.each()})
     every = {
         count: results.only("samples", count).curves(lambda run: json.loads(run.order_options)["classes"])
         for count in counts
@@ -151,7 +151,7 @@ def classes(report: Report) -> None:
     where = f"mean over {some(len(report.setting.domains), 'domain')}"
     caption = f"Accuracy in % on images of the classes that were not adapted on, {where}."
     for count, curves in by_count.items():
-        report.curve(f"accuracy after {count} samples, by their classes", "classes", curves, caption + results.seeds)
+        report.curve(f"accuracy after {count} samples, by their classes", "classes", curves, caption + results.basis)
     gains = {count: gains_along(curves["neo"]) for count, curves in by_count.items()}
     report.say("; ".join(_extremes(count, gain) for count, gain in gains.items()), _one_class_is_enough(gains))
     report.note(*results.failures)
@@ -209,7 +209,7 @@ def _first_samples(setting: Setting) -> list[Plan]:
 @item(title="Few samples, with and without shrinkage", runs=_first_samples)
 def few_samples(report: Report) -> None:
     """What does NEO do after a few samples, and does it help to scale the mean down while they are few?"""
-    results = [Results.of(report.evidence.records(plan)) for plan in report.plans]
+    results = [Measured.of(report.evidence.records(plan)) for plan in report.plans]
     frozen, online = results or (None, None)
     after, along = _by_place(frozen), _by_place(online)
     if frozen is None or online is None or SHIFTED not in after or SHIFTED not in along:
@@ -227,14 +227,14 @@ def few_samples(report: Report) -> None:
     )
     for where, curves in after.items():
         heading = f"accuracy after few samples, {words[where]}"
-        report.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.seeds}")
+        report.curve(heading, "samples", curves, f"Accuracy in % on the rest.{frozen.basis}")
     tables = {where: curve_table("", "samples", curves, "") for where, curves in along.items()}
     shown = {words[where]: [text for text, _ in table.grid.rows[0][1]] for where, table in tables.items()}
     report.table(
         "accuracy online, one image at a time",
         grid("images", tables[SHIFTED].grid.columns, shown),
         [{"where": where, **row} for where, table in tables.items() for row in table.data],
-        f"Accuracy in % on {along[SHIFTED][PLAIN][0].x:g} images while adapting to them, batch size 1.{online.seeds}",
+        f"Accuracy in % on {along[SHIFTED][PLAIN][0].x:g} images while adapting to them, batch size 1.{online.basis}",
     )
     said = []
     for where, curves in after.items():
@@ -252,7 +252,7 @@ def few_samples(report: Report) -> None:
         report.note(f"{report.title}: there are no clean images to see what NEO costs on them.")
 
 
-def _by_place(results: Results | None) -> dict[str, Curves]:
+def _by_place(results: Measured | None) -> dict[str, Curves]:
     if results is None:
         return {}
     places = {SHIFTED: None, CLEAN: CLEAN}

@@ -1,4 +1,4 @@
-"""From the values of runs to means with intervals, and to differences with verdicts.
+"""From the rows of a frame to a mean with its interval, or to a paired difference with its verdict.
 
 Accuracies are compared image by image, see `neotta.evaluate.statistics`. Other metrics have one number per run: they
 are compared over seeds, with the variance corrected for the images that seeds share. A verdict is what an interval
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from neotta.data.drawing import Indices
 from neotta.evaluate import statistics
-from neotta.evaluate.answers import Answers
 from neotta.evaluate.metrics import CANNOT_TELL, Interval, interval, verdict
 from neotta.evaluate.statistics import RunSpread
 
@@ -27,10 +26,10 @@ Key = TypeVar("Key")
 
 
 class Metric(NamedTuple):
-    """A number in the records, and how to read it."""
+    """A column of the frame, and how to read it."""
 
-    name: str  # name of the metric in a record
-    title: str  # name of the metric in tables
+    name: str
+    title: str  # in tables
     # which direction is good; None where neither is (a confident model may be wrong)
     better: Literal["higher", "lower"] | None
     digits: int  # number of decimals shown
@@ -48,35 +47,24 @@ METRICS = {
         Metric("confidence", "confidence", None, 3, 1),
     )
 }
-RELATIVE_ERROR = Metric("relative error", "error relative to the baseline's in %", "lower", 1)
 
-
-class Value(NamedTuple):
-    """What one run measured in one domain."""
-
-    number: float
-    samples: tuple[Any, ...]  # the samples it was measured on
-    answers: Answers | None = None  # the answers, if they are recorded
-    held_out: bool = False  # whether one state was scored on samples that it did not adapt to
-
-
-Runs = Sequence[Sequence[Value]]
-"""For each run its values in one or more domains, which are averaged."""
-Pairs = Sequence[Sequence[tuple[Value, Value]]]
-"""For each run and domain the values of two methods."""
+Runs = Sequence[Sequence[Any]]
+"""For each run its rows in one or more domains, which are averaged."""
+Pairs = Sequence[Sequence[tuple[Any, Any]]]
+"""For each run and domain the rows of two methods."""
 
 
 class Difference(NamedTuple):
     """A method minus the baseline on the same samples."""
 
     interval: Interval  # mean difference and its interval, of 95 % unless it is one of several (see `differences`)
-    verdict: str  # `helps`, `hurts` or `can't tell`; for a metric without a good direction `higher` or `lower`
+    verdict: str | None  # see `neotta.evaluate.metrics.verdict`; None without a difference
     pvalue: float = math.nan  # p-value of the hypothesis that both are equally good; NaN if it cannot be tested
 
 
 def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Interval:
     """The mean over domains, then over runs, with its interval."""
-    numbers = [fmean([value.number for value in run]) for run in runs]
+    numbers = [fmean([getattr(row, metric.name) for row in run]) for run in runs]
     if _one_state(runs):
         return Interval(fmean(numbers), math.nan, 1)
     rows = _rows(runs) if metric.name == "top1" else None
@@ -93,27 +81,27 @@ def means_of(runs: Mapping[Key, Runs], metric: Metric) -> dict[Key, Interval]:
     return {domain: mean_of(each, metric, spread) for domain, each in runs.items()}
 
 
-def gap_of(
+def difference_of(
     pairs: Pairs, metric: Metric, spread: RunSpread | None = None, level: float = statistics.LEVEL
 ) -> Difference:
     """The difference between two methods, run by run and domain by domain on the same images."""
-    gaps = [fmean([one.number - other.number for one, other in run]) for run in pairs]
+    gaps = [fmean([getattr(one, metric.name) - getattr(other, metric.name) for one, other in run]) for run in pairs]
     ours = [[one for one, _ in run] for run in pairs]
     if _one_state(ours):
         return Difference(Interval(fmean(gaps), math.nan, 1), CANNOT_TELL)
     rows = _paired(pairs) if metric.name == "top1" else None
     if rows is None:
         estimate = interval(gaps, shared(ours), level)
-        return Difference(estimate, _verdict(estimate, metric), _student(estimate, level))
+        return Difference(estimate, verdict(estimate, better=metric.better), _student(estimate, level))
     mine, theirs = rows
     found = statistics.difference(
         mine.right, theirs.right, mine.unit, domains=mine.domain, weights=mine.weight, spread=spread, level=level
     )
     estimate = Interval.between(fmean(gaps), 100 * found.low, 100 * found.high, len(gaps))
-    return Difference(estimate, _verdict(estimate, metric), found.pvalue)
+    return Difference(estimate, verdict(estimate, better=metric.better), found.pvalue)
 
 
-def differences(pairs: Mapping[Key, Pairs], metric: Metric) -> dict[Key, Difference]:
+def differences_of(pairs: Mapping[Key, Pairs], metric: Metric) -> dict[Key, Difference]:
     """The differences in several domains.
 
     How much runs vary is estimated from all domains. Intervals, and so verdicts, are corrected for the number of
@@ -123,10 +111,10 @@ def differences(pairs: Mapping[Key, Pairs], metric: Metric) -> dict[Key, Differe
     gaps = [rows and [a.astype(float) - b for a, b in zip(*(each.right for each in rows), strict=True)]
             for rows in by_domain]  # fmt: skip
     spread = _spread([rows and rows[0] for rows in by_domain], gaps)
-    alone = {domain: gap_of(each, metric, spread) for domain, each in pairs.items()}
+    alone = {domain: difference_of(each, metric, spread) for domain, each in pairs.items()}
     tested = [domain for domain, gap in alone.items() if not math.isnan(gap.pvalue)]
     levels = dict(zip(tested, statistics.holm([alone[domain].pvalue for domain in tested]), strict=True))
-    return {domain: gap_of(pairs[domain], metric, spread, levels[domain]) if domain in levels else gap
+    return {domain: difference_of(pairs[domain], metric, spread, levels[domain]) if domain in levels else gap
             for domain, gap in alone.items()}  # fmt: skip
 
 
@@ -200,11 +188,3 @@ def _student(estimate: Interval, level: float) -> float:
         return math.nan
     error = estimate.half_width / -float(stdtrit(estimate.runs - 1, level / 2))
     return 2 * float(stdtr(estimate.runs - 1, -abs(estimate.mean) / error))
-
-
-def _verdict(estimate: Interval, metric: Metric) -> str:
-    said = verdict(estimate)
-    if said == CANNOT_TELL or metric.better == "higher":
-        return said
-    opposite = {"helps": "hurts", "hurts": "helps"} if metric.better else {"helps": "higher", "hurts": "lower"}
-    return opposite[said]

@@ -111,7 +111,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
     else:
         remarks["unclear"] = f"a shift shorter than {unseen:.0%} of the spread of the logits could not be seen yet"
     classes = fields.shift.shape[1]
-    seen, labels = fields.labels[0, 0].split([1, classes])
+    seen, labels = torch.split(fields.labels[0, 0], [1, classes])
     counts = labels / seen / classes if rule.prior else ever.uneven / ever.trust + 1 / classes
     top_share = float(counts.max()) if samples and counts.isfinite().all() else math.nan
     if samples >= FEW and top_share > most(len(counts)):

@@ -130,7 +130,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
     if rule.window is not None and samples >= FEW and enough:
         if verdict == "adapting" and _changed_lately(own):
             remarks["changed"] = "the shift has changed lately"
-        elif _moved_lately(ever, Moments.of(fields.lately[0]), float(own.variance[0].max())):
+        elif _moved_lately(ever, Moments.of(fields.lately[0]), float(own.variance[0].max()), rule.window):
             remarks["changed"] = "what the stream shows has changed lately: a shift, or other labels"
     return Health(
         verdict,
@@ -153,8 +153,9 @@ def _changed_lately(own: Estimates) -> bool:
     return bool(usable[0].all()) and float(step @ step) > 4 * float(own.noise[0].sum())
 
 
-def _moved_lately(ever: Moments, lately: Moments, variance: float) -> bool:
+def _moved_lately(ever: Moments, lately: Moments, variance: float, window: float) -> bool:
     """Whether the window's mean differs from that of all time by much more than chance."""
     step = lately.sum1 / lately.weight.clamp(min=TINY) - ever.sum1 / ever.weight.clamp(min=TINY)
-    draws = float(lately.weight)
+    weight = float(lately.weight)  # faded from call to call: one by one, so much is worth up to two windows
+    draws = max(weight, 1 / (1 / min(weight, window) - 1 / (2 * window))) if weight > 0 else 0.0
     return draws > FEWEST and draws * float(step @ step) > 2.5 * variance

@@ -74,9 +74,7 @@ def predict(
         answers = list(_answers(predictor, source, batch_size, progress))
         unreadable = sum(map(len, map(source.dataset, source.domains))) - len(answers)
     with atomic(output) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(
-            [("image", "class", "confidence", "plain", "plain_confidence"), *answers]
-        )
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *answers])
     typer.echo(printable(f"{counted(len(answers), 'image')} classified, {unreadable} unreadable: {output}"))
     for line in _summary(predictor, answers):
         typer.echo(printable(line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from neotta.cli.options import class_names, model_options, words
 from neotta.errors import OptionError
 
 if TYPE_CHECKING:
+    from neotta.cli.console import Console
     from neotta.evaluate.judgement import Judgement
 
 
@@ -86,41 +88,42 @@ def judge(
             progress=progress,
         )
     console = Console(highlight=False)
+    for note in judgement.notes:
+        say(console, note)
     if answers is not None:
         judgement.read(answers)
     if ask is not None:
-        number = judgement.ask(ask)
-        say(
-            console,
-            f"{counted(number, 'image')} to judge: fill in the column right of {ask}, in any tool, from the top.",
-        )
-        return
-    if answers is None and not judgement.finished:
-        for note in judgement.notes:
-            say(console, note)
-        _show_page(judgement, port)
-    say(console, str(judgement) if judgement.finished or answers is not None else "\n".join(judgement.sentences()))
+        number = counted(judgement.ask(ask), "image")
+        say(console, f"{number} to judge: fill in the column right of {ask} from the top, in any tool.")
+    elif judgement.finished or answers is not None or not _judged_on_page(judgement, port, console):
+        say(console, "\n".join(judgement.sentences()))
 
 
-def _show_page(judgement: Judgement, port: int) -> None:
+def _judged_on_page(judgement: Judgement, port: int, console: Console) -> bool:
+    """Show the page until Ctrl-C; whether it came to an end, and this was told."""
     import threading
     import webbrowser
 
+    from neotta.cli.console import say
     from neotta.report.judge_page import JudgePage, JudgeServer
 
-    def told() -> None:
-        gains = "   ".join(f"{gain.rule} {gain.low:+.1f} to {gain.high:+.1f}" for gain in judgement.gains)
-        print(f"{counted(len(judgement.given), 'answer'):10}   {gains} points", flush=True)
-        if judgement.finished:
-            print("Ctrl-C ends; until then the page can take answers back, or more of them.", flush=True)
+    ended = False
 
-    with JudgeServer(JudgePage(judgement, told), port) as server:
-        print(
-            f"Judge on {server.address}   (Ctrl-C ends; every answer is kept, the same command continues)", flush=True
-        )
+    def answered() -> None:
+        nonlocal ended
+        gains = "   ".join(f"{gain.rule} {gain.low:+.1f} to {gain.high:+.1f}" for gain in judgement.gains)
+        say(console, f"{counted(len(judgement.given), 'answer'):10}   {gains} points")
+        if judgement.finished and not ended:
+            say(
+                console,
+                "\n".join([*judgement.sentences(), "Ctrl-C ends; until then the page takes answers back, or more."]),
+            )
+        ended = judgement.finished
+
+    with JudgeServer(JudgePage(judgement, answered), port) as server:
+        say(console, f"Judge on {server.address}   Ctrl-C ends: every answer is kept, and the same command continues.")
         if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
             webbrowser.open(server.address)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
-        except KeyboardInterrupt:
-            print()
+    return ended

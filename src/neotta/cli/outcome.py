@@ -69,14 +69,14 @@ def summarise(console: Console, output: Path, summary: Summary) -> None:
 
 
 def render_unlabelled(report: UnlabelledReport) -> Group:
-    """Make what rich prints: the data, what each method changes, images to look at, and what it means."""
+    """Make what rich prints: the data, what each method changes, and what it means."""
     from rich.console import Group
     from rich.text import Text
 
     def name(index: int) -> str:
         return str(index) if report.names is None else report.names[index]
 
-    shifts, changes, classes, examples = [], [], [], []
+    shifts, changes, classes = [], [], []
     for domain, unreadable in report.unreadable.items():
         shift = report.shifts.get(domain)
         values = (math.nan,) * 3 if shift is None else (shift.norm, shift.relative, shift.beyond_chance)
@@ -90,9 +90,6 @@ def render_unlabelled(report: UnlabelledReport) -> Group:
         changes.append((*where, share, *measured))
         if moved := [f"{name(index)}: {first} → {then}" for index, first, then in change.classes()]:
             classes.append((*where, ", ".join(moved)))
-        for each in change.differing[:5].itertuples():
-            first = f"{name(each.prediction_before)} ({each.confidence_before:.0%})"
-            examples.append((*where, each.id, first, f"{name(each.prediction_after)} ({each.confidence_after:.0%})"))
     parts: list[RenderableType] = [Text(report.setting), Text()]
     parts += [_table(("domain", "images", "unreadable", "mean's norm", "/ spread", "/ noise"), shifts, left=1)]
     if changes:
@@ -101,8 +98,6 @@ def render_unlabelled(report: UnlabelledReport) -> Group:
     if any(change.changed for change in report.changes):
         parts += [Text("\nClasses predicted more or less often")]
         parts += [_table(("method", "domain", "class: before → after"), classes, left=3)]
-        parts += [Text("\nChanged predictions to look at first: the surest disagreements")]
-        parts += [_table(("method", "domain", "image", "before", "after"), examples)]
     return Group(*parts, Text(), *(Text(line) for line in explain(report)))
 
 
@@ -137,17 +132,11 @@ def explain(report: UnlabelledReport) -> list[str]:
     for change in report.changes:
         lines += _explain_change(change, report)
     lines += [f"{method} could not be run: {error}" for method, error in report.failed.items()]
-    changed = max((change.changed for change in report.changes), default=0)
-    if changed:
+    if any(change.changed for change in report.changes):
         lines.append(
             "Without labels nobody can tell whether the changed predictions are better. Confidence and entropy do not "
-            "say it: a model can be sure and wrong, and a method that makes it less sure can make it more often right."
-        )
-        lines.append(
-            "To know, label the images whose prediction changed, and count which of the two answers is right."
-            if changed <= 100
-            else "To know, label a hundred of the images whose prediction changed, drawn at random, and count which of "
-            "the two answers is right: where exactly one is, 61 of 100 on one side are more than chance."
+            "say it: a model can be sure and wrong, and a method that makes it less sure can make it more often right. "
+            "To know, judge about thirty of them: neotta judge MODEL FOLDER"
         )
     return lines
 
@@ -186,5 +175,6 @@ def _explain_change(change: PredictionChange, report: UnlabelledReport) -> Itera
         name = often if report.names is None else repr(report.names[often])
         yield (
             f"{where}: {share:.0%} of the plain predictions are class {name}. If the images really are that "
-            "one-sided, their mean holds the class itself, and subtracting it does harm."
+            "one-sided, re-centering can take the class itself for a shift, and do harm; if not, a shift makes the "
+            "model answer so."
         )

@@ -147,6 +147,13 @@ def test_an_archive_that_grows_too_much_is_rejected(tmp_path, monkeypatch, make)
     assert not (tmp_path / "set").exists()
 
 
+@pytest.mark.parametrize("make", [lambda members: tar(members, "w:gz"), zip_of])
+def test_an_archive_of_very_many_files_is_rejected(tmp_path, make):
+    with pytest.raises(DataError, match="more than .* files"):
+        installed(tmp_path, make([(f"{number:x}", b"") for number in range(10_000)]))
+    assert not (tmp_path / "set").exists()
+
+
 def test_every_published_archive_has_an_address_and_a_checksum():
     archives = [archive for parts in DATASETS.values() for archive in parts.values()]
     assert len(archives) == 9

@@ -18,6 +18,7 @@ from support.deploy_models import LABELS, PREPROCESS, hf_vit, network, started, 
 import neotta
 from neotta.data import digits
 from neotta.deploy import LogitRecenter, OnnxClassifier, export
+from neotta.deploy.onnx.card import CHECKSUM_KEY, NO_CHECKSUM, with_checksum
 from neotta.errors import (
     AlreadyAdaptedError,
     InputError,
@@ -513,3 +514,20 @@ def test_without_the_extra_the_error_names_it(tmp_path, monkeypatch, images):
 def test_importing_the_package_imports_nothing_heavy():
     code = "import sys, neotta.deploy; print({'torch', 'numpy', 'onnx', 'onnxruntime'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_tensors_in_another_file_are_not_loaded(files, tmp_path, monkeypatch):
+    """The checksum does not cover them, wherever they are."""
+    from onnx.external_data_helper import convert_model_to_external_data
+
+    model = onnx.load(files("timm vit", "folded"))
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+    path = tmp_path / "model.onnx"
+    for entry in model.metadata_props:
+        entry.value = NO_CHECKSUM if entry.key == CHECKSUM_KEY else entry.value
+    onnx.save(model, path)
+    path.write_bytes(with_checksum(path.read_bytes()))
+    assert (tmp_path / "weights.bin").exists()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError):
+        OnnxClassifier(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -196,13 +198,30 @@ def test_what_is_no_state_in_redis_is_written_over(redis_server):  # noqa: F811
     redis = pytest.importorskip("redis", reason="needs the package redis")
     replica = SharedStreams(many(), RedisStore(redis_server.url))
     with redis.Redis.from_url(redis_server.url) as client:
-        client.hset(replica._key("gate"), mapping={"version": "high", "state": "none"})
+        for version in ("high", "9" * 5000, "9" * 17, "-1", "1.5"):
+            client.hset(replica._key("gate"), mapping={"version": version, "state": "none"})
+            assert RedisStore(redis_server.url).read(replica._key("gate"), 0) is None
         client.set(replica._key("dock"), "no hash")
     replica(batch(2), "gate")
     assert stored(lambda: RedisStore(redis_server.url), "gate") == 2
     with pytest.warns(RuntimeWarning, match="WRONGTYPE"):
         replica(batch(2), "dock")
     assert count(replica, "dock") == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [(1e300, b"x"), (2**63 - 1, b"x"), ("text", b"x"), (b"9", b"x"), (-1, b"x"), (2.5, b"x"), (7, 7), (7, "text")],
+)
+def test_what_is_no_version_or_no_state_in_sqlite_is_written_over(version, state, tmp_path):
+    path = tmp_path / "shared.sqlite"
+    replica = SharedStreams(many(), SQLiteStore(path))
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO shared VALUES (?, ?, ?)", (replica._key("gate"), version, state))
+        database.commit()
+    replica(batch(2), "gate")
+    replica(batch(3), "gate")
+    assert stored(lambda: SQLiteStore(path), "gate") == 5
 
 
 REPLICA = """

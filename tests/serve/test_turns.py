@@ -272,6 +272,7 @@ def test_a_stream_that_is_going_away_is_gone_for_everybody():
     with serving(engine) as client:
         client.infer(pictures(2), stream="gate")
         engine.gate.clear()
+        engine.entered.clear()
         busy = in_background(1, lambda _: client.infer(pictures(1), stream="other"))
         assert engine.entered.wait(10)
         where = f"/streams/{quote('gate')}"

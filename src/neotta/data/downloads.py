@@ -163,10 +163,12 @@ def install(archive: Path, target: Path, folders: tuple[str, ...] = ()) -> None:
 def _unpack(archive: Path, folder: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise DataError("unpacking archives safely needs Python 3.10.12, 3.11.4 or newer: update Python")
-    limit, total = max(LARGEST_RATIO * archive.stat().st_size, SMALL), 0
-    too_large = f"it would grow to more than {limit:,} bytes"
+    limit, total, left = max(LARGEST_RATIO * archive.stat().st_size, SMALL), 0, 1000 + archive.stat().st_size // 128
+    too_large, too_many = f"it would grow to more than {limit:,} bytes", f"it holds more than {left:,} files"
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as zipped:
+            if len(zipped.infolist()) > left:
+                raise DataError(too_many)
             if sum(member.file_size for member in zipped.infolist()) > limit:
                 raise DataError(too_large)
             zipped.extractall(folder)
@@ -174,7 +176,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     with tarfile.open(archive) as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # a million of them would fill the memory
-            total += member.size
-            if total > limit:
-                raise DataError(too_large)
+            total, left = total + member.size, left - 1
+            if total > limit or left < 0:
+                raise DataError(too_large if left >= 0 else too_many)
             tar.extract(member, folder, filter="data")

@@ -76,8 +76,15 @@ class RedisStore:
         return True
 
 
+_LARGEST = 10**15
+"""The last version. What is larger, or no number, is none: older than any, and written over."""
+
+
 def _version(found: bytes | None) -> int:
-    return int(found) if found is not None and found.isdigit() else 0  # what is no version is older than any
+    return int(found) if found is not None and found.isdigit() and len(found) < len(str(_LARGEST)) else 0
+
+
+_SOUND = f"typeof(version) = 'integer' AND version BETWEEN 1 AND {_LARGEST} AND typeof(state) = 'blob'"
 
 
 class SQLiteStore:
@@ -105,14 +112,14 @@ class SQLiteStore:
 
     def read(self, key: str, after: int) -> tuple[int, bytes] | None:
         """See `Store`."""
-        query = "SELECT version, state FROM shared WHERE key = ? AND version > ?"
+        query = f"SELECT version, state FROM shared WHERE key = ? AND version > ? AND {_SOUND}"
         found: tuple[int, bytes] | None = self._run(query, (key, after)).fetchone()
         return found
 
     def write(self, key: str, version: int, state: bytes) -> bool:
         """See `Store`."""
         change = "INSERT INTO shared VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET version = excluded.version, "
-        change += "state = excluded.state WHERE version < excluded.version"
+        change += f"state = excluded.state WHERE version < excluded.version OR NOT ({_SOUND})"
         return self._run(change, (key, version, state)).rowcount == 1
 
     def _run(self, query: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
@@ -142,6 +149,9 @@ class SharedStreams:
         store: Where the states are. Models with other weights, methods or options can share it: keys differ.
         prefix: What keys begin with.
 
+    Attributes:
+        reached: Whether the store could be reached when it was last used.
+
     Raises:
         OptionError: The model is adapted in another way.
     """
@@ -154,7 +164,7 @@ class SharedStreams:
         about = json.dumps(state_of(model).about(), sort_keys=True)
         self._prefix = f"{prefix}:{hashlib.sha256(about.encode()).hexdigest()[:16]}:"
         self._versions: dict[StreamId, int] = {}  # of the streams in memory
-        self._reached = True
+        self.reached = True
         self._lock = threading.Lock()
 
     @torch.no_grad()
@@ -243,7 +253,7 @@ class SharedStreams:
         except StorageError as error:
             self._warn(error)
             return False
-        self._reached = True
+        self.reached = True
         return True
 
     def _write(self, ids: Iterable[StreamId]) -> list[StreamId]:
@@ -258,9 +268,9 @@ class SharedStreams:
         return behind
 
     def _warn(self, error: StorageError) -> None:
-        if self._reached:  # once for each time
+        if self.reached:  # once for each time
             warn(f"{error}: what streams learn stays in memory until the store is back")
-        self._reached = False
+        self.reached = False
 
     def _key(self, item: StreamId) -> str:
         return self._prefix + json.dumps(item)

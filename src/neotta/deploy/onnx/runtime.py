@@ -260,6 +260,8 @@ def _session(content: bytes, name: str, providers: Sequence[str] | None, threads
     onnxruntime = need("onnxruntime", "running an ONNX file")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # only errors: a warning about the default of `adapt` is expected
+    # No tensors from other files, which the checksum does not cover: there are none below this "folder".
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     if threads is not None:
         if not isinstance(threads, int) or threads < 1:
             raise OptionError(f"threads is {threads!r}: expected an integer, at least 1")

@@ -149,7 +149,7 @@ def test_an_archive_that_grows_too_much_is_rejected(tmp_path, monkeypatch, make)
 
 @pytest.mark.parametrize("make", [lambda members: tar(members, "w:gz"), zip_of])
 def test_an_archive_of_very_many_files_is_rejected(tmp_path, make):
-    with pytest.raises(DataError, match="more than .* files"):
+    with pytest.raises(DataError, match=r"more than .* files"):
         installed(tmp_path, make([(f"{number:x}", b"") for number in range(10_000)]))
     assert not (tmp_path / "set").exists()
 

@@ -529,5 +529,5 @@ def test_tensors_in_another_file_are_not_loaded(files, tmp_path, monkeypatch):
     path.write_bytes(with_checksum(path.read_bytes()))
     assert (tmp_path / "weights.bin").exists()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelLoadError):
+    with pytest.raises(ModelLoadError, match="xternal"):
         OnnxClassifier(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -133,6 +134,7 @@ def serve(
     next_step(f"curl --data-binary @photo.jpg {where}/classify")
     _log(log_level)
     server = make_server(service, host, port)
+    gc.freeze()  # what is loaded stays: collecting it again and again stops all threads, and takes seconds at the end
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has ended in order
         server.run(sockets=[socket])
     if not server.started:

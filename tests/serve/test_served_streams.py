@@ -331,3 +331,15 @@ def test_a_stream_with_a_damaged_state_is_quarantined_and_a_reset_heals_it(tmp_p
         assert act(client, "bad", "reset")[1]["error"] is None
         client.infer(pictures(2), stream="bad")
         assert client.service.engine.counts() == {"good": 5, "bad": 2, "fine": 4}
+
+
+def test_a_rollback_heals_a_quarantined_stream(tmp_path):
+    with serving(folder=tmp_path) as client:
+        client.infer(pictures(4), stream="bad")
+        client.service.snapshot("bad")
+    damage(tmp_path, "bad")
+    with serving(folder=tmp_path) as client:
+        assert client.get("/streams/bad")[1]["status"] == "quarantined"
+        assert act(client, "bad", "rollback")[1]["error"] is None
+        client.infer(pictures(2), stream="bad")
+        assert client.service.engine.counts() == {"bad": 6}

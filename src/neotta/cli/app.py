@@ -81,7 +81,8 @@ GROUPS = {
 }
 for panel, commands in GROUPS.items():
     for command in commands:
-        app.command(cls=Command, rich_help_panel=panel)(command)
+        by_environment = {"auto_envvar_prefix": "NEOTTA_SERVE"} if command is serve else None
+        app.command(cls=Command, rich_help_panel=panel, context_settings=by_environment)(command)
 data_app = typer.Typer(help="Look at datasets on disk, and download the paper's.", no_args_is_help=True, cls=Group)
 data_app.command(cls=Command)(info)
 data_app.command(cls=Command)(download)

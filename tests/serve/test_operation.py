@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 
 import pytest
@@ -157,9 +159,6 @@ def test_a_process_rereads_its_keys_and_ends_in_time(small_model, tmp_path, monk
 
 
 def test_a_process_whose_model_hangs_ends_in_time_all_the_same(tmp_path):
-    import subprocess
-    import sys
-
     code = """
 import threading, sys, time
 from support.serving import *
@@ -176,7 +175,8 @@ hanging = True
 print(socket.getsockname()[1], flush=True)
 make_server(service, "127.0.0.1", 0).run(sockets=[socket])
 """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=there)
     client = Client(int(process.stdout.readline()))
 
     def ask(_):

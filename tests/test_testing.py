@@ -10,7 +10,7 @@ import torch
 
 from neotta.adapters.none import NoAdapt
 from neotta.adapters.registry import METHODS, register
-from neotta.errors import UnknownMethodError, UnsupportedModelError
+from neotta.errors import StateMismatchError, UnknownMethodError, UnsupportedModelError
 from neotta.testing import CHECKS, MODELS, check_adapter, contract
 
 
@@ -21,14 +21,11 @@ def forgetful():
         title = "Forgetful"
 
         def _start(self):
-            self.seen = torch.zeros(())
+            self.add_state("seen", torch.zeros(()))
 
         def _embeddings(self, embeddings, adapt):
             self.seen += 1  # also when it only predicts
             return super()._embeddings(embeddings, adapt) + self.seen
-
-        def _state(self):
-            return {"seen": self.seen}
 
     yield register(Forgetful)
     METHODS._things.pop("forgetful")
@@ -37,6 +34,46 @@ def forgetful():
 def test_a_good_method_passes():
     check_adapter("lame", knn=3, models={"group-norm": MODELS["group-norm"]})
     check_adapter("neo+t3a", models={"group-norm": MODELS["group-norm"]})
+
+
+class Queue(NoAdapt):
+    """Subtracts the mean of the last embeddings, of which it keeps up to twenty."""
+
+    name = "queue"
+    title = "Queue"
+    grows = True
+
+    def _start(self):
+        self.add_state("queue", torch.zeros(0, self.head.in_features), grows=self.grows)
+
+    def _embeddings(self, embeddings, adapt):
+        if adapt:
+            good = embeddings[self.finite_rows(embeddings)]
+            self.queue = torch.cat([self.queue, good.float()])[-20:]
+        mean = self.queue.mean(0) if len(self.queue) else self.queue.sum(0)
+        return self.classify(embeddings - mean.to(embeddings.dtype))
+
+
+def test_a_state_may_grow_if_that_is_declared(monkeypatch):
+    register(Queue)
+    try:
+        check_adapter("queue", models={"group-norm": MODELS["group-norm"]})
+        monkeypatch.setattr(Queue, "grows", False)
+        with pytest.raises(AssertionError, match="grows=True"):
+            check_adapter("queue", models={"group-norm": MODELS["group-norm"]})
+    finally:
+        METHODS._things.pop("queue")
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(3, 11), torch.zeros(3), torch.zeros(3, 12, 1)])
+def test_what_grows_grows_along_its_first_axis(wrong):
+    adapter = Queue(MODELS["group-norm"](), Queue.Options())
+    adapter.load_state_dict({"queue": torch.ones(7, 12)})
+    with pytest.raises(StateMismatchError):
+        adapter.load_state_dict({"queue": wrong})
+    assert torch.equal(adapter.queue, torch.ones(7, 12))
+    adapter.reset()
+    assert adapter.queue.shape == (0, 12)
 
 
 def test_a_broken_promise_is_named(forgetful):

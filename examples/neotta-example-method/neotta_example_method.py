@@ -25,9 +25,11 @@ class Prior(EmbeddingAdapter[PriorOptions]):
     declaration = Declaration(needs="embeddings", optimization_free=True)
     Options = PriorOptions
 
+    total: Tensor
+
     def _start(self) -> None:
         dtype = torch.promote_types(self.head.weight.dtype, torch.float32)
-        self.total = self.head.weight.new_ones(self.num_classes, dtype=dtype)
+        self.add_state("total", self.head.weight.new_ones(self.num_classes, dtype=dtype))
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         logits = self.classify(embeddings)
@@ -36,6 +38,3 @@ class Prior(EmbeddingAdapter[PriorOptions]):
             self.total += logits[finite].softmax(dim=1, dtype=self.total.dtype).sum(dim=0)
         shares = self.total / self.total.sum()
         return logits - self.options.strength * shares.log().to(logits.dtype)
-
-    def _state(self) -> dict[str, Tensor]:
-        return {"total": self.total}

@@ -21,7 +21,7 @@ def entry(number, label, uncertainty=0.5):
 
 
 def numbers(bank):
-    return [int(image[0, 0, 0]) for image in bank.content()["images"]]
+    return [int(image[0, 0, 0]) for image in bank.state()["images"]]
 
 
 samples = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1)), max_size=40)
@@ -34,7 +34,7 @@ def test_the_memory_is_bounded_and_balanced(samples, size):
     for number, (label, uncertainty) in enumerate(samples):
         accepted = bank.insert(entry(number, label, uncertainty))
         assert (number in numbers(bank)) == accepted
-    content = bank.content()
+    content = bank.state()
     assert len(bank) <= size
     assert (content["labels"].diff() >= 0).all(), "class by class"
     assert all(int(count) <= math.ceil(size / 4) for count in content["labels"].bincount())
@@ -48,7 +48,7 @@ def test_the_old_and_the_uncertain_are_given_up():
     assert not bank.insert(entry(2, 0, 0.95)), "the worst of all is the new one"
     assert bank.insert(entry(3, 0, 0.5))
     assert numbers(bank) == [1, 3]
-    assert bank.content()["ages"].tolist() == [3, 1]
+    assert bank.state()["ages"].tolist() == [3, 1]
     by_age = MemoryBank(2, 1, 1.0, 0.0)
     for number in range(4):
         assert by_age.insert(entry(number, 0))
@@ -68,7 +68,7 @@ def test_a_new_class_replaces_one_of_the_largest():
     for number, label in enumerate((0, 0, 1, 1)):
         bank.insert(entry(number, label))
     assert bank.insert(entry(4, 1))
-    assert bank.content()["labels"].tolist() == [0, 0, 1, 1]
+    assert bank.state()["labels"].tolist() == [0, 0, 1, 1]
     assert numbers(bank) == [0, 1, 3, 4]
 
 

@@ -129,7 +129,7 @@ def test_a_state_of_another_stack_is_refused(tmp_path):
     before = adapter.state_dict()
     damaged = {name: tensor * 0 for name, tensor in before.items()}
     with pytest.raises(StateMismatchError, match="damaged"):
-        adapter.load_state_dict({**damaged, "t3a/counts": before["t3a/counts"] + 1})
+        adapter.load_state_dict({**damaged, "last/counts": before["last/counts"] + 1})
     assert all(torch.equal(before[name], tensor) for name, tensor in adapter.state_dict().items())
 
 

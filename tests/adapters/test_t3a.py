@@ -122,7 +122,7 @@ def test_supports_stay_bounded():
     sizes = []
     for number in range(60):
         adapter(images(16, number))
-        sizes.append(len(adapter.supports.labels))
+        sizes.append(len(adapter.labels))
     assert adapter.counts.tolist() == [3] * CLASSES
     assert sizes[-1] == sizes[10] <= 2 * (CLASSES * 3 + 16)
 
@@ -258,7 +258,7 @@ def test_half_precision_keeps_its_supports_in_float32(dtype):
     x = images(8, dtype=dtype)
     output = adapter(x)
     assert output.dtype == dtype
-    assert adapter.supports.directions.dtype == torch.float32
+    assert adapter.directions.dtype == torch.float32
     torch.testing.assert_close(output.float(), wide(x.float()), rtol=0.05, atol=0.05)
 
 

@@ -1,4 +1,5 @@
 def finish(adapter, trace, context):
     for name in context.tensors:
         if name.startswith("final/stats/"):
-            context.close(name, adapter.state_dict()[name.removeprefix("final/stats/")])
+            layer, _, statistic = name.removeprefix("final/stats/").rpartition(".")
+            context.close(name, adapter.state_dict()[f"running/{layer}/{statistic}"])

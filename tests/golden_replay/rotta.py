@@ -28,7 +28,7 @@ def step(adapter, trace, context, index):
         if trace["steps"][index]["op"] == "reset":
             context.memory["updates"] = 0
         context.close(f"step{index}/updates_so_far", context.memory["updates"])
-    content = adapter.memory.content()
+    content = adapter.memory.state()
     rows = [context.memory["views"].row(image) for image in content["images"]]
     content["rows"] = torch.tensor(rows, dtype=torch.int64)
     for name, tensor in content.items():

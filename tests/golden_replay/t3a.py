@@ -15,7 +15,7 @@ def step(adapter, trace, context, index):
 
 def finish(adapter, trace, context):
     context.close("final/supports_sum_per_class", adapter.sums.T)
-    labels, entropies = alive(adapter) if adapter.supports is not None else judged(adapter, trace, context)
+    labels, entropies = alive(adapter) if adapter.filtered else judged(adapter, trace, context)
     assert torch.equal(labels.bincount(minlength=len(adapter.counts)), adapter.counts)
     wanted = context.tensors["final/support_labels"], context.tensors["final/support_entropies"]
     # The supports may come in any order: bring ours into the order of the recording, class by class, by entropy.
@@ -27,8 +27,8 @@ def finish(adapter, trace, context):
 
 
 def alive(adapter):
-    used = adapter.supports.labels >= 0
-    return adapter.supports.labels[used], adapter.supports.entropies[used]
+    used = adapter.labels >= 0
+    return adapter.labels[used], adapter.entropies[used]
 
 
 def judged(adapter, trace, context):

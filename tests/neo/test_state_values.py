@@ -173,7 +173,7 @@ def test_every_method_checks_what_it_is_given(method, images):
     good = adapter.state_dict()
     adapter.load_state_dict(good)
     for name, tensor in good.items():
-        if not tensor.numel() or adapter._any_value(name):
+        if not tensor.numel() or adapter._about_entry(name).any_value:
             continue
         real = tensor.is_floating_point()
         for wrong in (filled(float("nan"))(tensor) if real else tensor - tensor - 1, tensor.to(torch.complex64)):

@@ -77,13 +77,14 @@ class Evolution:
     def state(self) -> dict[str, Tensor]:
         """Everything later populations depend on, by name; float64 and int64."""
         strategy = self._strategy
-        mirrors = np.full((strategy.sp.lam_mirr, self.dimension), np.nan)
-        for row, direction in zip(mirrors, strategy.pop_injection_directions, strict=False):
+        mirrors = np.zeros((strategy.sp.lam_mirr, self.dimension))
+        waiting = strategy.pop_injection_directions[: len(mirrors)]
+        for row, direction in zip(mirrors, waiting, strict=False):
             row[:] = direction
         _, key, position, has_normal, normal = self._random.get_state(legacy=True)
         return {
             **{name: torch.from_numpy(np.array(_get(strategy, name), dtype=np.float64)) for name in _ARRAYS},
-            "counters": torch.tensor([int(_get(strategy, name)) for name in _COUNTERS]),
+            "counters": torch.tensor([len(waiting), *(int(_get(strategy, name)) for name in _COUNTERS)]),
             "sigma": torch.tensor(self.sigma, dtype=torch.float64),
             "mirrors": torch.from_numpy(mirrors),
             "random.key": torch.from_numpy(np.asarray(key).astype(np.int64)),
@@ -101,10 +102,11 @@ class Evolution:
             like = np.empty_like(_get(strategy, name))  # sums depend on the order in memory
             np.copyto(like, values[name])
             _set(strategy, name, like)
-        for name, count in zip(_COUNTERS, values["counters"], strict=True):
-            _set(strategy, name, int(count))
+        mirrored, *counters = map(int, values["counters"])
+        for name, count in zip(_COUNTERS, counters, strict=True):
+            _set(strategy, name, count)
         strategy.sigma = float(values["sigma"])
-        waiting = [row.copy() for row in values["mirrors"] if np.isfinite(row).all()]
+        waiting = [row.copy() for row in values["mirrors"][:mirrored]]
         strategy.pop_injection_directions = waiting
         strategy._indices_of_selective_mirrors = range(len(waiting))
         strategy.mean_old = strategy.mean.copy()

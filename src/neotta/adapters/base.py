@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ from neotta.neo.head import NEOHead
 from neotta.neo.head_views import layer_of
 from neotta.neo.model_inputs import Inputs, batch_size, each, evaluating
 from neotta.neo.split import split
-from neotta.neo.statefile import fingerprint, read_state, write_state
+from neotta.neo.statefile import fingerprint, part_of, read_state, write_state
 from neotta.options import Options
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -44,11 +44,18 @@ COLLAPSE = 256
 """Number of predictions of one class in a row after which a warning says that the model may have collapsed."""
 
 
+class Declared(NamedTuple):
+    """What is known of a part of a state; see `Adapter.add_state`."""
+
+    grows: bool = False
+    any_value: bool = False
+
+
 class Adapter(ABC, Generic[O]):
     """A method that wraps a model.
 
-    A subclass sets the class attributes and implements `_start`, `_adapt`, `_predict` and `_state`. When these are
-    called, gradients are off, the model is in evaluation mode, and the batch is neither empty nor an inference tensor.
+    A subclass sets the class attributes and implements `_start`, `_adapt` and `_predict`. When these are called,
+    gradients are off, the model is in evaluation mode, and the batch is neither empty nor an inference tensor.
 
     Args:
         model: The classifier; unchanged between calls.
@@ -67,6 +74,7 @@ class Adapter(ABC, Generic[O]):
     Options: ClassVar[type[Options]] = Options
     heads: Mapping[str, NEOHead] = MappingProxyType({})
     """The NEO heads of a method that has some, by the names of the model's own heads."""
+    _declared: Mapping[str, Declared] = MappingProxyType({})
     _streak: tuple[int, int] = (-1, 0)
     """The class predicted last, and how often in a row; negative after the warning.
 
@@ -101,7 +109,7 @@ class Adapter(ABC, Generic[O]):
 
     @abstractmethod
     def _start(self) -> None:
-        """Make the initial state; called by the constructor and by `reset`."""
+        """Declare the state by `add_state`, as it is in the beginning; called by the constructor and by `reset`."""
 
     @abstractmethod
     def _adapt(self, images: Tensor) -> Tensor:
@@ -110,15 +118,6 @@ class Adapter(ABC, Generic[O]):
     @abstractmethod
     def _predict(self, images: Tensor) -> Tensor:
         """Predict a batch with the state as it is. Returns logits, (B, C)."""
-
-    @abstractmethod
-    def _state(self) -> dict[str, Tensor]:
-        """The tensors that make up the state, by name; the adapter's own, not copies."""
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        """Load a state whose shapes were checked. By default it is copied into the tensors of `_state`."""
-        for name, tensor in self._state().items():
-            tensor.copy_(state[name])
 
     # ---- for callers
 
@@ -175,27 +174,52 @@ class Adapter(ABC, Generic[O]):
             if name not in state or name not in mine:
                 problem = "lacks the" if name not in state else "has the unknown"
                 raise StateMismatchError(f"this state of method {self.name!r} {problem} entry {name!r}")
-            if not self._fits(name, mine[name], state[name]):
+            own, other = mine[name].shape, state[name].shape
+            grown = len(own) == len(other) and (own[1:] == other[1:] or 0 in (*own[:1], *other[:1]))
+            if own != other and not (grown and self._about_entry(name).grows):
                 raise StateMismatchError(
-                    f"entry {name!r} of this state has shape {tuple(state[name].shape)}, "
-                    f"{tuple(mine[name].shape)} was expected: it belongs to another model"
+                    f"entry {name!r} of this state has shape {tuple(other)}, {tuple(own)} was expected: it belongs to "
+                    "another model, or it grows and was declared without grows=True"
                 )
         self._check_values(state)
+        before = self.state_dict()
         with torch.inference_mode(False), torch.no_grad():
-            self._load(state)
+            try:
+                self._load(state)
+            except Exception:
+                self._load(before)
+                raise
 
-    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        return mine.shape == other.shape
+    def _state(self) -> dict[str, Tensor]:
+        """The tensors that make up the state, by name; the adapter's own, not copies."""
+        return tensors_of({name: getattr(self, name) for name in self._declared})
+
+    def _load(self, state: Mapping[str, Tensor]) -> None:
+        """Load a state that was checked."""
+        for name, tensor in self._state().items():
+            if tensor.shape == state[name].shape:
+                tensor.copy_(state[name])
+        for name in self._declared:
+            part = getattr(self, name)
+            if isinstance(part, Tensor) and part.shape != state[name].shape:  # it grows
+                setattr(self, name, state[name].to(part, copy=True))
+            else:
+                load_into(part, name, state)
 
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
         """Raise StateError if values make no sense; entries and shapes were checked."""
         for name, tensor in self._state().items():
-            if not self._any_value(name):
+            if not self._about_entry(name).any_value:
                 check_entry(name, state[name], tensor)
+        for name in self._declared:
+            if isinstance(part := getattr(self, name), Adapter):
+                part._check_values(part_of(state, f"{name}/"))
 
-    def _any_value(self, name: str) -> bool:
-        """Whether an entry of a state may hold NaN, Inf or negative whole numbers."""
-        return False
+    def _about_entry(self, name: str) -> Declared:
+        """What was declared of an entry of the state."""
+        first, _, rest = name.partition("/")
+        part = getattr(self, first, None) if first in self._declared else None
+        return part._about_entry(rest) if isinstance(part, Adapter) else self._declared.get(first, Declared())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as a safetensors file, atomically.
@@ -241,6 +265,22 @@ class Adapter(ABC, Generic[O]):
         return f"<{type(self).__name__} {self.name!r} on {type(self.model).__name__}: {self.options!r}>"
 
     # ---- for methods
+
+    def add_state(self, name: str, start: Any, *, grows: bool = False, any_value: bool = False) -> None:
+        """Declare a part of the state, and set the attribute of this name to what it starts with.
+
+        From this follow `state_dict`, `save`, `load` and what they check; call it in `_start`.
+
+        Args:
+            name: The name of the attribute, and of its entry in a saved state.
+            start: A tensor, which may be changed in place or replaced. Or what holds tensors that are changed in place:
+                a dictionary of them, an optimiser, or an object with `state()`, and `load(state)` if it does not copy
+                into them; or a random generator, or another adapter.
+            grows: Whether its first axis may have any length, as that of a queue or of a memory bank.
+            any_value: Whether it may hold NaN, Inf or negative whole numbers.
+        """
+        setattr(self, name, start)
+        self._declared = {**self._declared, name: Declared(grows, any_value)}
 
     def keep(self, logits: Tensor) -> Tensor:
         """The columns of the classes that are kept.
@@ -384,3 +424,35 @@ class EmbeddingAdapter(Adapter[O]):
             return embeddings.new_empty(0, self.num_classes)
         with torch.inference_mode(False), torch.no_grad():
             return self._embeddings(embeddings, adapt)
+
+
+def tensors_of(part: Any, name: str = "") -> dict[str, Tensor]:
+    """The tensors of a part of a state, by name; see `Adapter.add_state`."""
+    if isinstance(part, Tensor | torch.Generator):
+        return {name: part.detach() if isinstance(part, Tensor) else part.get_state()}
+    if isinstance(part, torch.optim.Optimizer):
+        part = {str(place): part.state[each] for place, each in enumerate(_trained_by(part))}
+    elif not isinstance(part, Mapping):
+        part = part._state() if isinstance(part, Adapter) else part.state()
+    prefix = f"{name}/" if name else ""
+    return {key: each for inner, value in part.items() for key, each in tensors_of(value, f"{prefix}{inner}").items()}
+
+
+def load_into(part: Any, name: str, state: Mapping[str, Tensor]) -> None:
+    """Load what does not lie in tensors that can be written to."""
+    if isinstance(part, torch.Generator):
+        try:
+            part.set_state(state[name].cpu())
+        except (RuntimeError, TypeError) as error:
+            raise StateMismatchError(f"entry {name!r} of this state is not that of a generator: {error}") from error
+    elif isinstance(part, Mapping):
+        for inner, value in part.items():
+            load_into(value, f"{name}/{inner}", state)
+    elif isinstance(part, Adapter):
+        part._load(part_of(state, f"{name}/"))
+    elif hasattr(part, "load"):
+        part.load(part_of(state, f"{name}/"))
+
+
+def _trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]

@@ -202,7 +202,7 @@ class BN(Adapter[BNOptions]):
         layers = norm_layers(self.model)
         if not layers and not hasattr(self, "running"):  # said once, not at every reset
             warn(f"bn changes nothing: {type(self.model).__name__} has no BatchNorm layers")
-        self.running = {}
+        self.add_state("running", {})
         if self.options.statistics == "ema":
             for name, layer in layers:
                 source = Statistics(layer.running_mean, layer.running_var)  # type: ignore[arg-type]
@@ -245,10 +245,3 @@ class BN(Adapter[BNOptions]):
             self.load_state_dict(before)
             return self._predict(images)
         return self._predict(images) if self._in_two_passes else logits
-
-    def _state(self) -> dict[str, Tensor]:
-        return {
-            f"{layer}.{name}": tensor
-            for layer, running in self.running.items()
-            for name, tensor in running.state().items()
-        }

@@ -79,7 +79,7 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
 
     def _start(self) -> None:
         super()._start()
-        self.teacher = {name: tensor.detach().clone() for name, tensor in self.params.items()}
+        self.add_state("teacher", {name: tensor.detach().clone() for name, tensor in self.params.items()})
 
     def _predict(self, images: Tensor) -> Tensor:
         return self.forward(images, self.params if self.options.eval_with == "student" else self.teacher)
@@ -126,6 +126,3 @@ class CoTTA(AugmentingAdapter[CoTTAOptions]):
     def _restore_mask(self, name: str, tensor: Tensor) -> Tensor:
         drawn = torch.rand(tensor.shape, generator=self.generator)  # float32, so that the dtype changes nothing
         return (drawn < self.options.restore_probability).to(tensor.device)
-
-    def _state(self) -> dict[str, Tensor]:
-        return {**super()._state(), **{f"teacher/{name}": tensor for name, tensor in self.teacher.items()}}

@@ -71,7 +71,8 @@ class ETA(GradientAdapter[E_]):
     def _start(self) -> None:
         super()._start()
         if not (hasattr(self, "mean_probabilities") and "reset_keeps_probs" in self.options.compat):
-            self.mean_probabilities = self.head.weight.new_full((self.num_classes,), math.nan)
+            nothing = self.head.weight.new_full((self.num_classes,), math.nan)
+            self.add_state("mean_probabilities", nothing, any_value=True)
 
     def _adapt(self, images: Tensor) -> Tensor:
         logits, learnt = self.take_steps(images, self._objective)
@@ -103,9 +104,3 @@ class ETA(GradientAdapter[E_]):
 
     def _anchored(self) -> Tensor | float:
         return 0.0
-
-    def _state(self) -> dict[str, Tensor]:
-        return {**super()._state(), "mean_probabilities": self.mean_probabilities}
-
-    def _any_value(self, name: str) -> bool:
-        return name == "mean_probabilities"  # NaN before the first batch

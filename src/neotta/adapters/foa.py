@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +25,6 @@ from neotta.adapters.losses import entropy
 from neotta.errors import OptionError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import Encoder
-from neotta.neo.statefile import part_of
 from neotta.options import Options
 
 CHUNK = 64
@@ -92,6 +91,7 @@ class FOA(Adapter[FOAOptions]):
     """The prompts of the lowest fitness on the last batch, (P, width), float32."""
     hist: Tensor
     """The running mean of test embeddings, (d,); NaN while undefined."""
+    search: Evolution
 
     @property
     def forward_passes(self) -> int:
@@ -123,11 +123,12 @@ class FOA(Adapter[FOAOptions]):
         bound = self.vit.prompt_bound()
         random = torch.Generator().manual_seed(chosen.seed)
         prompts = torch.rand(chosen.num_prompts, self.vit.width, generator=random)
-        self.best = (prompts * 2 * bound - bound).to(self.head.weight.device)
+        self.add_state("best", (prompts * 2 * bound - bound).to(self.head.weight.device))
         if "source" not in self.__dict__:  # not so after a reset
             self._check_source()
-        self.hist = torch.full_like(self.source.mean[-self.head.in_features :], math.nan)
-        self.search = Evolution(prompts.numel(), chosen.population, chosen.sigma0, chosen.seed)
+        unknown = torch.full_like(self.source.mean[-self.head.in_features :], math.nan)
+        self.add_state("hist", unknown, any_value=True)
+        self.add_state("search", Evolution(prompts.numel(), chosen.population, chosen.sigma0, chosen.seed))
 
     # ---- the source
 
@@ -204,20 +205,6 @@ class FOA(Adapter[FOAOptions]):
         if shift is not None:
             embeddings = embeddings + shift
         return self.classify(embeddings.to(self.head.weight.dtype))
-
-    # ---- the state
-
-    def _state(self) -> dict[str, Tensor]:
-        search = {f"search/{name}": tensor for name, tensor in self.search.state().items()}
-        return {"best": self.best, "hist": self.hist, **search}
-
-    def _any_value(self, name: str) -> bool:
-        return name in ("hist", "search/mirrors")  # NaN before the first batch, and where there are fewer
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        self.search.load(part_of(state, "search/"))
-        self.best = state["best"].to(self.best).clone()
-        self.hist = state["hist"].to(self.hist).clone()
 
 
 # ---- vision transformers with prompts

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from neotta.adapters.base import Adapter
-from neotta.errors import ModelChangedError, StateMismatchError, UnsupportedModelError
+from neotta.errors import ModelChangedError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
 from neotta.neo.head_views import embeddings_of, layer_of
 from neotta.neo.model_inputs import Inputs, switched_off
@@ -118,8 +118,8 @@ class GradientAdapter(Adapter[O]):
         trained = self._trained()
         if not trained:
             raise UnsupportedModelError(f"{self.name} finds nothing to train in {type(self.model).__name__}")
-        self.params = {name: source.detach().clone().requires_grad_() for name, source in trained.items()}
-        self.optimizer = self._optimizer(list(self.params.values()))
+        self.add_state("params", {name: source.detach().clone().requires_grad_() for name, source in trained.items()})
+        self.add_state("optimizer", self._optimizer(list(self.params.values())))
         start_state(self.optimizer)
         self._batch_norm = ModuleSwap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
 
@@ -222,15 +222,6 @@ class GradientAdapter(Adapter[O]):
             wanted.commit()
         return logits.detach(), True
 
-    # ---- the state
-
-    def _state(self) -> dict[str, Tensor]:
-        state = {f"params/{name}": tensor.detach() for name, tensor in self.params.items()}
-        for name, tensor in self.params.items():
-            for key, value in self.optimizer.state[tensor].items():
-                state[f"optimizer/{name}/{key}"] = value
-        return state
-
 
 class SeededAdapter(GradientAdapter[S]):
     """A method that trains, with a random generator of its own."""
@@ -243,7 +234,7 @@ class SeededAdapter(GradientAdapter[S]):
 
     def _start(self) -> None:
         super()._start()
-        self.generator = torch.Generator().manual_seed(self.options.seed)
+        self.add_state("generator", torch.Generator().manual_seed(self.options.seed))
 
     def _adapt(self, images: Tensor) -> Tensor:
         before = self.generator.get_state()
@@ -253,16 +244,6 @@ class SeededAdapter(GradientAdapter[S]):
         else:  # a bad batch must not affect later draws either
             self.generator.set_state(before)
         return logits
-
-    def _state(self) -> dict[str, Tensor]:
-        return {**super()._state(), "generator": self.generator.get_state()}
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        try:
-            self.generator.set_state(state["generator"].cpu())
-        except (RuntimeError, TypeError) as error:
-            raise StateMismatchError(f"entry 'generator' of this state is not that of a generator: {error}") from error
-        super()._load(state)
 
 
 # ---- models and tensors

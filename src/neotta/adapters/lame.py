@@ -57,9 +57,6 @@ class LAME(EmbeddingAdapter[LAMEOptions]):
     def _start(self) -> None:
         pass
 
-    def _state(self) -> dict[str, Tensor]:
-        return {}
-
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         logits = self.classify(embeddings)
         wide = torch.promote_types(logits.dtype, torch.float32)

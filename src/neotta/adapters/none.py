@@ -30,6 +30,3 @@ class NoAdapt(EmbeddingAdapter[Options]):
 
     def _embeddings(self, embeddings: Tensor, adapt: bool) -> Tensor:
         return self.classify(embeddings)
-
-    def _state(self) -> dict[str, Tensor]:
-        return {}

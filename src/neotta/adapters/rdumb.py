@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -56,10 +56,9 @@ class Restarting(Combined):
         if hasattr(self, "inner"):
             self.inner.reset()
         else:
-            self.inner = self._member(self.kind)
-            self.members = {"inner": self.inner}
+            self.add_state("inner", self._member(self.kind))
         if not (hasattr(self, "count") and self.options.reset_keeps_count):
-            self.count = torch.zeros((), dtype=torch.int64)
+            self.add_state("count", torch.zeros((), dtype=torch.int64))
 
     def _adapt(self, images: Tensor) -> Tensor:
         return self._counted(batch_size(images), lambda: self.inner(images))
@@ -86,13 +85,6 @@ class Restarting(Combined):
     def _check_model(self) -> None:
         super()._check_model()
         self.inner._check_model()
-
-    def _state(self) -> dict[str, Tensor]:
-        return {"count": self.count, **super()._state()}
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        super()._load(state)
-        self.count.copy_(state["count"])
 
     def _about(self) -> dict[str, Any]:
         own = {name: str(getattr(self.options, name)) for name in RestartOptions.model_fields}

@@ -77,7 +77,9 @@ class ROID(AugmentingAdapter[ROIDOptions]):
 
     def _start(self) -> None:
         super()._start()
-        self.class_probabilities = self.head.weight.new_full((self.num_classes,), 1 / self.num_classes).detach()
+        self.add_state(
+            "class_probabilities", self.head.weight.new_full((self.num_classes,), 1 / self.num_classes).detach()
+        )
 
     def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
         logits, learnt = self.take_steps(images, self._objective)
@@ -118,9 +120,6 @@ class ROID(AugmentingAdapter[ROIDOptions]):
         smooth = max(1 / len(logits), 1 / len(prior)) / prior.max()
         prior = (prior + smooth) / (1 + smooth * len(prior))
         return logits * prior if "prior_on_logits" in self.options.compat else logits + prior.log()
-
-    def _state(self) -> dict[str, Tensor]:
-        return {**super()._state(), "class_probabilities": self.class_probabilities}
 
 
 def to_unit_range(values: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from neotta.adapters._methods import register
 from neotta.adapters.augment import AugmentingAdapter, AugmentingOptions
+from neotta.adapters.base import tensors_of
 from neotta.adapters.bn import Statistics, batch_statistics, mixed, rule_norm
 from neotta.adapters.declaration import Declaration
 from neotta.adapters.gradient import OptimizerOptions, move_towards
@@ -23,7 +24,6 @@ from neotta.adapters.losses import cross_entropy
 from neotta.errors import StateMismatchError
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import norm_layers
-from neotta.neo.statefile import part_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -99,7 +99,7 @@ class MemoryBank:
             chosen = {each for each, count in counts.items() if count == max(counts.values())}
         return [index for index, entry in enumerate(self._entries) if entry.label in chosen]
 
-    def content(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Images, (n, 3, H, W), labels, ages and uncertainties, (n,), class by class."""
         entries = [self._entries[index] for index in sorted(range(len(self)), key=self._place)]
         return {
@@ -109,14 +109,13 @@ class MemoryBank:
             "uncertainties": torch.tensor([entry.uncertainty for entry in entries], dtype=torch.float64),
         }
 
-    def load(self, content: Mapping[str, Tensor], like: Tensor) -> None:
-        """Take over what `content` gave, with images like a tensor; the order among classes does not matter."""
+    def load(self, content: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave; the order among classes does not matter."""
         labels = content["labels"].tolist()
         if len({len(part) for part in content.values()}) > 1 or not all(0 <= label < self.classes for label in labels):
             raise StateMismatchError("the memory of this state is damaged, or of another number of classes")
-        images = content["images"].to(like).clone()
         others = (content[name].tolist() for name in ("uncertainties", "ages"))
-        self._entries = [Entry(*each) for each in zip(images, labels, *others, strict=True)]
+        self._entries = [Entry(*each) for each in zip(content["images"].clone(), labels, *others, strict=True)]
 
 
 # ---- the networks
@@ -183,6 +182,9 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
 
     student: Network
     teacher: Network
+    taught: dict[str, Tensor]
+    """The tensors of the teacher."""
+    statistics: dict[str, dict[str, Tensor]]
     memory: MemoryBank
     seen: Tensor
     """Number of samples so far, a scalar."""
@@ -190,11 +192,13 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
     def _start(self) -> None:
         super()._start()
         chosen = self.options
-        copies = {name: tensor.detach().clone() for name, tensor in self.params.items()}
+        self.add_state("taught", {name: tensor.detach().clone() for name, tensor in self.params.items()})
         self.student = Network(self.model, self.params, chosen.alpha)
-        self.teacher = Network(self.model, copies, chosen.alpha)
-        self.memory = MemoryBank(chosen.memory_size, self.num_classes, chosen.lambda_t, chosen.lambda_u)
-        self.seen = torch.zeros((), dtype=torch.int64)
+        self.teacher = Network(self.model, self.taught, chosen.alpha)
+        self.add_state("statistics", {"student": self.student.statistics(), "teacher": self.teacher.statistics()})
+        memory = MemoryBank(chosen.memory_size, self.num_classes, chosen.lambda_t, chosen.lambda_u)
+        self.add_state("memory", memory, grows=True)
+        self.add_state("seen", torch.zeros((), dtype=torch.int64))
 
     def _run(self, network: Network, images: Tensor, training: bool = False) -> Tensor:
         """Logits, (B, C), of a network; a training pass moves its statistics."""
@@ -226,8 +230,9 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
 
     def _update(self) -> None:
         """Let the student learn the teacher's predictions for the memory, and the teacher follow."""
-        before = {name: tensor.clone() for name, tensor in self._statistics().items()}
-        content = self.memory.content()
+        moving = tensors_of(self.statistics)
+        before = {name: tensor.clone() for name, tensor in moving.items()}
+        content = self.memory.state()
         ages = content["ages"].to(content["images"]) / self.options.memory_size
         taught = self._run(self.teacher, content["images"], training=True)
         with torch.enable_grad():
@@ -236,32 +241,5 @@ class RoTTA(AugmentingAdapter[RoTTAOptions]):
         if self.step(grads, len(self.memory)):
             move_towards(self.teacher.params, self.params, self.options.nu)
             return
-        for name, tensor in self._statistics().items():
+        for name, tensor in moving.items():
             tensor.copy_(before[name])
-
-    # ---- the state
-
-    def _statistics(self) -> dict[str, Tensor]:
-        both = (("student", self.student), ("teacher", self.teacher))
-        return {f"{who}_stats/{name}": part for who, each in both for name, part in each.statistics().items()}
-
-    def _state(self) -> dict[str, Tensor]:
-        return {
-            **super()._state(),
-            **{f"teacher/{name}": tensor for name, tensor in self.teacher.params.items()},
-            **self._statistics(),
-            **{f"memory/{name}": tensor for name, tensor in self.memory.content().items()},
-            "seen": self.seen,
-        }
-
-    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        return mine.dim() == other.dim() if name.startswith("memory/") else super()._fits(name, mine, other)
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        before = self.memory.content()
-        self.memory.load(part_of(state, "memory/"), self.head.weight)
-        try:
-            super()._load({**state, **{f"memory/{name}": part for name, part in self.memory.content().items()}})
-        except Exception:
-            self.memory.load(before, self.head.weight)
-            raise

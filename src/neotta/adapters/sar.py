@@ -103,7 +103,7 @@ class SAR(GradientAdapter[SAROptions]):
     def _start(self) -> None:
         momentum = self._momentum() if "reset_keeps_momentum" in self.options.compat else []
         super()._start()
-        self.ema = torch.tensor(math.nan, dtype=torch.float64)
+        self.add_state("ema", torch.tensor(math.nan, dtype=torch.float64), any_value=True)  # NaN: no batch yet
         for new, old in zip(self._momentum(), momentum, strict=False):  # nothing is kept at the first start
             new.copy_(old)
 
@@ -119,12 +119,6 @@ class SAR(GradientAdapter[SAROptions]):
             return []
         states = [self.optimizer.state[tensor] for tensor in self.params.values()]
         return [state["momentum_buffer"] for state in states if "momentum_buffer" in state]
-
-    def _state(self) -> dict[str, Tensor]:
-        return {**super()._state(), "ema": self.ema}
-
-    def _any_value(self, name: str) -> bool:
-        return name == "ema"  # NaN before the first batch
 
     # ---- one batch
 

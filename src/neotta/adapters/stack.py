@@ -22,46 +22,21 @@ from neotta.adapters.none import NoAdapt
 from neotta.errors import OptionError
 from neotta.neo.head import NEOHead
 from neotta.neo.mean import AnyMean
-from neotta.neo.statefile import part_of
 from neotta.options import Options
 
 
 class Combined(Adapter[Any]):
-    """A method made of others; its state is theirs, with a prefix for each."""
-
-    members: dict[str, AnyAdapter]
-    """By the prefix of their entries in the state."""
+    """A method made of others, which are parts of its state."""
 
     @property
     def heads(self) -> dict[str, NEOHead]:  # type: ignore[override]
-        """The NEO heads of the members."""
-        return {name: head for member in self.members.values() for name, head in member.heads.items()}
+        """The NEO heads of the methods."""
+        parts = [getattr(self, name) for name in self._declared]
+        return {name: head for part in parts if isinstance(part, Adapter) for name, head in part.heads.items()}
 
     def _member(self, kind: type[AnyAdapter]) -> AnyAdapter:
         options = kind.Options.make(kind.name, options_of(kind, self.options.given()))
         return kind(self.model, options, classes=self.classes, head=self.head_name)
-
-    def _state(self) -> dict[str, Tensor]:
-        members = self.members.items()
-        return {f"{prefix}/{name}": each for prefix, member in members for name, each in member._state().items()}
-
-    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        prefix, _, entry = name.partition("/")
-        fits = self.members[prefix]._fits if prefix in self.members else super()._fits
-        return fits(entry, mine, other)
-
-    def _any_value(self, name: str) -> bool:
-        prefix, _, entry = name.partition("/")
-        return prefix in self.members and self.members[prefix]._any_value(entry)
-
-    def _check_values(self, state: Mapping[str, Tensor]) -> None:
-        super()._check_values(state)
-        for prefix, member in self.members.items():
-            member._check_values(part_of(state, f"{prefix}/"))
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        for prefix, member in reversed(self.members.items()):  # in a stack only the last may raise an error
-            member._load(part_of(state, f"{prefix}/"))
 
 
 class Stack(Combined):
@@ -73,8 +48,8 @@ class Stack(Combined):
     last: EmbeddingAdapter[Any]
 
     def _start(self) -> None:
-        self.members = {kind.name: self._member(kind) for kind in self.kinds}
-        self.first, self.last = self.members.values()  # type: ignore[assignment]
+        for name, kind in zip(("first", "last"), self.kinds, strict=True):
+            self.add_state(name, self._member(kind))
 
     def _adapt(self, images: Tensor) -> Tensor:
         return self._embeddings(self.first.embed(images, adapt=True), adapt=True)

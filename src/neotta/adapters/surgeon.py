@@ -67,7 +67,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
     """The layers that prune and the names of their weights, in the order of the model."""
     _watched: dict[str, Tensor]
     """Tensors that are not trained, but whose gradients the reference code uses."""
-    _stale: dict[str, Tensor]
+    stale: dict[str, Tensor]
     """Gradients that the reference code forgets to clear."""
 
     def _trained(self) -> dict[str, nn.Parameter]:
@@ -90,7 +90,8 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         names: dict[Tensor, str] = {parameter: name for name, parameter in self._trained().items()}
         self.layers = [(names[layer.weight], layer) for layer in stand_ins.values()]
         self._pruning = ModuleSwap(self.model, stand_ins)
-        self._watched, self._stale = {}, {}
+        self._watched = {}
+        self.add_state("stale", {})
         if "positional_alignment" in self.options.compat:
             biases = {layer.bias for _, layer in self.layers}
             self._watched = {
@@ -100,7 +101,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
             }
         if "stale_gradients" in self.options.compat:
             every = {**self.params, **self._watched}
-            self._stale = {name: torch.zeros_like(tensor, requires_grad=False) for name, tensor in every.items()}
+            self.stale.update({name: torch.zeros_like(each, requires_grad=False) for name, each in every.items()})
 
     def _learn(self, images: Tensor) -> tuple[Tensor, bool]:
         ranking = self._ranking(images[self._importance_rows(len(images))])
@@ -116,7 +117,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         grads = dict(zip(tensors, values, strict=True))
         if not self.step([grads[name] for name in self.params], len(images)):
             return logits.detach(), False
-        for name, stale in self._stale.items():
+        for name, stale in self.stale.items():
             if name not in self._watched:
                 stale.copy_(grads[name])
             elif name in ranking:  # unknown to the optimiser, which therefore never clears it
@@ -155,7 +156,7 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
             loss = entropy(self._pruned(images)).mean()
             values = torch.autograd.grad(loss, list(tensors.values()), allow_unused=True)
         return {
-            name: grad + self._stale[name] if self._stale else grad
+            name: grad + self.stale[name] if self.stale else grad
             for name, grad in zip(tensors, values, strict=True)
             if grad is not None
         }
@@ -177,9 +178,6 @@ class Surgeon(AugmentingAdapter[SurgeonOptions]):
         ranked = top > 0 and all(map(math.isfinite, importances.values()))
         for name, layer in self.layers:
             layer.ratio = 1 - importances.get(name, 0.0) / top if ranked else 0.0
-
-    def _state(self) -> dict[str, Tensor]:
-        return {**super()._state(), **{f"stale/{name}": tensor for name, tensor in self._stale.items()}}
 
 
 # ---- layers that store only the largest entries of their input

@@ -57,10 +57,15 @@ class T3A(EmbeddingAdapter[T3AOptions]):
     The first supports are the rows of the head. A prediction needs only the sum of the supports of each class; the
     supports themselves are kept if they may be dropped later, that is, if there is a filter.
 
+    Each support has a slot, and free slots are reused, so that there are at most twice as many as the largest number of
+    supports at one time. The slots are part of the state: they decide the order of summation, and so the last bit.
+
     Attributes:
         sums: Sum of the supports of each class, each support of length 1, (C, d).
         counts: Number of supports of each class, (C,).
-        supports: The supports themselves; None without a filter.
+        directions: The supports themselves, of length 1, in float32 at least, (slots, d); none without a filter.
+        labels: Their classes, (slots,); -1 for a free slot.
+        entropies: Those of their predictions, (slots,).
     """
 
     name = "t3a"
@@ -71,17 +76,28 @@ class T3A(EmbeddingAdapter[T3AOptions]):
 
     sums: Tensor
     counts: Tensor
-    supports: Supports | None
+    directions: Tensor
+    labels: Tensor
+    entropies: Tensor
 
     def _start(self) -> None:
         weight = self.head.weight.detach()
-        self.sums = weight.new_zeros(self.num_classes, self.head.in_features, dtype=widest(weight.device))
-        self.counts = weight.new_zeros(self.num_classes, dtype=torch.int64)
-        self.supports = None if self.options.filter_k == NO_FILTER else Supports(weight)
+        self.add_state("sums", weight.new_zeros(self.num_classes, self.head.in_features, dtype=widest(weight.device)))
+        self.add_state("counts", weight.new_zeros(self.num_classes, dtype=torch.int64))
+        if self.filtered:
+            dtype = torch.promote_types(weight.dtype, torch.float32)
+            self.add_state("directions", weight.new_empty(0, weight.shape[-1], dtype=dtype), grows=True)
+            self.add_state("labels", weight.new_empty(0, dtype=torch.int64), grows=True, any_value=True)
+            self.add_state("entropies", weight.new_empty(0, dtype=dtype), grows=True)
         rows = weight if self.options.warmup_rows == "all" else self.keep(weight.T).T
         for start in range(0, len(rows), WARMUP_BATCH):
             batch = rows[start : start + WARMUP_BATCH]
             self._add(batch, *self.judge(batch))
+
+    @property
+    def filtered(self) -> bool:
+        """Whether supports are kept, because some may be dropped."""
+        return self.options.filter_k != NO_FILTER
 
     def judge(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """The class that the model predicts for embeddings (B, d), and its entropy; (B,) each."""
@@ -102,97 +118,51 @@ class T3A(EmbeddingAdapter[T3AOptions]):
         directions = F.normalize(embeddings.to(entropies.dtype), dim=1, eps=1e-12)
         self.sums.index_add_(0, labels, directions.to(self.sums.dtype))
         self.counts += labels.bincount(minlength=len(self.counts))
-        if self.supports is not None:
-            self.supports.add(directions, labels, entropies)
+        if self.filtered:
+            slots = self._make_room(len(labels))
+            self.directions[slots] = directions.to(self.directions.dtype)
+            self.labels[slots] = labels
+            self.entropies[slots] = entropies.to(self.entropies.dtype)
 
     def _filtered(self, predicted: Tensor, adapt: bool) -> Tensor:
         """The sums without the worst supports of overfull classes, (C, d); if adapting, these are dropped."""
-        if self.supports is None:
+        if not self.filtered:
             return self.sums
         overfull = self.counts > self.options.filter_k
         if self.options.filter_classes == "predicted":
             overfull &= predicted.bincount(minlength=len(overfull)) > 0
         if not bool(overfull.any()):
             return self.sums
-        slots = self.supports.slots(overfull)
-        keep = best(self.supports.labels[slots], self.supports.entropies[slots], self.options.filter_k)
-        supports, labels = slots[keep], self.supports.labels[slots[keep]]
+        slots = (overfull[self.labels] & (self.labels >= 0)).nonzero().flatten()
+        keep = best(self.labels[slots], self.entropies[slots], self.options.filter_k)
+        supports, labels = slots[keep], self.labels[slots[keep]]
         # Summing again, instead of subtracting what is dropped, keeps rounding errors from accumulating.
         sums = self.sums if adapt else self.sums.clone()
         sums[overfull] = 0.0
-        sums.index_add_(0, labels, self.supports.directions[supports].to(sums.dtype))
+        sums.index_add_(0, labels, self.directions[supports].to(sums.dtype))
         if adapt:
-            self.supports.labels[slots[~keep]] = -1
+            self.labels[slots[~keep]] = -1
             self.counts[overfull] = self.options.filter_k
         return sums
 
-    # ---- the state
-
-    def _state(self) -> dict[str, Tensor]:
-        state = {"sums": self.sums, "counts": self.counts}
-        return state if self.supports is None else {**state, **self.supports.state()}
-
-    def _fits(self, name: str, mine: Tensor, other: Tensor) -> bool:
-        if name in ("sums", "counts"):
-            return super()._fits(name, mine, other)
-        return mine.dim() == other.dim() and mine.shape[1:] == other.shape[1:]  # any number of supports
-
-    def _any_value(self, name: str) -> bool:
-        return name == "labels"  # -1 for a free slot
-
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        if self.supports is not None:
-            labels = state["labels"]
-            alive = labels[labels >= 0].bincount(minlength=len(self.counts))
-            sizes = {len(state[name]) for name in self.supports.state()}
-            if len(sizes) > 1 or not torch.equal(alive.cpu(), state["counts"].cpu()):
-                raise StateMismatchError("the supports of this state do not match their counts: it is damaged")
-            self.supports.load(state)
-        self.sums.copy_(state["sums"])
-        self.counts.copy_(state["counts"])
-
-
-class Supports:
-    """A pool of supports from which the worst can be dropped.
-
-    Each has a slot, and free slots are reused, so that the pool is at most twice as large as the largest number of
-    supports at one time. The slots are part of the state: they decide the order of summation, and so the last bit.
-    They are like a tensor of embeddings, (..., d), but in float32 at least.
-    """
-
-    def __init__(self, like: Tensor) -> None:
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        self.directions = like.new_empty(0, like.shape[-1], dtype=dtype)  # of length 1, (slots, d)
-        self.labels = like.new_empty(0, dtype=torch.int64)  # (slots,); -1 for a free slot
-        self.entropies = like.new_empty(0, dtype=dtype)  # (slots,)
-
-    def add(self, directions: Tensor, labels: Tensor, entropies: Tensor) -> None:
-        """Put supports, (B, d), into the first free slots."""
-        missing = len(labels) - int((self.labels < 0).sum())
+    def _make_room(self, count: int) -> Tensor:
+        """The first free slots for so many supports."""
+        missing = count - int((self.labels < 0).sum())
         if missing > 0:
             by = max(missing, len(self.labels))
             self.directions = torch.cat([self.directions, self.directions.new_zeros(by, self.directions.shape[1])])
             self.labels = torch.cat([self.labels, self.labels.new_full((by,), -1)])
             self.entropies = torch.cat([self.entropies, self.entropies.new_zeros(by)])
-        slots = (self.labels < 0).nonzero().flatten()[: len(labels)]
-        self.directions[slots] = directions.to(self.directions.dtype)
-        self.labels[slots] = labels
-        self.entropies[slots] = entropies.to(self.entropies.dtype)
+        return (self.labels < 0).nonzero().flatten()[:count]
 
-    def slots(self, wanted: Tensor) -> Tensor:
-        """The slots of the supports of some classes, given as a mask (C,)."""
-        return (wanted[self.labels] & (self.labels >= 0)).nonzero().flatten()
-
-    def state(self) -> dict[str, Tensor]:
-        """The slots up to the last used one, by name."""
-        used = (self.labels >= 0).nonzero()
-        end = int(used[-1]) + 1 if len(used) else 0
-        return {name: getattr(self, name)[:end] for name in ("directions", "labels", "entropies")}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state` returned."""
-        for name, mine in self.state().items():
-            setattr(self, name, state[name].to(device=mine.device, dtype=mine.dtype, copy=True))
+    def _check_values(self, state: Mapping[str, Tensor]) -> None:
+        super()._check_values(state)
+        if self.filtered:
+            labels = state["labels"]
+            alive = labels[labels >= 0].bincount(minlength=len(self.counts))
+            sizes = {len(state[name]) for name in ("directions", "labels", "entropies")}
+            if len(sizes) > 1 or not torch.equal(alive.cpu(), state["counts"].cpu()):
+                raise StateMismatchError("the supports of this state do not match their counts: it is damaged")
 
 
 def best(labels: Tensor, entropies: Tensor, count: int) -> Tensor:

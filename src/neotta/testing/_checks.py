@@ -138,7 +138,7 @@ def states_of_others_are_rejected(case: Case) -> None:
         adapter.load_state_dict({**before, "something": torch.zeros(3)})
     for name in list(before)[:1]:
         with raises(StateMismatchError):
-            adapter.load_state_dict({**before, name: torch.zeros(3, 1, 4)})
+            adapter.load_state_dict({**before, name: torch.zeros(3, 1, 4, 1, 2)})  # no part has such a shape
         with raises(StateMismatchError):
             adapter.load_state_dict({key: value for key, value in before.items() if key != name})
     other = "neo" if case.name == "none" else "none"

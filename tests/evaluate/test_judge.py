@@ -136,6 +136,8 @@ def test_tensors_and_a_bare_module_are_judged_as_they_are(loaded):
     assert (shown.dtype, shown.shape, shown.min(), shown.max()) == (np.uint8, (32, 32, 3), 0, 255)
     labelled = neotta.judge(loaded.model, (images, torch.tensor(data.labels[:60])), "neo")
     assert labelled.order == []
+    with pytest.raises(DataError):
+        neotta.judge(loaded.model, (images, torch.full((60,), 12)), "neo")
 
 
 def test_methods_that_need_images_and_options_are_judged_too(loaded, photos):

@@ -99,7 +99,7 @@ def judge(
     classes, order, unreadable, outputs = _answers(loaded, dataset, order[:samples], plans, batch_size, cache, progress)
     names = readable_names(loaded.labels, outputs)
     numbers = {dataset.ids[index]: int(index) for index in order}
-    known = _known(dataset, numbers, {_key(name): index for index, name in _both(loaded.labels, names)}, labels)
+    known = _known(dataset, numbers, names, loaded.labels, labels)
     way = "in random order" if shuffled else "in the order of their names"
     notes = [f"The rules saw {len(numbers):,} of {counted(len(dataset), 'image')} {way}, {batch_size} at a time."]
     notes += [f"{counted(unreadable, 'image')} could not be read."] * bool(unreadable)
@@ -175,28 +175,29 @@ def _answers(
     return [torch.cat(parts).argmax(1).cpu().numpy() for parts in answers], order, unreadable, head.out_features
 
 
-def _both(labels: Sequence[str] | None, names: Sequence[str]) -> list[tuple[int, str]]:
-    """The names by which a person or a folder may call each class."""
-    return [*enumerate(names), *enumerate(map(str, range(len(names))) if labels is None else labels)]
-
-
 def _known(
-    dataset: ImageDataset, numbers: Mapping[str, int], lookup: Mapping[str, int], labels: Mapping[str, str] | None
+    dataset: ImageDataset,
+    numbers: Mapping[str, int],
+    names: Sequence[str],
+    outputs: Sequence[str] | None,
+    labels: Mapping[str, str] | None,
 ) -> dict[str, int]:
     """The right classes of images: of the data, of folders that are all called like classes, and those given."""
+    also = map(str, range(len(names))) if outputs is None else outputs
+    lookup = {_key(name): index for several in (names, also) for index, name in enumerate(several)}
     known: dict[str, int] = {}
-    if dataset.labels is not None:
-        classes = (
-            range(len(lookup)) if dataset.classes is None else [lookup.get(_key(name)) for name in dataset.classes]
-        )
-        right = {name: classes[dataset.labels[index]] for name, index in numbers.items()}
-        known = {name: index for name, index in right.items() if index is not None}
+    for name, index in numbers.items() if dataset.labels is not None else ():
+        label = int(dataset.labels[index])
+        found = label if dataset.classes is None else lookup.get(_key(dataset.classes[label]), -1)
+        if found >= len(names):
+            raise DataError(f"{name!r} has the class {found}, and the model has {len(names)} classes, counted from 0")
+        known |= {name: found} if found >= 0 else {}
     folders = {name: _key(Path(name).parent.name) for name in numbers if "/" in name}
     if folders and set(folders.values()) <= lookup.keys():
         known |= {name: lookup[folder] for name, folder in folders.items()}
     for name, title in (labels or {}).items():
         if _key(title) not in lookup:
-            raise DataError(f"the label {title!r} of {name!r} is no class of the model, such as {next(iter(lookup))!r}")
+            raise DataError(f"the label {title!r} of {name!r} is no class of the model, such as {names[0]!r}")
         known[name] = lookup[_key(title)]
     if labels and not labels.keys() & numbers.keys():
         raise DataError(f"no label is of one of these images: they are called {next(iter(numbers))!r}, ...")

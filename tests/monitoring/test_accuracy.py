@@ -101,6 +101,18 @@ def test_models_and_adapters_have_the_same_accuracy_and_learn_nothing_from_it():
     assert torch.equal(before, neotta.head(adapter).streams.state())
 
 
+def test_an_adapter_of_some_classes_is_estimated_among_them():
+    some = neotta.create("neo-stream", network(), head="1", classes=[0, 2, 3])
+    some(IMAGES)
+    model = network()
+    model[1] = nn.Linear(12, 3, bias=False)
+    with torch.no_grad():
+        model[1].weight.copy_(network()[1].weight[[0, 2, 3]])
+    alone = neotta.create("neo-stream", model, head="1")
+    alone(IMAGES)
+    assert neotta.accuracy(some, IMAGES) == neotta.accuracy(alone, IMAGES)
+
+
 def test_without_the_embeddings_it_is_the_confidence():
     at_logits = neotta.adapt(network(), "neo", at="logits")
     found = neotta.accuracy(at_logits, IMAGES)

@@ -194,7 +194,8 @@ def stability(classify: Callable[[Tensor], Tensor], embeddings: Tensor, plain: T
     kept = torch.rand(MASKS, embeddings.shape[1], generator=torch.Generator().manual_seed(0)) >= DROPPED
     masks = kept.to(embeddings) / (1 - DROPPED)
     with torch.inference_mode():
-        changed = classify(embeddings * masks[:, None]) + (adapted - plain)  # (MASKS, n, C)
+        logits = classify((embeddings * masks[:, None]).flatten(0, 1)).view(MASKS, len(embeddings), -1)
+        changed = logits + (adapted - plain)  # (MASKS, n, C)
         same = changed.argmax(2) == adapted.argmax(1)
     return same.float().mean(0).cpu().numpy()
 

@@ -86,7 +86,7 @@ def _names(methods: str) -> list[str]:
 
 
 def _title(model: str, cost: Record) -> str:
-    (height, width), how, machine = cost.entries()["image_size"], cost.conditions, cost.machine
+    (height, width), how, machine = cost.image_size or (0, 0), cost.conditions, cost.machine
     where = machine["gpu"] if how["device"] != "cpu" else f"{machine['processor']}, {cost.threads} threads"
     return (
         f"[bold]{model}[/bold], {how['dtype']}, batches of {how['batch_size']} images of {height} x {width}\n{where}\n"
@@ -96,20 +96,19 @@ def _title(model: str, cost: Record) -> str:
 def _table(costs: dict[str, Record]) -> Table:
     from neotta.cli.methods import columns
 
-    rows = {name: cost.entries() for name, cost in costs.items()}
-    plain = statistics.median(cost["plain_seconds_per_image"] for cost in rows.values())
+    plain = statistics.median(cost.plain_seconds_per_image or 0.0 for cost in costs.values())
     table = columns("method")
     for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("plain", *_speed(plain, 1.0), "0", "1", "0", "")
-    for name, cost in sorted(rows.items(), key=lambda row: row[1]["seconds_per_image"]):
-        above, flops = cost["memory_above_plain"], cost["flops_per_image"]
+    for name, cost in sorted(costs.items(), key=lambda row: row[1].seconds_per_image or 0.0):
+        above, flops = cost.memory_above_plain, cost.flops_per_image
         table.add_row(
             name,
-            *_speed(cost["seconds_per_image"], cost["slowdown"]),
+            *_speed(cost.seconds_per_image or 0.0, cost.slowdown or 0.0),
             "?" if above is None else f"{above / 2**20:.0f}",
-            f"{costs[name].forward_passes:g}",
-            f"{costs[name].backward_passes:g}",
+            f"{cost.forward_passes:g}",
+            f"{cost.backward_passes:g}",
             "?" if flops is None else f"{flops / 1e9:.3g}",
         )
     return table

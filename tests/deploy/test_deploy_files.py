@@ -35,7 +35,7 @@ def documents(name):
 
 
 def container():
-    (stateful, _) = documents("kubernetes.yaml")
+    stateful, *_ = documents("kubernetes.yaml")
     return stateful["spec"]["template"]["spec"]["containers"][0]
 
 
@@ -189,9 +189,13 @@ def test_compose_and_kubernetes_name_only_what_they_define():
         assert all(
             port.startswith("127.0.0.1:") for port in service.get("ports", []) if "nginx" not in service["image"]
         )
-    stateful, service = documents("kubernetes.yaml")
+    stateful, service, budget, policy = documents("kubernetes.yaml")
     labels = stateful["spec"]["template"]["metadata"]["labels"]
     assert labels == stateful["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert labels == budget["spec"]["selector"]["matchLabels"] == policy["spec"]["podSelector"]["matchLabels"]
+    assert policy["spec"]["ingress"][0]["ports"][0]["port"] == container()["ports"][0]["name"]
+    (grace,) = (each["value"] for each in container()["env"] if each["name"] == "NEOTTA_SERVE_GRACE")
+    assert float(grace) < stateful["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     spec = stateful["spec"]["template"]["spec"]
     held = {volume["name"] for volume in spec["volumes"]}
     held |= {claim["metadata"]["name"] for claim in stateful["spec"]["volumeClaimTemplates"]}

@@ -97,6 +97,17 @@ def test_each_request_has_a_line_in_the_log_and_probes_have_none(caplog):
     assert line["client"].endswith("@127.0.0.1")
 
 
+@pytest.mark.parametrize(
+    ("proxies", "client"), [("", "127.0.0.1"), ("127.0.0.1", "192.0.2.7"), ("192.0.2.1", "127.0.0.1")]
+)
+def test_clients_behind_a_proxy_are_told_apart_if_it_is_believed(proxies, client, caplog):
+    with caplog.at_level("INFO", "neotta.serve"), serving(proxies=proxies) as server:
+        server.get("/v2", **{"X-Forwarded-For": "192.0.2.7"})
+        wait_until(lambda: [each for each in caplog.records if each.message == "request"])
+    (line,) = [each.values for each in caplog.records if each.message == "request"]
+    assert line["client"] == f"@{client}"
+
+
 # ---- readiness
 
 

@@ -23,7 +23,7 @@ EXTRAS = {
     "redis": "redis",
     **dict.fromkeys(["onnx", "onnxscript", "onnxruntime"], "onnx"),
     "prometheus_client": "prometheus",
-    **dict.fromkeys(["fastapi", "starlette", "uvicorn", "python_multipart"], "serve"),
+    **dict.fromkeys(["fastapi", "starlette", "uvicorn"], "serve"),
 }
 """The extra that installs each optional package."""
 

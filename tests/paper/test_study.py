@@ -2,6 +2,7 @@
 
 import pytest
 from PIL import Image
+from support.data_makers import class_folders
 
 from neotta.data.opening import open_data
 from neotta.errors import OptionError
@@ -200,3 +201,14 @@ def test_what_does_not_work_is_left_out_with_the_reason(tmp_path):
 )
 def test_titles_leave_out_where_data_lies(given, title):
     assert Subject(**given).title == title
+
+
+@pytest.mark.parametrize("larger", ["fog", "snow"])
+def test_a_setting_has_as_many_images_as_its_smallest_domain(tmp_path, larger):
+    for domain in ("fog", "snow"):
+        class_folders(
+            tmp_path / "data" / domain / "5", [str(label) for label in range(10)], 3 if domain == larger else 2
+        )
+    subject = Subject(data=f"corrupted={tmp_path / 'data'}")
+    (found,) = Evidence(Study(subjects=[subject], methods=["none"]), tmp_path / "records.jsonl").settings
+    assert (found.images, found.fewest, found.domains) == (20, 2, ("fog/5", "snow/5"))

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -205,16 +204,16 @@ class Evidence:
         names = bench.data.names(plan.corruptions, plan.severities)
         shifted = tuple(name for name in names if name != CLEAN)
         dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        labels = dataset.labels
+        facts = [bench.data.facts(name) for name in shifted or [CLEAN]]  # plans ask every domain for as many
         return Setting(
             self.study,
             subject,
             tuple(name for name, reason in reasons.items() if not reason),
             {name: reason for name, reason in reasons.items() if reason},
             shifted,
-            images=len(dataset),
+            images=min(size for size, _ in facts),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
-            fewest=0 if labels is None or not len(labels) else int(np.unique(labels, return_counts=True)[1].min()),
+            fewest=min(fewest for _, fewest in facts),
             clean=CLEAN in names,
             weights=bench.weights,
             why_not=why_not,

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 import neotta
 
 LIMITS = {1: 1.03, 8: 1.03, 64: 1.01}
-STREAM_LIMITS = {1: 1.06, 8: 1.06, 64: 1.02}
+STREAM_LIMITS = {1: 1.05, 8: 1.06, 64: 1.02}
 CAMERAS, CAMERA_LIMIT = 64, 1.06
 
 

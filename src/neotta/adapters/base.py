@@ -200,11 +200,19 @@ class Adapter(ABC, Generic[O]):
             if tensor.shape == state[name].shape:
                 tensor.copy_(state[name])
         for name in self._declared:
-            part = getattr(self, name)
-            if isinstance(part, Tensor) and part.shape != state[name].shape:  # it grows
-                setattr(self, name, state[name].to(part, copy=True))
-            else:
-                load_into(part, name, state)
+            part, inner = getattr(self, name), part_of(state, f"{name}/")
+            if isinstance(part, Tensor):
+                if part.shape != state[name].shape:  # it grows
+                    setattr(self, name, state[name].to(part, copy=True))
+            elif isinstance(part, torch.Generator):
+                try:
+                    part.set_state(state[name].cpu())
+                except (RuntimeError, TypeError) as error:
+                    raise StateMismatchError(f"entry {name!r} is not the state of a generator: {error}") from error
+            elif isinstance(part, Adapter):
+                part._load(inner)
+            elif hasattr(part, "load"):
+                part.load(inner)
 
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
         """Raise StateError if values make no sense; entries and shapes were checked."""
@@ -274,8 +282,8 @@ class Adapter(ABC, Generic[O]):
         Args:
             name: The name of the attribute, and of its entry in a saved state.
             start: A tensor, which may be changed in place or replaced. Or what holds tensors that are changed in place:
-                a dictionary of them, an optimiser, or an object with `state()`, and `load(state)` if it does not copy
-                into them; or a random generator, or another adapter.
+                a dictionary of them, or an object with `state()`, and `load(state)` if these are copies; or a random
+                generator, or another adapter.
             grows: Whether its first axis may have any length, as that of a queue or of a memory bank.
             any_value: Whether it may hold NaN, Inf or negative whole numbers.
         """
@@ -430,29 +438,7 @@ def tensors_of(part: Any, name: str = "") -> dict[str, Tensor]:
     """The tensors of a part of a state, by name; see `Adapter.add_state`."""
     if isinstance(part, Tensor | torch.Generator):
         return {name: part.detach() if isinstance(part, Tensor) else part.get_state()}
-    if isinstance(part, torch.optim.Optimizer):
-        part = {str(place): part.state[each] for place, each in enumerate(_trained_by(part))}
-    elif not isinstance(part, Mapping):
+    if not isinstance(part, Mapping):
         part = part._state() if isinstance(part, Adapter) else part.state()
     prefix = f"{name}/" if name else ""
     return {key: each for inner, value in part.items() for key, each in tensors_of(value, f"{prefix}{inner}").items()}
-
-
-def load_into(part: Any, name: str, state: Mapping[str, Tensor]) -> None:
-    """Load what does not lie in tensors that can be written to."""
-    if isinstance(part, torch.Generator):
-        try:
-            part.set_state(state[name].cpu())
-        except (RuntimeError, TypeError) as error:
-            raise StateMismatchError(f"entry {name!r} of this state is not that of a generator: {error}") from error
-    elif isinstance(part, Mapping):
-        for inner, value in part.items():
-            load_into(value, f"{name}/{inner}", state)
-    elif isinstance(part, Adapter):
-        part._load(part_of(state, f"{name}/"))
-    elif hasattr(part, "load"):
-        part.load(part_of(state, f"{name}/"))
-
-
-def _trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [tensor for group in optimizer.param_groups for tensor in group["params"]]

@@ -119,8 +119,9 @@ class GradientAdapter(Adapter[O]):
         if not trained:
             raise UnsupportedModelError(f"{self.name} finds nothing to train in {type(self.model).__name__}")
         self.add_state("params", {name: source.detach().clone().requires_grad_() for name, source in trained.items()})
-        self.add_state("optimizer", self._optimizer(list(self.params.values())))
+        self.optimizer = self._optimizer(list(self.params.values()))
         start_state(self.optimizer)
+        self.add_state("averages", {name: self.optimizer.state[tensor] for name, tensor in self.params.items()})
         self._batch_norm = ModuleSwap(self.model, {layer: adaptive_norm(layer) for _, layer in norm_layers(self.model)})
 
     # ---- running

@@ -210,6 +210,6 @@ class NEOStream(NEOAdapter, EmbeddingAdapter[Rule]):
     name = "neo-stream"
     title = "NEO-Stream"
     paper = "a rule of this package: see the page on NEO-Stream"
-    revision = 2
+    revision = 3
     declaration = Declaration(needs="embeddings", optimization_free=True, row_weights=True)
     Options = VARIANTS["neo-stream"]

@@ -11,7 +11,7 @@ from torch import nn
 
 import neotta
 from neotta.errors import InputError, NotAdaptedError
-from neotta.monitoring.accuracy import ERROR, FEWEST, WINDOW, Recent, interval, stability
+from neotta.monitoring.accuracy import ERROR, FEWEST, WINDOW, Recent, interval, most, stability
 
 
 def logits(answers, height=8.0, classes=4):
@@ -47,6 +47,15 @@ def test_answers_of_one_or_few_classes_leave_the_accuracy_unknown(answers):
     assert "collapse" in str(found)
 
 
+@pytest.mark.parametrize(("classes", "share"), [(2, 0.75), (10, 0.55), (1000, 0.5005)])
+def test_a_class_has_most_answers_halfway_from_an_even_share_to_all(classes, share):
+    assert most(classes) == pytest.approx(share)
+    few, many = Recent(classes), Recent(classes)
+    few.add(np.eye(classes)[np.zeros(FEWEST - 1, int)])
+    many.add(np.eye(classes)[np.zeros(FEWEST, int)])
+    assert (few.one_answer, many.one_answer) == (False, True)
+
+
 def test_only_the_last_samples_count():
     recent = Recent(4)
     recent.add(logits([0, 1, 2, 3] * 64), np.zeros(256))
@@ -75,6 +84,7 @@ def test_intervals_shrink_with_samples_down_to_the_error_of_the_estimate():
     assert few[0] < many[0] < 0.5 < many[1] < few[1]
     assert many == (pytest.approx(0.4, abs=1e-3), pytest.approx(0.6, abs=1e-3))
     assert interval(1.0, 32, (0.1, 0.1))[1] == 1.0
+    assert interval(0.5, 100, (0.0, 0.0)) == (pytest.approx(0.418, abs=1e-3), pytest.approx(0.582, abs=1e-3))  # 90 %
 
 
 # ---- of a model

@@ -151,6 +151,15 @@ def test_a_shift_that_came_lately_is_told():
     assert "the shift has changed lately" in str(neotta.health(model))
 
 
+@pytest.mark.parametrize(("changed", "differs"), [(40, False), (60, True)])
+def test_more_than_half_of_the_answers_changed_is_worth_a_remark(changed, differs):
+    model = neotta.adapt(network())
+    feed(model, rows(MIXED[:100]))
+    streams = neotta.head(model).streams
+    streams.table[0, 2] = changed
+    assert ("differs" in neotta.health(model).signs) is differs
+
+
 def test_every_remark_has_a_sign_for_programs():
     model = neotta.adapt(network())
     assert neotta.health(model).signs == ("few-samples",)

@@ -32,7 +32,7 @@ from neotta.errors import (
     UnknownNameError,
     UnsupportedModelError,
 )
-from neotta.neo.files import states_of
+from neotta.neo.files import state_of
 from neotta.neo.find_head import logits_of
 
 
@@ -120,8 +120,8 @@ def test_adaptive_it_goes_on_as_the_model_would(files, name):
     model, classifier = model_of(name), OnnxClassifier(files(name, "adaptive"))
     for images in ragged():
         np.testing.assert_allclose(classifier.predict(images.numpy()), answer(model, images), atol=1e-4)
-    for head, neo in neotta.heads(model).items():
-        for entry, value in states_of(neo).arrays().items():
+    for head in neotta.heads(model):
+        for entry, value in state_of(model).heads[head].arrays().items():
             got = classifier.state()[f"{head}.{entry}"]
             np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-4, err_msg=entry)
     assert classifier.count == 22

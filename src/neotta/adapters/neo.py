@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
 from neotta.errors import UnsupportedModelError
-from neotta.neo.codec import StateFile, check_values
-from neotta.neo.files import check_offsets, described, known_weight, opened, states_of
+from neotta.neo.codec import check_values
+from neotta.neo.files import check_offsets, file_of, fitting, opened
 from neotta.neo.head import NEOHead
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
@@ -83,7 +82,8 @@ class NEOAdapter(Adapter[Rule]):
 
     def _state(self) -> dict[str, Tensor]:
         layout = self.neo.streams.layout
-        return {name: part[0] for name, part in zip(layout.fields, layout.split(self.neo.streams.table), strict=True)}
+        fields = zip(layout.fields, layout.split(self.neo.streams.table), strict=True)
+        return {**{name: part[0] for name, part in fields}, **self._moving()}
 
     def _check_values(self, state: Mapping[str, Tensor]) -> None:
         super()._check_values(state)
@@ -99,7 +99,8 @@ class NEOAdapter(Adapter[Rule]):
             StateError: The state holds numbers that `load` would reject. The old file stays.
         """
         self._check_values(self.state_dict())
-        replace(self._described(), heads={self.head_name: states_of(self.neo)}).save(path)
+        moving = {name: tensor.cpu().numpy() for name, tensor in self._moving().items()}
+        file_of(self.name, self.heads, moving=moving).save(path)
 
     def load(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
         """Continue from a file of `save` or of `neotta.save`; on an error the state does not change.
@@ -109,15 +110,13 @@ class NEOAdapter(Adapter[Rule]):
             strict: Raise an error if the state was saved with other head weights.
         """
         file, source = opened(path)
-        (states,) = file.fitted(self._described(), source, strict=strict, weight=known_weight(self.neo)).values()
+        (states,) = fitting(file, source, self.name, self.heads, strict=strict).values()
         arrays = {**states.arrays(), **file.moving}
         self.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
-    def _described(self) -> StateFile:
-        heads = {self.head_name: described(self.neo)}
-        own = self.neo.streams.layout.fields
-        moving = {name: tensor.cpu().numpy() for name, tensor in self._state().items() if name not in own}
-        return StateFile(self.name, self.options.model_dump(mode="json"), heads, moving)
+    def _moving(self) -> dict[str, Tensor]:
+        """What adapts besides the head, by name."""
+        return {}
 
 
 @register
@@ -196,11 +195,8 @@ class NEOBN(NEOAdapter):
         with self._swap:
             return super().embed(images, adapt)
 
-    def _state(self) -> dict[str, Tensor]:
-        state = super()._state()
-        for layer, norm in self._norms.items():
-            state.update({f"{layer}.{name}": tensor for name, tensor in norm.moving().items()})
-        return state
+    def _moving(self) -> dict[str, Tensor]:
+        return {f"{name}.{key}": each for name, norm in self._norms.items() for key, each in norm.moving().items()}
 
 
 @register

@@ -16,8 +16,8 @@ import torch
 
 from neotta.errors import InputError, OptionError, StateError, UnknownMethodError
 from neotta.neo import context
-from neotta.neo.codec import NAMELESS, HeadStates, StateFile
-from neotta.neo.files import described, opened, put, states_of
+from neotta.neo.codec import NAMELESS, StateFile
+from neotta.neo.files import file_of, fitting, opened, put
 from neotta.neo.merge import merge
 from neotta.neo.output_head import OutputHead
 from neotta.neo.reference_file import Reference, as_reference, for_logits
@@ -216,19 +216,12 @@ class LogitRecenter:
         self._take(*opened(path))
 
     def _file(self, stream: StreamId | None = None) -> StateFile:
-        return self._described(states_of(self._started(), stream))
-
-    def _described(self, states: HeadStates) -> StateFile:
-        options = self.options.model_dump(mode="json")
-        return StateFile(self.method, options, {NAMELESS: states}, reference=self._reference)
+        return file_of(self.method, {NAMELESS: self._started()}, stream=stream, reference=self._reference)
 
     def _take(self, file: StateFile, source: str) -> None:
-        wanted = {len(self.bias)} if self.bias is not None else {head.size for head in file.heads.values()}
-        weight = self._weight
-        classes = len(weight) if weight is not None else min(wanted, default=1)
-        neo = self._begin(classes, file.many)
-        mine = self._described(described(neo))
-        put({neo: file.fitted(mine, source, weight=weight)[NAMELESS]}, source)
+        known = self.bias if self._weight is None else self._weight
+        neo = self._begin(next(iter(file.heads.values())).size if known is None else len(known), file.many)
+        put(fitting(file, source, self.method, {NAMELESS: neo}, reference=self._reference))
         self._neo = neo
 
     def _begin(self, classes: int, many: bool) -> OutputHead:
@@ -238,12 +231,8 @@ class LogitRecenter:
         if self._reference is not None:
             known = for_logits(self._reference, classes, self.bias, self._weight)
         rule = self.options.knowing(None if known is None else known.clean)
-        bias, weight = (
-            None if each is None else torch.nn.Parameter(torch.from_numpy(each), requires_grad=False)
-            for each in (self.bias, self._weight)
-        )
         streams = Streams(rule, classes, many=many)
-        return OutputHead(bias, streams, weight=weight, uniform_bias=self.method == "neo-mse", reference=known)
+        return OutputHead.of(self._weight, self.bias, streams, uniform_bias=self.method == "neo-mse", reference=known)
 
     def _started(self) -> OutputHead:
         if self._neo is None:

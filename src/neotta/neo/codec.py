@@ -257,10 +257,11 @@ def check_values(fields: Mapping[str, Field], table: Array) -> None:
             raise StateError(f"the entry {name!r} holds NaN, Inf or numbers out of range")
 
 
-def owner_of(weight: Array | None, bias: Array | None, classes: int) -> dict[str, str]:
-    """A hash of the weight, if it is known, and of the bias of a head, whatever precision they are kept in."""
+def owner_of(weight: Array | None, bias: Array | None, classes: int, other: str | None = None) -> dict[str, str]:
+    """A hash of the bias of a head and of its weight, in any precision; if the weight is not known, `other`."""
     parts = {"bias": np.zeros(classes) if bias is None else bias, **({} if weight is None else {"weight": weight})}
-    return {name: fingerprint({name: np.ascontiguousarray(values, np.float32)}) for name, values in parts.items()}
+    hashes = {name: fingerprint({name: np.ascontiguousarray(values, np.float32)}) for name, values in parts.items()}
+    return hashes if other is None else {"weight": other, **hashes}
 
 
 def sealed(key: str, row: Array) -> bytes:

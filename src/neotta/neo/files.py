@@ -72,10 +72,10 @@ def load(
     was_adapted = bool(stand_ins(model))
     if not was_adapted:
         _adapt_like(model, file, source, strict, stream is not None or file.many)
+    method, _, _, known, _ = adaptation(model)
     try:
-        found = file.fitted(_described(model), source, strict=strict, stream=stream, weight=_weight(model))
+        found = fitting(file, source, method, _heads(model), strict=strict, stream=stream, reference=known)
         moving = {name: _fitting(file, source, name, tensor) for name, tensor in _moving(model).items()}
-        put({neo: found[name] for name, neo in heads(model).items()}, source, stream)
     except StateError as error:
         folded = is_folded(model)
         if not was_adapted:
@@ -83,6 +83,7 @@ def load(
         if folded and isinstance(error, StateMismatchError):
             raise StateMismatchError(f"{source} does not fit a folded bias: neotta.restore(model) first") from error
         raise
+    put(found, stream)
     for name, tensor in _moving(model).items():
         tensor.copy_(moving[name])
 
@@ -99,43 +100,58 @@ def opened(state: str | os.PathLike[str] | StateFile) -> tuple[StateFile, str]:
 @one_at_a_time
 def state_of(model: nn.Module, *, stream: StreamId | None = None) -> StateFile:
     """Return a copy of the adaptation state of a model, or of one of its streams."""
-    states = {name: states_of(neo, stream, output_fingerprint(model)) for name, neo in heads(model).items()}
-    moving = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _moving(model).items()}
-    return replace(_described(model), heads=states, moving={} if stream is not None else moving)
+    method, _, _, known, _ = adaptation(model)
+    found = _heads(model)
+    moving = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _moving(model).items() if stream is None}
+    return file_of(method, found, stream=stream, moving=moving, reference=known)
 
 
-def _described(model: nn.Module) -> StateFile:
-    method, rule, _, known, _ = adaptation(model)
-    own = {name: described(neo, output_fingerprint(model)) for name, neo in heads(model).items()}
-    return StateFile(method, rule.model_dump(mode="json"), own, reference=known)
+def file_of(
+    method: str,
+    heads: Mapping[str, NEOHead],
+    *,
+    stream: StreamId | None = None,
+    moving: dict[str, Array] | None = None,
+    reference: Reference | None = None,
+) -> StateFile:
+    """A copy of the states of heads, or of one of their streams, as a file."""
+    options = next(iter(heads.values())).streams.rule.model_dump(mode="json")
+    states = {}
+    for name, neo in heads.items():
+        ids, table = neo.streams.everything() if stream is None else ([], neo.streams.state(stream))
+        known = ids if neo.streams.many and stream is None else None
+        states[name] = replace(_blank(neo), ids=known, table=table.cpu().double().numpy())
+    return StateFile(method, options, states, moving or {}, reference)
 
 
-def described(neo: NEOHead, model: str | None = None) -> HeadStates:
-    """What the states of a head belong to; `model` identifies a model whose weight is not that of a linear layer."""
-    streams = neo.streams
-    owner = neo.owner()
-    if "weight" not in owner and model is not None:
-        owner["weight"] = model
-    return HeadStates(
-        owner, neo.space, streams.size, streams.layout.fields, [] if streams.many else None, np.empty((0, 0))
-    )
+def fitting(
+    file: StateFile,
+    source: str,
+    method: str,
+    heads: Mapping[str, NEOHead],
+    *,
+    strict: bool = True,
+    stream: StreamId | None = None,
+    reference: Reference | None = None,
+) -> dict[NEOHead, HeadStates]:
+    """The states in a file for heads that they fit; `put` takes them. See `StateFile.fitted`."""
+    rules = [neo.streams.rule for neo in heads.values()]
+    blank = {name: _blank(neo) for name, neo in heads.items()}
+    mine = StateFile(method, rules[0].model_dump(mode="json"), blank, reference=reference)
+    weights = [known_weight(neo) for neo in heads.values()]
+    weight = weights[0] if len(weights) == 1 else None
+    found = file.fitted(mine, source, strict=strict, stream=stream, weight=weight)
+    for rule, states in zip(rules, found.values(), strict=True):
+        check_offsets(rule, torch.from_numpy(states.table), source)
+    return {neo: found[name] for name, neo in heads.items()}
 
 
-def states_of(neo: NEOHead, stream: StreamId | None = None, model: str | None = None) -> HeadStates:
-    """A copy of the states of a head, or of one of its streams; for `model`, see `described`."""
-    ids, states = neo.streams.everything() if stream is None else ([], neo.streams.state(stream))
-    many = neo.streams.many and stream is None
-    return replace(described(neo, model), ids=ids if many else None, table=states.cpu().double().numpy())
-
-
-def put(found: Mapping[NEOHead, HeadStates], source: str, stream: StreamId | None = None) -> None:
-    """Give heads the states that fit them, all or none, in place of everything or as one stream."""
-    tables = {neo: torch.from_numpy(np.ascontiguousarray(states.table)) for neo, states in found.items()}
-    for neo, table in tables.items():
-        check_offsets(neo.streams.rule, table, source)
-    for neo, table in tables.items():
+def put(found: Mapping[NEOHead, HeadStates], stream: StreamId | None = None) -> None:
+    """Give heads states that fit them, in place of everything or as one stream."""
+    for neo, states in found.items():
+        table = torch.from_numpy(np.ascontiguousarray(states.table))
         if stream is None:
-            neo.streams.replace(found[neo].ids or [], table)
+            neo.streams.replace(states.ids or [], table)
         else:
             neo.streams.put(table, stream)
 
@@ -146,16 +162,24 @@ def check_offsets(rule: Rule, states: Tensor, source: str) -> None:
         raise StateError(f"{source} would subtract numbers beyond {10 * LARGEST:g}: it makes no sense")
 
 
-def _weight(model: nn.Module) -> Array | None:
-    """The weight of the only head of a model, (C, d)."""
-    neo, *others = heads(model).values()
-    return None if others else known_weight(neo)
-
-
 def known_weight(neo: NEOHead) -> Array | None:
     """The weight that a mean of embeddings becomes one of logits with, (C, d), if it is known."""
     weight = neo.linear()[0]
     return None if weight is None else weight.detach().double().cpu().numpy()
+
+
+def _blank(neo: NEOHead) -> HeadStates:
+    streams = neo.streams
+    ids: list[StreamId] | None = [] if streams.many else None
+    return HeadStates(neo.owner(), neo.space, streams.size, streams.layout.fields, ids, np.empty((0, 0)))
+
+
+def _heads(model: nn.Module) -> dict[str, NEOHead]:
+    """The heads of a model; an output knows the model by its last weights."""
+    found = heads(model)
+    for neo in found.values():
+        neo.last = output_fingerprint(model)
+    return found
 
 
 def _adapt_like(model: nn.Module, file: StateFile, source: str, strict: bool, many: bool) -> None:

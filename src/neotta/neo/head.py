@@ -74,6 +74,7 @@ class NEOHead(nn.Linear):
 
     def _install(self, streams: Streams, reference: HeadReference | None) -> None:
         self.streams, self.reference, self.adapting, self._warned = streams, reference, True, False
+        self.last: str | None = None  # a hash of the weights that an output comes from, where it has no linear head
         origin = None
         if reference is not None:
             mean = reference.origin if streams.rule.space == "logits" else reference.embedding
@@ -150,7 +151,7 @@ class NEOHead(nn.Linear):
     def owner(self) -> dict[str, str]:
         """Hashes of the weight and the bias; see `codec`."""
         weight, bias = (None if each is None else each.detach().float().cpu().numpy() for each in self.linear())
-        return owner_of(weight, bias, self.streams.size if self.space == "logits" else self.out_features)
+        return owner_of(weight, bias, self.streams.size if self.space == "logits" else self.out_features, self.last)
 
     def offset(self, stream: StreamId | None = None) -> Tensor:
         """Return a copy of what is subtracted of embeddings, (d,), or of logits, (C,).

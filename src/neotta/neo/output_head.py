@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from neotta.errors import (
@@ -21,7 +23,7 @@ from neotta.neo.head import NEOHead
 from neotta.neo.head_views import HeadView, exact
 from neotta.neo.model_inputs import Inputs, logits_of, run_once, tensors
 from neotta.neo.reference_file import HeadReference, Reference
-from neotta.neo.statefile import fingerprint
+from neotta.neo.statefile import Array, fingerprint
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.streams import Streams
 
@@ -53,6 +55,15 @@ class OutputHead(NEOHead):
         self.register_parameter("bias", bias)
         self._install(streams, reference)
         self.hooked, self.uniform_bias = True, uniform_bias
+
+    @classmethod
+    def of(cls, weight: Array | None, bias: Array | None, streams: Streams, **how: Any) -> OutputHead:
+        """The head of logits that come from elsewhere, (C, d) and (C,) as far as they are known."""
+        own = [
+            None if each is None else nn.Parameter(torch.from_numpy(np.array(each)), requires_grad=False)
+            for each in (weight, bias)
+        ]
+        return cls(own[1], streams, weight=own[0], **how)
 
     def after(self, model: nn.Module, args: Any, output: Any) -> Any:
         """Change the output of the model: its forward hook."""

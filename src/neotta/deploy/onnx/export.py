@@ -23,7 +23,7 @@ from neotta.deploy.onnx.runtime import OnnxClassifier
 from neotta.errors import InputError, ModelError, OptionError, UnsupportedModelError
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
-from neotta.neo.files import state_of, states_of
+from neotta.neo.files import file_of, state_of
 from neotta.neo.find_head import logits_of
 from neotta.neo.fold import alone, folded
 from neotta.neo.head import NEOHead
@@ -299,8 +299,9 @@ def compare_adaptive(classifier: OnnxClassifier, model: nn.Module, images: Tenso
         pairs[neo] = NEOHead(neo, streams, uniform_bias=neo.uniform_bias, reference=neo.reference)
     with ModuleSwap(model, pairs):
         wrong = compare(classifier, model, images)
-    for name, neo in neo_heads.items():
-        for entry, value in states_of(pairs[neo]).arrays().items():
+    states = file_of("", {name: pairs[neo] for name, neo in neo_heads.items()}).heads
+    for name in neo_heads:
+        for entry, value in states[name].arrays().items():
             wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], torch.tensor(value))
     return wrong
 

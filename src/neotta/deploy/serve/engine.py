@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +23,9 @@ from neotta.models.preprocess import Preprocess
 from neotta.monitoring.accuracy import stability
 from neotta.monitoring.health import Health, health_of
 from neotta.neo.adapt import adapt
-from neotta.neo.codec import HeadStates, StateFile
+from neotta.neo.codec import StateFile
 from neotta.neo.context import streams
-from neotta.neo.files import check_offsets, described, known_weight, put, states_of
+from neotta.neo.files import file_of, fitting, known_weight, put
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import HeadView
@@ -91,9 +90,13 @@ class Engine(ABC):
         """The states, by head."""
         return {name: neo.streams for name, neo in self.heads.items()}
 
-    @abstractmethod
     def offset(self, stream: str) -> Array:
         """What is subtracted from the logits of a stream, (C,)."""
+        parts = []
+        for neo in self.heads.values():
+            offset, weight = neo.offset(stream).cpu().double().numpy(), known_weight(neo)
+            parts.append(offset if weight is None or neo.space == "logits" else weight @ offset)
+        return np.asarray(np.mean(parts, 0))
 
     # ---- the states
 
@@ -137,34 +140,24 @@ class Engine(ABC):
         for table in self.streams.values():
             table.reset(stream)
 
-    @abstractmethod
-    def described(self) -> StateFile:
-        """What the states belong to."""
-
     def snapshot(self, stream: str) -> StateFile | None:
         """A copy of a stream's state; None if nothing was learnt of it."""
         if not self.heads or any(_state(table, stream) is None for table in self.streams.values()):
             return None
-        return replace(self.described(), heads={name: states_of(neo, stream) for name, neo in self.heads.items()})
+        return file_of(self.rule, self.heads, stream=stream)
 
     def restore(self, stream: str, snapshot: StateFile) -> None:
         """Give a stream the state of a snapshot, also on disk; one that does not fit raises a `StateError`."""
-        found = self._fitted(snapshot, "the snapshot")
+        found = fitting(snapshot, "the snapshot", self.rule, self.heads, stream=stream)
         self.reset(stream)  # also heals a state that cannot be read
-        put({self.heads[name]: states for name, states in found.items()}, "the snapshot", stream)
+        put(found, stream)
         self.dirty[stream] = None
         self.flush()
 
     def begin_with(self, file: StateFile, source: str) -> None:
         """Let new streams start from a saved state; one of another model raises a `StateError`."""
-        for name, states in self._fitted(file, source).items():
-            table = torch.from_numpy(states.table)
-            check_offsets(self.heads[name].streams.rule, table, source)
-            self.heads[name].streams.begin_with(table)
-
-    def _fitted(self, file: StateFile, source: str) -> dict[str, HeadStates]:
-        neo, *others = self.heads.values()
-        return file.fitted(self.described(), source, stream="", weight=None if others else known_weight(neo))
+        for neo, states in fitting(file, source, self.rule, self.heads, stream="").items():
+            neo.streams.begin_with(torch.from_numpy(states.table))
 
     def close(self) -> None:
         """Let another process open the states; the engine cannot be used any more."""
@@ -270,18 +263,6 @@ class TorchEngine(Engine):
             both = (torch.from_numpy(each[:MEASURED]).to(some) for each in (plain, adapted))
             stable[:MEASURED] = stability(self._plain[0], some, *both)
         return stable
-
-    def offset(self, stream: str) -> Array:
-        parts = []
-        for neo in self.heads.values():
-            offset = neo.offset(stream).cpu().double()
-            parts.append(offset if neo.space == "logits" else torch.from_numpy(known_weight(neo)) @ offset)
-        return np.asarray(torch.stack(parts).mean(0).numpy())
-
-    def described(self) -> StateFile:
-        rule = next(iter(self.heads.values())).streams.rule
-        own = {name: described(neo) for name, neo in self.heads.items()}
-        return StateFile(self.rule, rule.model_dump(mode="json"), own)
 
 
 def open_engine(

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neotta.deploy.onnx.head import read_head
 from neotta.deploy.onnx.runtime import OnnxClassifier
 from neotta.deploy.serve.engine import Engine
 from neotta.errors import OptionError
-from neotta.neo.codec import NAMELESS, StateFile, owner_of
+from neotta.neo.codec import NAMELESS, owner_of
 from neotta.neo.context import streams
-from neotta.neo.files import described
 from neotta.neo.output_head import OutputHead
 from neotta.neo.spill import Spill
 from neotta.neo.statefile import Array
@@ -67,10 +66,10 @@ class OnnxEngine(Engine):
         self.heads = {}
         if self.rule != "none":
             known = self._classifier.bias  # in an adaptive file with neo-stream; in others that of the last layer
-            weight, bias = (
-                (None, known.astype(np.float32)) if known is not None else read_head(path, "logits", adapted=True)
-            )
-            self.heads[NAMELESS] = self._head(weight, bias, folder, capacity)
+            weight, bias = read_head(path, "logits", adapted=True) if known is None else (None, known)
+            self.heads[NAMELESS] = neo = self._head(weight, bias, folder, capacity)
+            if adaptive:  # whose rule hides the head
+                neo.last = next(iter(self._classifier.states.heads.values())).owner.get("weight")
 
     def _head(
         self, weight: Array | None, bias: Array | None, folder: str | os.PathLike[str] | None, capacity: int
@@ -84,13 +83,8 @@ class OnnxEngine(Engine):
         if folder is not None:
             owner = f"{owner_of(None, bias, self.classes)} logits {self.rule} {rule}"
             spill = Spill(Path(folder) / NAMELESS, rule.layout(self.classes).width, owner)
-        capacity_or_none = None if spill is None else capacity
-        streams = Streams(rule, self.classes, many=True, capacity=capacity_or_none, spill=spill)
-        own = (
-            None if each is None else nn.Parameter(torch.tensor(each, dtype=torch.float32), requires_grad=False)
-            for each in (bias, weight)
-        )
-        return OutputHead(next(own), streams, weight=next(own))
+        streams = Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
+        return OutputHead.of(weight, bias, streams)
 
     def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
         return self._classifier.predict(images, adapt=False), ()
@@ -102,15 +96,3 @@ class OnnxEngine(Engine):
         neo.adapting = adapt
         with torch.no_grad(), streams(ids):
             return np.asarray(neo.recentered(torch.from_numpy(plain[rows])).numpy())
-
-    def offset(self, stream: str) -> Array:
-        (neo,) = self.heads.values()
-        return np.asarray(neo.offset(stream).numpy())
-
-    def described(self) -> StateFile:
-        ((name, neo),) = self.heads.items()
-        own = described(neo)
-        if neo.weight is None:  # the rule of an adaptive file hides it
-            (first,) = self._classifier.states.heads.values()
-            own.owner.update(first.owner)
-        return StateFile(self.rule, neo.streams.rule.model_dump(mode="json"), {name: own})

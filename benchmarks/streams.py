@@ -20,7 +20,6 @@ from side_by_side import compare, parser, show
 
 import neotta
 from neotta.neo.mean import MeanRule
-from neotta.neo.recenter import subtract
 from neotta.neo.spill import Spill
 from neotta.neo.streams import Streams
 
@@ -65,11 +64,11 @@ def layer(rounds):
     pairs = list(zip(heads, embeddings.split(1), strict=True))
 
     def adapt_streams():
-        return subtract(embeddings, step(table, embeddings, ids))
+        return embeddings - step(table, embeddings, ids)
 
     def adapt_apart():
         for head, row in pairs:
-            subtract(row, head.streams.step(row, None))
+            row - head.streams.step(row, None)
 
     def streams():
         with neotta.streams(ids):

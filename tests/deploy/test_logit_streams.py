@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import neotta
 from neotta.deploy import LogitRecenter
 from neotta.errors import InputError, OptionError, StateError, StateMismatchError
-from neotta.neo.statefile import read_arrays, write_arrays
+from neotta.neo.statefile import read_arrays, write_state
 
 CLASSES = 5
 
@@ -150,7 +150,7 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
         "beyond": {**arrays, "head.shift": arrays["head.shift"] + 1e9},
     }
     for message, entries in wrong.items():
-        write_arrays(tmp_path / "bad", entries, about)
+        write_state(tmp_path / "bad", entries, about)
         with pytest.raises(StateError, match=message):
             ours.load(tmp_path / "bad")
     np.testing.assert_array_equal(ours.offset("a"), before)

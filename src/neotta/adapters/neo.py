@@ -49,8 +49,9 @@ class KeptHead(NEOHead):
         """Apply only the linear layer, (B, d) to (B, C)."""
         return self._keep(super().classify(embeddings))
 
-    def _bias(self) -> Tensor | None:
-        return self.linear()[1] if self.space == "logits" else None
+    def recentered(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Re-center embeddings, or logits of the classes that are kept."""
+        return super().recentered(rows, None if bias is None else self._keep(bias[None])[0])
 
 
 class NEOAdapter(Adapter[Rule]):

@@ -135,8 +135,7 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
         for name, layer in layers.items():
             known = None if settings.reference is None else settings.reference.heads[name]
             linear = linear_view(layer)
-            owner = fingerprint(dict(layer.named_parameters()))
-            states = _states(name, linear.in_features, linear.out_features, settings, owner, linear.weight.device)
+            states = _states(name, linear.in_features, linear.out_features, settings, layer, linear.weight.device)
             kind = NEOConvHead if isinstance(layer, nn.Conv2d) else NEOHead
             pairs[layer] = neo = kind(layer, states, uniform_bias=settings.method == "neo-mse", reference=known)
             made.append(neo)
@@ -152,26 +151,28 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
 
 
 def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation, per_output: bool) -> OutputHead:
-    owner = output_fingerprint(model)
-    known = None if settings.reference is None else output_reference(settings.reference, owner)
+    known = None if settings.reference is None else output_reference(settings.reference, output_fingerprint(model))
     classes, weight, bias = read_output(model, example)
     check_outputs(model, [classes], per_output=per_output)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    states = _states(OUTPUT, classes, classes, settings, owner, device)
+    states = _states(OUTPUT, classes, classes, settings, model, device)
     return OutputHead(bias, states, weight=weight, uniform_bias=settings.method == "neo-mse", reference=known)
 
 
-def _states(name: str, features: int, classes: int, settings: Adaptation, owner: str, device: torch.device) -> Streams:
+def _states(
+    name: str, features: int, classes: int, settings: Adaptation, owner: nn.Module, device: torch.device
+) -> Streams:
     known = settings.reference
-    rule = settings.rule.knowing(None if known is None else known.heads[name].clean)
+    rule = settings.rule if known is None else settings.rule.knowing(known.heads[name].clean)
     size = classes if rule.space == "logits" else features
     if settings.streams is None:
         return Streams(rule, size, device=device)
     capacity, folder = settings.streams
     spill = None
     if folder is not None:
-        owner = f"{owner} {settings.method} {settings.rule}{'' if known is None else f' {known.digest}'}"
-        spill = Spill(Path(folder) / name, rule.layout(size).width, owner)
+        weights = output_fingerprint(owner) if settings.output else fingerprint(dict(owner.named_parameters()))
+        about = f"{weights} {settings.method} {settings.rule}{'' if known is None else f' {known.digest}'}"
+        spill = Spill(Path(folder) / name, rule.layout(size).width, about)
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
 
 

@@ -56,7 +56,7 @@ class HeadStates:
             for (name, each), part in zip(self.fields.items(), parts, strict=True)
         }
         if self.ids is None:
-            return {name: array[0] for name, array in arrays.items()}
+            return {name: np.asarray(array[0]) for name, array in arrays.items()}
         return {**arrays, "ids": pack(self.ids)}
 
     def filled(self, arrays: Mapping[str, Array], many: bool) -> HeadStates:

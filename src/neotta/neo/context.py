@@ -173,7 +173,8 @@ def settings(head: Any, rows: Tensor) -> tuple[bool, Tensor | None]:
     call = _CALL.get()
     if head.followers and call.weights is not None:
         raise InputError("neo-bn normalises whole batches, so its rows cannot have weights: leave bad ones out")
-    return head.adapting and id(head) not in call.paused, current_weights(len(rows))
+    weights = None if call.weights is None else current_weights(len(rows))
+    return head.adapting and id(head) not in call.paused, weights
 
 
 # ---- compiled graphs, which are traced once and so must look up the settings when they run

@@ -101,19 +101,15 @@ class NEOHead(nn.Linear):
         self._check_mode()
         self._check(input)
         if self.streams.rule.space == "logits":
-            return self.recentered(self.classify(input))
+            return self.recentered(self.classify(input), self.bias)
         logits = self.classify(self.recentered(input))
         self._check_classes(logits)
         return logits
 
-    def recentered(self, rows: Tensor) -> Tensor:
-        """Re-center embeddings or logits, as the rule wants them."""
+    def recentered(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Re-center embeddings, or logits with this bias, as the rule wants them."""
         adapt, weights = settings(self, rows)
-        return recenter(self.streams, rows, self._bias(), self._buffers["origin"], adapt=adapt, weights=weights)
-
-    def _bias(self) -> Tensor | None:
-        """What the rows hold of the bias."""
-        return self.bias if self.streams.rule.space == "logits" else None
+        return recenter(self.streams, rows, bias, self._buffers["origin"], adapt=adapt, weights=weights)
 
     def _check_classes(self, logits: Tensor) -> None:
         if self.followers and self.adapting and not is_compiling() and not self._warned:
@@ -159,9 +155,10 @@ class NEOHead(nn.Linear):
         Raises:
             InputError: No stream is named for a head with streams, or it does not exist.
         """
-        offset = self.streams.rule.offset(self.streams.state(stream))[0]
-        in_logits = self.streams.rule.space == "logits"
-        return (offset if in_logits else from_origin(offset, self._buffers["origin"])).clone()
+        offset, origin = self.streams.rule.offset(self.streams.state(stream))[0], self._buffers["origin"]
+        if origin is None or self.streams.rule.space == "logits":
+            return offset.clone()
+        return from_origin(offset, origin)
 
     def classify(self, embeddings: Tensor) -> Tensor:
         """Apply only the linear layer, (..., d) to (..., C)."""

@@ -80,14 +80,11 @@ class OutputHead(NEOHead):
         if logits.dim() != 2:
             raise InputError(f"the model returns logits of shape {tuple(logits.shape)}, expected (batch, classes)")
         self._check_mode()
-        answer = self.recentered(logits)
+        answer = self.recentered(logits, self.bias)
         if self.uniform_bias:
             answer = answer + (1.0 / self.out_features - (0.0 if self.bias is None else self.bias.to(answer.dtype)))
         self._check_classes(answer)
         return replaced(input, answer)
-
-    def _bias(self) -> Tensor | None:
-        return self.bias
 
     @property
     def space(self) -> Literal["embeddings", "logits"]:

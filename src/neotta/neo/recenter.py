@@ -29,28 +29,24 @@ def recenter(
         weights: How much each row counts, (N,); 1 by default.
     """
     if streams.rule.space == "logits":
-        return subtract(rows, streams.step(rows, bias if origin is None else origin, adapt=adapt, weights=weights))
-    free = rows
-    for constant in (bias, origin):
-        free = free if constant is None else free.to(streams.table.dtype) - constant.detach()
-    return subtract(rows, from_origin(streams.step(free, None, adapt=adapt, weights=weights), origin))
+        offsets = streams.step(rows, bias if origin is None else origin, adapt=adapt, weights=weights)
+    else:
+        free = rows
+        for constant in (bias, origin):
+            free = free if constant is None else free.to(streams.table.dtype) - constant.detach()
+        offsets = streams.step(free, None, adapt=adapt, weights=weights)
+        offsets = offsets if origin is None else from_origin(offsets, origin)
+    if rows.dtype == offsets.dtype:
+        return rows - offsets
+    return (rows.to(offsets.dtype) - offsets).to(rows.dtype)
 
 
-def from_origin(centre: Tensor, origin: Tensor | None) -> Tensor:
+def from_origin(centre: Tensor, origin: Tensor) -> Tensor:
     """What to subtract of embeddings, (..., d), given their mean relative to the reference's, c - c₀.
 
     Under a shift embeddings often shrink, c = a c₀ + v with a < 1: subtracting c - c₀ would add (1 - a) c₀ to what is
     left of them, and let c₀ decide. So a is estimated by a projection, and c - a c₀ subtracted.
     """
-    if origin is None:
-        return centre
     origin = origin.to(centre.dtype)
     along = (centre @ origin) / (origin @ origin).clip(min=1e-12)
     return centre + (-along).clip(min=0.0, max=1.0)[..., None] * origin
-
-
-def subtract(rows: Tensor, centre: Tensor) -> Tensor:
-    """Subtract in the higher precision of both; the result has the dtype of the rows."""
-    if rows.dtype == centre.dtype:
-        return rows - centre
-    return (rows - centre).to(rows.dtype)

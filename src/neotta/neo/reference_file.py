@@ -10,7 +10,7 @@ import numpy as np
 
 from neotta.errors import OptionError, StateMismatchError
 from neotta.neo.clean_logits import Array, CleanLogits
-from neotta.neo.statefile import fingerprint, read_arrays, write_arrays
+from neotta.neo.statefile import fingerprint, read_arrays, write_state
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,7 +59,7 @@ class Reference:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file, atomically."""
-        write_arrays(path, self.arrays(), self.about())
+        write_state(path, self.arrays(), self.about())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Reference:

@@ -32,6 +32,7 @@ class Layout:
     def __init__(self, fields: Mapping[str, Field]) -> None:
         self.fields = {"tallies": Field((len(TALLIES),), least=0.0), **fields}
         self._sizes = [field.size for field in self.fields.values()]
+        self._shapes = [(-1, *field.shape) for field in self.fields.values()]
         self.width = sum(self._sizes)
 
     def blank(self, streams: int = 1, device: torch.device | str | None = None) -> Tensor:
@@ -41,8 +42,7 @@ class Layout:
 
     def split(self, states: Tensor) -> list[Tensor]:
         """The fields of states, (K, width), as views, (K, ...)."""
-        parts = zip(torch.split(states, self._sizes, 1), self.fields.values(), strict=True)
-        return [part if len(field.shape) == 1 else part.view(-1, *field.shape) for part, field in parts]
+        return [*map(Tensor.view, torch.split(states, self._sizes, 1), self._shapes)]
 
     def join(self, fields: Sequence[Tensor]) -> Tensor:
         """The opposite of `split`."""

@@ -21,32 +21,31 @@ FORMAT = "neotta-state-3"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
-def write_state(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON description, atomically."""
-    from safetensors.torch import save
+Tensors: TypeAlias = "Mapping[str, Tensor] | Mapping[str, Array]"
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+def write_state(path: str | os.PathLike[str], tensors: Tensors, about: Mapping[str, Any]) -> None:
+    """Write tensors or arrays and a JSON description, atomically."""
     with atomic(path) as temporary:
-        temporary.write_bytes(save(tensors, metadata=_header(tensors, about)))
+        temporary.write_bytes(packed(tensors, about))
 
 
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-    """Same as `write_state`, without torch; the files are identical."""
-    with atomic(path) as temporary:
-        temporary.write_bytes(packed(arrays, about))
+def packed(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
+    """The content of a file of `write_state`; of arrays it is made without torch."""
+    if all(isinstance(each, np.ndarray) for each in tensors.values()):
+        from safetensors.numpy import save
 
+        ready: dict[str, Any] = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    else:
+        from safetensors.torch import save
 
-def packed(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> bytes:
-    """The content of a file of `write_arrays`."""
-    from safetensors.numpy import save
-
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    content: bytes = save(dict(arrays), metadata=_header(arrays, about))
+        ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}  # type: ignore[union-attr]
+    content: bytes = save(ready, metadata=_header(ready, about))
     return content
 
 
 def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file written by `write_state` or `write_arrays`."""
+    """Read a file written by `write_state`."""
     from safetensors.torch import load
 
     return _parsed(content_of(path), repr(os.fspath(path)), load)
@@ -79,7 +78,7 @@ def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def fingerprint(tensors: Mapping[str, Tensor] | Mapping[str, Array]) -> str:
+def fingerprint(tensors: Tensors) -> str:
     """Hash of names, shapes, dtypes and values; the same for tensors and for arrays."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
@@ -98,7 +97,7 @@ def _plain(tensor: Tensor | Array) -> tuple[str, tuple[int, ...], bytes]:
     return str(tensor.dtype), tuple(tensor.shape), tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _header(tensors: Mapping[str, Tensor] | Mapping[str, Array], about: Mapping[str, Any]) -> dict[str, str]:
+def _header(tensors: Tensors, about: Mapping[str, Any]) -> dict[str, str]:
     header = json.loads(json.dumps({"format": FORMAT, **about}))  # as it is read back
     return {"neotta": json.dumps({**header, "sha256": _checksum(tensors, header)})}
 

@@ -95,4 +95,4 @@ class OnnxEngine(Engine):
         (neo,) = self.heads.values()
         neo.adapting = adapt
         with torch.no_grad(), streams(ids):
-            return np.asarray(neo.recentered(torch.from_numpy(plain[rows])).numpy())
+            return np.asarray(neo.recentered(torch.from_numpy(plain[rows]), neo.bias).numpy())

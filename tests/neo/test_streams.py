@@ -501,14 +501,14 @@ def test_states_that_do_not_fit_are_refused(tmp_path):
     answer(model, batch(2), ["a", "b"])
     neotta.save(model, tmp_path / "all")
     neotta.save(model, tmp_path / "a", stream="a")
-    with pytest.raises(StateMismatchError, match="adapted with neo"):
+    with pytest.raises(StateMismatchError, match="many streams"):
         neotta.load(alone(), tmp_path / "all")
-    with pytest.raises(StateMismatchError, match="one state per stream"):
+    with pytest.raises(StateMismatchError, match="one for each stream"):
         neotta.load(model, tmp_path / "a")
-    with pytest.raises(StateMismatchError, match="contains many streams"):
+    with pytest.raises(StateMismatchError, match="many streams"):
         neotta.load(model, tmp_path / "all", stream="a")
     untouched = plain(classes=3)
-    with pytest.raises(StateMismatchError, match="other head weights"):
+    with pytest.raises(StateMismatchError, match=r"vectors of|other head weights"):
         neotta.load(untouched, tmp_path / "all")
     assert type(untouched.classes) is nn.Linear
     assert neotta.head(model).streams.counts() == {"a": 1, "b": 1}

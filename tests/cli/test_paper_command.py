@@ -124,7 +124,7 @@ def test_several_subjects_from_a_file(tmp_path, report):
     [
         (["coruptions"], "did you mean 'corruptions'"),
         (["all", "coruptions"], "did you mean 'corruptions'"),
-        (["all", "--format", "pdf"], "takes some of html,md"),
+        (["all", "--format", "gif"], "takes some of html,md"),
         (["all", "--recorded", "nowhere.jsonl"], "there is no file of results 'nowhere.jsonl'"),
         (["all", "--methods", "tnet"], "did you mean 'tent'"),
         (["all", "--seeds", "2020"], "one seed is a list"),

@@ -92,7 +92,7 @@ def test_a_method_of_ones_own_appears_under_its_title(tmp_path):
 
 @pytest.fixture(scope="module")
 def nothing(tmp_path_factory):
-    return Evidence(small_study(), tmp_path_factory.mktemp("nothing") / "records.jsonl", only_recorded=True)
+    return Evidence(small_study(), tmp_path_factory.mktemp("nothing") / "records.jsonl")
 
 
 @pytest.mark.parametrize("name", list(items()))

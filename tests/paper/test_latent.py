@@ -35,7 +35,8 @@ def test_the_dimensions_of_most_samples_are_counted(found):
 
 
 def test_where_nothing_is_to_be_measured_nothing_is(tmp_path):
-    study = Study(subjects=[Subject(corruptions=["fog"])], samples=16, seeds=[2020])
+    study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none"], samples=16, seeds=[2020])
+    Evidence(study, tmp_path / "records.jsonl").gather(chosen(["corruptions"]))
     evidence = Evidence(study, tmp_path / "records.jsonl", cache=tmp_path / "cache", only_recorded=True)
     for item in chosen(["dimensions", "alignment", "collapse"]):
         finding = item.find(evidence)

@@ -42,7 +42,8 @@ def compare(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
     html: shared.Page = None,
     over_time: Annotated[
-        bool, typer.Option("--over-time", help="Show accuracy batch by batch; --output may be a .png or .svg file.")
+        bool,
+        typer.Option("--over-time", help="Show accuracy batch by batch; --output may be .png, .svg or .pdf."),
     ] = False,
     harm: Annotated[
         str | None,
@@ -72,7 +73,7 @@ def compare(
     from neotta.report.over_time import over_time_report
 
     chosen = chosen_formats(format)
-    figure = output if output is not None and output.suffix in (".png", ".svg") else None
+    figure = output if output is not None and output.suffix in (".png", ".svg", ".pdf") else None
     files = {} if figure is not None else targets(chosen, output)
     if figure is not None and not over_time:
         raise OptionError(f"{figure.name} is a figure, and only --over-time draws one; --html has figures too")
@@ -97,7 +98,7 @@ def compare(
         if over_time:
             sheet, drawn = over_time_report(runs, table)
             if figure is not None:
-                write_file(figure, drawn.png() if figure.suffix == ".png" else drawn.svg())
+                write_file(figure, drawn.written(figure.suffix[1:]))
         if html is not None:
             write_file(html, comparison_page(table, remarks))
     for name, path in files.items():

@@ -47,7 +47,7 @@ def paper(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the report and results go.")
     ] = FOLDER,
-    formats: Annotated[str, typer.Option("--format", help="Any of html,md,latex,png,csv.")] = "html",
+    formats: Annotated[str, typer.Option("--format", help="Any of html,md,latex,png,svg,pdf,csv.")] = "html",
     recorded: Annotated[
         Path | None, typer.Option(help="Run nothing: report what this file of results holds (.jsonl or .parquet).")
     ] = None,
@@ -61,7 +61,7 @@ def paper(
 
     Examples:
       neotta paper corruptions --samples 64 --open
-      neotta paper all --config study.toml -o report --format html,latex
+      neotta paper all --config study.toml -o report --format html,latex,pdf
     """
     from neotta.cli.console import Console, next_step
     from neotta.paper.page import FORMATS

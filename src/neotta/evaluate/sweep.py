@@ -100,13 +100,6 @@ def choose_engine(name: str, jobs: int) -> engines.Engine:
     return engines.here
 
 
-def recorded(bench: Bench, plan: Plan, records: Records) -> tuple[list[str], int]:
-    """Look up what is recorded of a plan, and measure nothing."""
-    todo, keys, _ = _left(bench, plan, records.keys())
-    instead = _answers(bench, todo, records)
-    return [*keys, *(record.key for record in instead.values())], len(todo) - len(instead)
-
-
 def _answers(bench: Bench, runs: Sequence[Run], records: Records) -> dict[str, Record]:
     """Records of other revisions of the methods of runs, by what they answer."""
     known = {record.question: record for record in records.read() if record.status == "ok"} if runs else {}

@@ -22,8 +22,9 @@ from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.provenance import surroundings
 from neotta.evaluate.records import Record, Records, content_key
-from neotta.evaluate.sweep import Watcher, recorded, sweep
+from neotta.evaluate.sweep import Watcher, sweep
 from neotta.paper.published import published_preprocess
+from neotta.paper.recorded import answering, setting_of
 from neotta.paper.study import Setting, Study, Subject, needs_images, shown_name
 
 if TYPE_CHECKING:
@@ -58,7 +59,11 @@ class Evidence:
         self._done: dict[str, list[str]] = {}
         self._benches: list[Bench] = []
         self._by_key: dict[str, Record] = {}
-        self.settings: list[Setting] = [self._look_at(subject) for subject in study.subjects]
+        self._reload()
+        every = list(self._by_key.values())
+        self.settings = [
+            setting_of(study, subject, every) if only_recorded else self._look_at(subject) for subject in study.subjects
+        ]
 
     # ---- measuring
 
@@ -78,7 +83,8 @@ class Evidence:
             return
         try:
             if self._only_recorded:
-                self._done[key], missing = recorded(self._bench(plan), plan, self._records)
+                setting = next(each for each in self.settings if each.suits(plan))
+                self._done[key], missing = answering(plan, setting, list(self._by_key.values()))
                 if missing:
                     self.problems[title] = f"{missing} of its runs are not recorded"
                 return
@@ -216,6 +222,8 @@ class Evidence:
             fewest=min(fewest for _, fewest in facts),
             clean=CLEAN in names,
             weights=bench.weights,
+            preprocess=bench.data.preprocess,
+            presets={name: bench.preset(name) for name in {MethodPlan.parse(each).method for each in reasons}},
             why_not=why_not,
         )
 

@@ -18,7 +18,8 @@ from neotta.report.formats import comma_separated, latex_table, markdown_table
 from neotta.report.grids import Grid, Table, grid
 from neotta.report.html import render
 
-FORMATS = ("html", "md", "latex", "png", "csv")
+DRAWINGS = ("png", "svg", "pdf")
+FORMATS = ("html", "md", "latex", *DRAWINGS, "csv")
 
 
 def paper_page(reports: Sequence[Report], about: Sequence[tuple[str, str]], problems: dict[str, str]) -> str:
@@ -34,10 +35,10 @@ def facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
     for setting in evidence.settings:
         severity = f" at severity {setting.subject.severity}" if setting.subject.corruptions else ""
         what = f"{counted(len(setting.domains), 'domain')}{severity}, {counted(setting.images, 'image')} each"
-        bench = evidence.bench(setting)
-        presets = {method: bench.preset(method) for method in setting.names}
+        presets = {method: setting.presets.get(method, "paper") for method in setting.names}
         own = "".join(f"; {method} with the preset {name}" for method, name in presets.items() if name != "paper")
-        rows.append((setting.title, f"{what}, {setting.classes} classes; {in_words(bench.data.preprocess)}{own}"))
+        done = f"; {in_words(setting.preprocess)}" if setting.preprocess else ""
+        rows.append((setting.title, f"{what}, {setting.classes} classes{done}{own}"))
     seeds = counted(len(study.seeds), "seed")
     rows.append(("Runs", f"{study.samples} samples of each domain, {seeds}, batches of {study.batch_size}"))
     slow = next((setting for setting in evidence.settings if setting.reduced), None)
@@ -76,8 +77,9 @@ def write_files(folder: Path, reports: Sequence[Report], formats: Sequence[str])
     for report in reports:
         name = report.item.name
         figures = [part for part in report.parts if isinstance(part, Figure)]
-        if "png" in formats or ("md" in formats and figures):
-            files |= {f"{figure.name}.png": figure.png() for figure in figures}
+        for kind in DRAWINGS:
+            if kind in formats or (kind == "png" and "md" in formats):
+                files |= {f"{figure.name}.{kind}": figure.written(kind) for figure in figures}
         if "md" in formats:
             files[f"{name}.md"] = markdown(report)
         if "latex" in formats and any(isinstance(part, Table) for part in report.parts):

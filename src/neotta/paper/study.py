@@ -18,6 +18,7 @@ from neotta.data.corruptions import CORRUPTIONS
 from neotta.errors import OptionError
 from neotta.evaluate.domains import CLEAN, SHIFTED_LAYOUTS
 from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
+from neotta.models.preprocess import Preprocess
 
 METHODS = ("none", "t3a", "sar", "lame", "tent", "cotta", "foa", "surgeon", "neo")
 """The methods that the paper compares, in its order."""
@@ -140,7 +141,15 @@ class Setting:
     fewest: int = 0  # images of the rarest class; 0 if unlabelled
     clean: bool = False  # there are clean versions of the same images
     weights: str = ""  # a hash
+    preprocess: Preprocess | None = None  # what is done to images
+    presets: Mapping[str, str] = field(default_factory=dict)  # by method
     why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)  # of any method
+
+    def suits(self, plan: Plan) -> bool:
+        """Whether a plan is on this subject."""
+        domains = [name for name in plan.corruptions if name != CLEAN]
+        of_mine = (self.subject.model, self.subject.data, self.subject.corruptions or [], self.subject.domains)
+        return of_mine == (plan.model, plan.data, domains, plan.domains)
 
     def can(self, method: str) -> bool:
         return not self.why_not(method)

@@ -5,6 +5,7 @@ Colours also differ in lightness, lines have markers and bars have names, so tha
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -96,6 +97,18 @@ class Figure:
         self._save(buffer, "png", dpi=160, facecolor="white")
         return buffer.getvalue()
 
+    def pdf(self) -> bytes:
+        """As a page of vectors with embedded fonts, for a paper."""
+        buffer = io.BytesIO()
+        self._save(buffer, "pdf", metadata={"CreationDate": None})
+        return buffer.getvalue()
+
+    def written(self, kind: str) -> str | bytes:
+        """As a file of its own: `png`, `svg` or `pdf`."""
+        if kind == "svg":  # colours of a page are not known outside of it
+            return functools.reduce(lambda text, pair: text.replace(pair[1], pair[0]), _PAGE.items(), self.svg())
+        return self.pdf() if kind == "pdf" else self.png()
+
     def _save(self, buffer: Any, format: str, **options: Any) -> None:
         from matplotlib import style
         from matplotlib.figure import Figure as Canvas
@@ -104,7 +117,7 @@ class Figure:
             canvas = Canvas(figsize=self.size, layout="constrained")
             self.draw(canvas)
             _escape_names(canvas)
-            canvas.savefig(buffer, format=format, **{"transparent": format == "svg", **options})
+            canvas.savefig(buffer, format=format, **{"transparent": format != "png", **options})
 
 
 def _escape_names(canvas: Canvas) -> None:

@@ -41,12 +41,9 @@ def expected():
     return paths
 
 
-def test_the_order_of_the_domains_is_that_of_the_stream(evidence):
-    setting = evidence.settings[0]
-    plan = setting.plan("none", order="continual", seeds=list(range(6)))
-    orders = continual.sequences(evidence, setting, [plan])
-    assert orders == {seed: tuple(domain_order(DOMAINS, seed)) for seed in range(6)}
-    assert len(set(orders.values())) == 2
+def test_the_order_of_the_domains_is_that_of_the_stream(evidence, item, found):
+    orders = continual.sequences(evidence.records(*item.plans(evidence.settings[0])))
+    assert orders == {seed: tuple(domain_order(DOMAINS, seed)) for seed in SEEDS}
 
 
 def through(method, seed, reached):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from neotta.evaluate.answers import unpack
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import MethodPlan, Plan
+from neotta.evaluate.records import Record
 from neotta.paper.claims import Holds, doubted, file_name, gained, listed, points, some, together
-from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, Skip, item, need
 from neotta.paper.measured import Gaps, Measured, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
@@ -44,7 +45,7 @@ def continual(report: Report) -> None:
         f"{results.conditions.samples} samples of each domain, no reset.{results.basis}",
         sign="+",
     )
-    _follow(report, results.over_index(sequences(report.evidence, report.setting, report.plans)))
+    _follow(report, results.over_index(sequences(report.records)))
     report.add(*results.shown(report.title))
     by_batch = over_time(results.runs[results.runs["table"] == results.number])
     if len(by_batch):
@@ -64,11 +65,10 @@ def continual(report: Report) -> None:
     report.note(*results.failures)
 
 
-def sequences(evidence: Evidence, setting: Setting, plans: Sequence[Plan]) -> dict[int, tuple[str, ...]]:
+def sequences(records: Sequence[Record]) -> dict[int, tuple[str, ...]]:
     """The order of the domains for each seed."""
-    bench = evidence.bench(setting)
-    runs = {run.seed: run for plan in plans for run in plan.runs(setting.domains)}
-    return {seed: bench.orders(run)[0].domains for seed, run in runs.items()}
+    answers = {record.seed: unpack(record) for record in records if not record.failed}
+    return {seed: each.domains for seed, each in answers.items() if each is not None}
 
 
 def _follow(report: Report, path: dict[str, list[Point]]) -> None:

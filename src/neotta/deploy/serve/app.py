@@ -31,7 +31,7 @@ from neotta.deploy.serve.fair import SMALL, Owner
 from neotta.deploy.serve.images import Step
 from neotta.deploy.serve.protocol import HEADER, Message, encode, head_length, parse
 from neotta.deploy.serve.requests import Measured, Requests, on_error
-from neotta.deploy.serve.service import Service, log
+from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import RequestError, stream_id
 from neotta.errors import NeottaError, OptionError
 from neotta.neo.statefile import Array
@@ -102,11 +102,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         name, kind = stream_id(stream), request.headers.get("content-type", "")
 
         async def work(body: bytes, owner: Owner) -> Response:
-            read = partial(lambda body: images.opened(_files(body, kind, limits.rows)), body)
-            size = len(body)
-            del body
-            ready = await images.ready(await workers.read(read, owner, size), owner)
-            del read
+            opened = await workers.read(lambda: images.opened(_files(body, kind, limits.rows)), owner, len(body))
+            ready = await images.ready(opened, owner)
             answer = await service.answer(Job(ready.images, name, adapt, ready.picture), owner[0])
             size = 64 * len(answer.plain) * min(top, engine.classes)
             return await workers.read(partial(_classified, answer, name, top, service), owner, size)
@@ -326,7 +323,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
-        self._overdue = threading.Timer(service.settings.grace, _give_up)
+        self._overdue = threading.Timer(service.settings.grace, os._exit, (1,))
         self._overdue.daemon = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -343,11 +340,6 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         self._overdue.cancel()
-
-
-def _give_up() -> None:
-    log.error("the model's thread does not end: what was not written is lost")
-    os._exit(1)
 
 
 def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> Server:

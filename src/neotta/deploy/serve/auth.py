@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import os
 import re
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from neotta.deploy.serve.settings import RequestError
 from neotta.errors import OptionError
 
-OPEN = ("/", "/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready")
+OPEN = ("/", "/openapi.json", "/v2/health/live", "/v2/health/ready")
 OPEN_BELOW = ("/static/", "/camera/", "/judge/")  # the empty pages of the dashboard: what they show needs the key
 SAFE = ("GET", "HEAD")
 ROLES = {"read": {"read"}, "write": {"write"}, "admin": {"read", "write", "admin"}}  # and what each may
@@ -39,11 +38,9 @@ class Keys:
     (everything); or it has one key, which is for everything. Without keys, all is open.
     """
 
-    def __init__(self, key: str | None = None, file: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, key: str | None = None, file: Path | None = None) -> None:
         self._file = file
-        self._known = {} if key is None else {_digest(key): ("", "admin")}
-        if file is not None:
-            self._known = self._read(Path(file))
+        self._known = self._read(file) if file else {_digest(key): ("", "admin")} if key else {}
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -54,7 +51,7 @@ class Keys:
         except (OSError, UnicodeDecodeError) as error:
             raise OptionError(f"the key in {str(path)!r} cannot be read: {error}") from error
         lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-        if all(len(words) == 3 and words[1] in ROLES for words in lines) and lines:
+        if lines and all(len(words) == 3 and words[1] in ROLES for words in lines):
             return {_digest(key): (name, role) for name, role, key in lines}
         if len(lines) != 1:
             raise OptionError(f"{str(path)!r} must hold one key, or lines NAME ROLE KEY (roles: {', '.join(ROLES)})")
@@ -63,7 +60,7 @@ class Keys:
     def reread(self) -> None:
         """Read the file again; if it cannot be, the keys stay as they are."""
         try:
-            self._known = self._known if self._file is None else self._read(Path(self._file))
+            self._known = self._read(self._file) if self._file else self._known
             log.info("keys were read", extra={"values": {"keys": len(self._known)}})
         except OptionError as error:
             log.error("%s: the keys stay as they were", error)

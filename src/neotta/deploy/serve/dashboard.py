@@ -1,9 +1,8 @@
-"""The dashboard's server side: its pages, live events, metrics, and the OpenAPI page."""
+"""The dashboard's server side: its pages, live events, and metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,8 +10,7 @@ from functools import partial
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -86,13 +84,6 @@ def add(app: FastAPI, service: Service) -> None:
         if name not in [each.name for each in STATIC.iterdir()]:
             raise RequestError(404, "there is no such file")
         return _file(name)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        """The OpenAPI page. Its scripts come from elsewhere, so it is a sandbox: it cannot read the dashboard's key."""
-        page = get_swagger_ui_html(openapi_url="SCHEMA", title="neotta serve")
-        text = bytes(page.body).decode().replace("url: 'SCHEMA'", f"spec: {json.dumps(app.openapi())}")
-        return HTMLResponse(text, headers={"Content-Security-Policy": "sandbox allow-scripts"})
 
 
 def _file(name: str) -> Response:

@@ -17,14 +17,9 @@ from neotta.deploy.serve.settings import Limits, RequestError
 from neotta.models.preprocess import Preprocess
 from neotta.neo.statefile import Array
 
+Step = tuple[int, Callable[[], Array]]
+"""How many pixels an image has, and what is to be done for it."""
 SCANS = 16  # of the largest image, at most; encoders make up to ten
-
-
-class Step(NamedTuple):
-    """What is to be done for one image, and how many pixels it takes."""
-
-    pixels: int
-    work: Callable[[], Array]
 
 
 class Ready(NamedTuple):
@@ -50,12 +45,12 @@ class Images:
             values = list(values.flat)
         self._check_rows(0 if isinstance(values, np.ndarray) and not values.ndim else len(values))
         if isinstance(values, list):
-            return [Step(self._size(file), partial(self._decoded, file)) for file in values]
+            return [(self._size(file), partial(self._decoded, file)) for file in values]
         if values.dtype == np.uint8:
             if values.ndim != 4 or values.shape[3] != 3 or 0 in values.shape:
                 raise RequestError(400, f"UINT8 images must have the shape [N, H, W, 3], not {list(values.shape)}")
             size = self._pixels(*values.shape[1:3])
-            return [Step(size, partial(self.preprocess.pixels, image)) for image in values]
+            return [(size, partial(self.preprocess.pixels, image)) for image in values]
         height, width = self.preprocess.size
         if values.dtype.kind != "f" or values.shape[1:] != (3, height, width):
             raise RequestError(

@@ -144,8 +144,11 @@ def test_with_labels_a_gain_is_recommended_and_never_none_beside_it(shares):
     assert "+25.3 points where the classes are mixed" in text
     assert "one class (-6.0, worst draw -6.0)" in text
     assert text.endswith('Use, where that does not occur: model = neotta.adapt(model, "neo")')
+    neo.changes["clean"]["some-classes"] = {16: [9.0] * 9 + [-8.0]}
+    assert "one class (+7.3, worst draw -8.0)" in "\n".join(sentences(found))
     neo.changes["clean"]["iid"] = {16: [13.0]}  # within the noise
     assert found.advice is (found.rules[0] if shares is None else None)
+    assert (sentences(found)[-1].startswith("Use none: no rule gains more than 13.5 points")) is (shares is not None)
 
 
 @pytest.mark.parametrize("rule", RULES)

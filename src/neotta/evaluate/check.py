@@ -155,7 +155,7 @@ class CheckReport:
     @property
     def gaining(self) -> RuleCost | None:
         """The rule that gains most on these images, as their labels show; None if no gain is beyond noise."""
-        if not self.labelled or self.guesses:
+        if self.guesses:
             return None
         rules = [rule for rule in self.rules if rule.of_order(self.data, MIXED)[0] > self.noise]
         return max(rules, key=lambda rule: rule.mean(self.data), default=None)

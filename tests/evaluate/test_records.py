@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import multiprocessing
 import os
@@ -8,6 +9,7 @@ import stat
 from pathlib import Path
 from types import MappingProxyType
 
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -284,3 +286,17 @@ def test_files_that_hold_no_records_are_named(tmp_path):
     pandas.DataFrame({"key": ["a"], "metrics.json": ["{"]}).to_parquet(tmp_path / "half.parquet")
     with pytest.raises(DataError, match=r"cannot read records from .*half"):
         Records(tmp_path / "half.parquet").read()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_records_of_earlier_versions_are_rejected_in_one_line(tmp_path, form):
+    entries = {"key": "k", "method": "neo", "protocol": "online", "stream": "iid", "metrics": {"top1": 1.0}}
+    path = tmp_path / f"old.{form}"
+    if form == "jsonl":
+        path.write_text(json.dumps(entries) + "\n")
+    else:
+        frame = pandas.DataFrame({"key": ["k"], "protocol": ["online"], "metrics.json": ['{"top1": 1.0}']})
+        frame.to_parquet(path)
+    with pytest.raises(DataError, match=r"'k' .* neotta 0\.3 or earlier") as caught:
+        Records(path).read()
+    assert "\n" not in str(caught.value)

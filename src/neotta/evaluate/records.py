@@ -301,7 +301,8 @@ def _read(path: Path, modified: int, size: int) -> tuple[list[Record], int]:
         try:
             record = Record.model_validate_json(line)
         except ValidationError as error:
-            if error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"] in ((), ("key",)):
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            if first["loc"] in ((), ("key",)) and first["type"] != "value_error":
                 unreadable += 1
                 continue
             raise _misfit(error, json.loads(line)["key"]) from error

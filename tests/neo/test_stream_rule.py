@@ -402,6 +402,9 @@ def test_a_merge_derives_its_shift_from_the_moments_of_both(window):
     scale.predicted = (sums.uneven + sums.trust / 5).tolist()
     merged = rule.merged(rule.merged(layout.blank(), one, layout), other, layout)
     found = rule.state(merged).shift[0]
+    mean, square = sums.sum1 / sums.weight, sums.sum2 / sums.weight
+    torch.testing.assert_close(rule.state(merged).points[0, 1], mean)
+    torch.testing.assert_close(rule.state(merged).spreads[0], torch.stack([square.sum() - mean @ mean, square.sum()]))
     np.testing.assert_allclose(found, scale.towards([0.0] * 5, 0.6), rtol=0, atol=1e-9)
     assert min(float((found - part.fields.shift[0]).norm()) for part in parts) > 0.1
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 import neotta
+import neotta.deploy
 from neotta.data.handwritten import digits
 
 
@@ -107,6 +108,22 @@ def test_an_onnx_file_answers_as_the_model_does(command, tmp_path, foggy, form):
     assert [[row[name] for name in told] for row in onnx] == [[row[name] for name in told] for row in torch_]
     done = command("predict", "d.onnx", "photos", "--method", "tent", folder=tmp_path)
     assert "adapts as it was exported" in done.stderr
+
+
+def test_a_file_that_was_adapted_and_folded_tells_no_plain_answers(command, tmp_path, foggy):
+    pytest.importorskip("onnxruntime")
+    loaded = neotta.load_model("digits")
+    neotta.adapt(loaded.model, "neo")
+    with torch.no_grad():
+        loaded.model(torch.randn(40, 3, 32, 32))
+    neotta.deploy.export(loaded, tmp_path / "folded.onnx")
+    done = command("predict", "folded.onnx", "photos", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "folded into the file" in done.stdout
+    assert "changed" not in done.stdout
+    rows = answers(tmp_path / "answers.csv")
+    assert {(row["plain"], row["plain_confidence"]) for row in rows} == {("", "")}
+    assert all(row["class"] for row in rows)
 
 
 def test_what_cannot_be_predicted_is_said_in_one_line(command, tmp_path, foggy):

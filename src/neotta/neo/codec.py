@@ -48,6 +48,11 @@ class HeadStates:
     ids: list[StreamId] | None  # None if there is one state, of no stream
     table: Array  # (S, width) float64
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each field for one stream."""
+        return {name: each.shape for name, each in self.fields.items()}
+
     def arrays(self) -> dict[str, Array]:
         """The states by field, (S, ...) each, and the ids of the streams; without streams, (...)."""
         parts = np.split(self.table, np.cumsum([each.size for each in self.fields.values()])[:-1], 1)
@@ -61,7 +66,7 @@ class HeadStates:
 
     def filled(self, arrays: Mapping[str, Array], many: bool) -> HeadStates:
         """The same with the states in the entries of a file, checked."""
-        shapes = {name: each.shape for name, each in self.fields.items()}
+        shapes = self.shapes
         theirs = {name: tuple(array.shape[many:]) for name, array in arrays.items() if name != "ids"}
         if theirs != shapes or many is not ("ids" in arrays):
             raise StateMismatchError(f"expected the entries {shapes}{' and ids' if many else ''}, got {theirs}")
@@ -227,9 +232,7 @@ class StateFile:
                     f"{source} belongs to another model: {head.size} features, expected {weight.shape[1]}"
                 )
             head = head.in_logits(weight)
-        if {name: each.shape for name, each in head.fields.items()} != {
-            n: each.shape for n, each in own.fields.items()
-        }:
+        if head.shapes != own.shapes:
             raise StateMismatchError(
                 f"{source} belongs to another model: vectors of {head.size} {head.space}, expected {own.size}"
             )

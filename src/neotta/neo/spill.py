@@ -19,7 +19,7 @@ from neotta.neo.codec import sealed, unsealed
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 
-FORMAT = "neotta-streams-3"
+FORMAT = "neotta-streams-4"
 FILE = "streams.sqlite"
 
 
@@ -80,7 +80,10 @@ class Spill:
             mine = {"format": FORMAT, "owner": owner, "width": str(self.width)}
             found = dict(run("SELECT key, value FROM about")) or mine
             if found.get("format") != FORMAT:
-                raise StateFileError(f"{str(self.folder / FILE)!r} is not a database of streams (format {FORMAT})")
+                raise StateFileError(
+                    f"{str(self.folder / FILE)!r} holds no streams of this version of neotta (format {FORMAT}): use "
+                    "another folder"
+                )
             if found != mine:
                 raise StateMismatchError(f"{str(self.folder)!r} holds the streams of another model or method")
             self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", mine.items())

@@ -38,7 +38,7 @@ def recenter(
         offsets = offsets if origin is None else from_origin(offsets, origin)
     if rows.dtype == offsets.dtype:
         return rows - offsets
-    return (rows.to(offsets.dtype) - offsets).to(rows.dtype)
+    return (rows - offsets).to(rows.dtype)  # computed in the higher precision of both
 
 
 def from_origin(centre: Tensor, origin: Tensor) -> Tensor:

@@ -158,7 +158,8 @@ class StreamRule(Rule):
         state = self.state(states)
         logits, weights, counted, rejected = taken(rows.to(states.dtype), weights)
         free, rest = logits - state.shift[:, None], (bias - state.shift)[:, None]
-        y = _centred(free - rest)
+        y = free - rest
+        y = y - y.mean(-1, keepdim=True)
         before, previous = _before(y, counted, state.points[:, 0])
         novelty, clipped = _limited(state, y, torch.stack([before, state.points[:, None, 1].expand_as(y)], 2))
         drawn = weights * novelty.clamp(min=LEAST)
@@ -183,7 +184,8 @@ class StreamRule(Rule):
         state, classes = self.state(states), rows.shape[1]
         usable = (rows.abs() <= LARGEST).all(-1, keepdim=True)
         free, rest = rows - state.shift, bias - state.shift
-        y = _centred(free - rest)
+        y = free - rest
+        y = y - y.mean(-1, keepdim=True)
         novelty, clipped = _limited(state, y[:, None], state.points[:, None])
         drawn, log_prior = novelty.clamp(min=LEAST), None
         if self.prior:
@@ -191,7 +193,8 @@ class StreamRule(Rule):
         kept = self._kept(drawn)
         if self.prior:
             likelihood = (novelty * free).softmax(-1)
-            mix, sticky = self._mix_of(state), state.sticky[:, None]
+            mix = state.mix if self.clean is None else self._mixed(state.labels)
+            sticky = state.sticky[:, None]
             posterior = mix * likelihood
             counts = F.pad(posterior / posterior.mean(-1, keepdim=True), (1, 0), value=1.0)
             fading = F.pad(kept, (0, 1), value=FADING)[:, ::2]  # over all time, and lately
@@ -224,11 +227,8 @@ class StreamRule(Rule):
         """What each time scale keeps while labels are drawn, (K, 1); over all time everything, (K, 2)."""
         return F.pad(math.exp(-1 / (self.window or math.inf)) ** drawn, (1, 0), value=1.0)
 
-    def _mix_of(self, state: StreamState) -> Tensor:
-        """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
-        return state.mix if self.clean is None else self._mixed(state.labels)
-
     def _mixed(self, labels: Tensor) -> Tensor:
+        """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
         smooth: float | Tensor = SMOOTH
         if self.clean is not None:
             prior = self.clean.on(labels)[0]
@@ -263,7 +263,7 @@ class StreamRule(Rule):
 
     def _told(self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor) -> StreamState:
         """Let samples join the mix of labels that they are judged by."""
-        mix = self._mix_of(state)
+        mix = state.mix if self.clean is None else self._mixed(state.labels)
         number = counted.cumsum(1)
         total = number[:, -1:]
         keep = F.pad(FADING**total, (1, 0), value=1.0)
@@ -357,10 +357,6 @@ def _scales(states: Tensor) -> Tensor:
     return states[:, len(TALLIES) : len(TALLIES) + 2 * width].view(-1, 2, width)
 
 
-def _centred(logits: Tensor) -> Tensor:
-    return logits - logits.mean(-1, keepdim=True)
-
-
 def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]:
     """The sample before each of y, (K, T, C), among those that count, and the last one, (K, C)."""
     count = y.shape[1]
@@ -378,7 +374,7 @@ def _limited(state: StreamState, y: Tensor, points: Tensor) -> tuple[Tensor, Ten
 
     The points are the sample before each and the mean over all time, (K, T, 2, C).
     """
-    cold = Moments.of(state.ever).weight <= WARM
+    cold = state.ever[:, 3 * y.shape[-1]] <= WARM  # the weight, as in `Moments`
     away = y[:, :, None] - points
     far = torch.linalg.vecdot(away, away) / state.spreads.clamp(min=FLAT)[:, None]
     far = far.masked_fill(cold[:, None, None], 1.0)

@@ -87,6 +87,13 @@ def test_folders_called_like_classes_are_labels_and_others_are_not(loaded, tmp_p
     assert ("sorted by class" in str(judged)) is named
 
 
+def test_folders_of_which_some_are_no_classes_are_no_labels(loaded, tmp_path):
+    for folder in ("1", "2", "garage"):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(digits("all").read(1)).save(tmp_path / folder / "a.png")
+    assert neotta.judge(loaded, tmp_path, "neo").known == {}
+
+
 def test_some_labels_are_used_for_their_images(loaded, photos):
     everything = neotta.judge(loaded, photos, "neo")
     some = dict.fromkeys(everything.order[:3], "7")

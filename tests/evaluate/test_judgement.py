@@ -159,6 +159,24 @@ def test_rules_share_alpha_and_hold_together():
     assert missed <= ALPHA * runs
 
 
+def test_alpha_is_shared_by_the_rules_that_change_something():
+    alone, shared, unneeded = (
+        judgement(
+            {name: (row[0], *(row[place] for place in places)) for name, row in mixed(12, 4, 4, 0).items()}, rules
+        )
+        for places, rules in (((1,), "a"), ((1, 1), "ab"), ((1, 0), "ab"))
+    )
+    for judged in (alone, shared, unneeded):
+        give(judged, count=12)
+    seen = [
+        (right == alone.answers[name][1]) - (right == alone.answers[name][0])
+        for name, right in zip(alone.order, alone.given, strict=False)
+    ]
+    for judged, alpha in ((alone, ALPHA), (shared, ALPHA / 2), (unneeded, ALPHA)):
+        low, high = interval(seen, 20, alpha)
+        assert (judged.gains[0].low, judged.gains[0].high) == pytest.approx((100 * low, 100 * high))
+
+
 def test_each_rule_counts_its_own_disagreements_alone():
     answers = {"a": ("x", "y", "x"), "b": ("x", "x", "y"), "c": ("x", "y", "z"), "d": ("x", "x", "x")}
     judged = judgement(answers, ("one", "two"))
@@ -184,6 +202,21 @@ def test_answers_lead_to_a_verdict_and_a_line():
     assert judged.gains[0].verdict == "helps"
     assert judged.line == 'neotta.adapt(model, "neo")'
     assert "these 68 images" in str(judged)
+
+
+def test_one_rule_that_helps_is_enough_and_the_surest_is_recommended():
+    better = [("wrong", "right", "wrong")] * 40 + [("right", "right", "wrong"), ("wrong", "wrong", "right")] * 2
+    answers = {f"{place}.png": row for place, row in enumerate(better)}
+    judged = judgement(answers, ("one", "two"), lines=["first", "second"])
+    while not judged.finished:
+        give(judged, count=1)
+    assert [gain.verdict for gain in judged.gains] == ["helps", UNSURE]
+    assert judged.next is not None
+    both = {f"{place}.png": ("wrong", "right", "right" if place < 20 else "wrong") for place in range(30)}
+    for rules, line in ((("one", "two"), "first"), (("two", "one"), "second")):
+        ordered = {name: row if rules[0] == "one" else (row[0], row[2], row[1]) for name, row in both.items()}
+        judged = judgement(ordered, rules, known=dict.fromkeys(ordered, "right"), lines=["first", "second"])
+        assert judged.line == line
 
 
 def test_a_rule_that_hurts_is_not_recommended():

@@ -81,7 +81,7 @@ def test_an_answer_that_cannot_be_kept_is_reported(tmp_path):
 def test_only_who_knows_the_key_sees_the_page():
     with JudgeServer(JudgePage(small())) as server:
         parts = urlsplit(server.address)
-        assert parts.hostname == "127.0.0.1"
+        assert (parts.hostname, server.server_address[0]) == ("127.0.0.1", "127.0.0.1")
 
         def ask(method, path, body=None, **headers):
             connection = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=10)

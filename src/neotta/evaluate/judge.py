@@ -171,7 +171,6 @@ def _answers(
         else:
             batches = Loader(dataset, reorder(stored(dataset, batch_size=batch_size), order), ready)
             answers.append([adapter(batch.images.to(head.weight)) for batch in batches])
-        adapter.detach()
     return [torch.cat(parts).argmax(1).cpu().numpy() for parts in answers], order, unreadable, head.out_features
 
 

@@ -32,7 +32,7 @@ NONE, SKIP = "(none)", "(skip)"
 ALPHA = 0.05
 """Probability, at most, that any interval of a judgement leaves the truth out at any moment."""
 MOST_ANSWERS = 60
-GRID, MOST_STAKE, TINY = 401, 0.75, 1e-12
+GRID, MOST_STAKE = 401, 0.75
 UNSURE = "can't tell yet"
 
 
@@ -60,11 +60,10 @@ class MeanInterval:
         left, self.count = self.total - self.count, self.count + 1
         for side, (sign, value) in enumerate(((1, lower), (-1, -upper))):  # a bet on lower values, seen in a mirror
             rest = (self.total * sign * self._means - self._sums[side]) / left  # mean of the values still to be drawn
-            impossible, rest = rest < -1 - TINY, rest.clip(-1, 1)
+            rest = rest.clip(-1, 1)  # means that are impossible by now are left to `ends`
             stake = np.sqrt(2 * np.log(2 / self.alpha) / (self._squares[side] * np.log(self.count + 1)))
             with np.errstate(divide="ignore"):
                 self._money[side] += np.log1p(np.minimum(stake, MOST_STAKE / (1 + rest)) * (value - rest))
-            self._money[:, impossible] = np.inf
             self._sums[side] += value
             self._squares[side] += (value - self._sums[side] / (self.count + 1)) ** 2
         kept = np.flatnonzero(np.logaddexp(*self._money) - np.log(2) < np.log(1 / self.alpha))

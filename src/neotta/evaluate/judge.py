@@ -185,8 +185,8 @@ def _known(
     also = map(str, range(len(names))) if outputs is None else outputs
     lookup = {_key(name): index for several in (names, also) for index, name in enumerate(several)}
     known: dict[str, int] = {}
-    for name, index in numbers.items() if dataset.labels is not None else ():
-        label = int(dataset.labels[index])
+    given = [] if dataset.labels is None else [(name, int(dataset.labels[index])) for name, index in numbers.items()]
+    for name, label in given:
         found = label if dataset.classes is None else lookup.get(_key(dataset.classes[label]), -1)
         if found >= len(names):
             raise DataError(f"{name!r} has the class {found}, and the model has {len(names)} classes, counted from 0")

@@ -122,6 +122,7 @@ def test_a_server_whose_model_is_stuck_is_not_ready():
         engine.gate.set()
         assert end() == [504]
         wait_until(lambda: client.get("/v2/health/ready")[0] == 200)
+        wait_until(lambda: client.service.batcher.busy_since is None)
 
 
 # ---- a process

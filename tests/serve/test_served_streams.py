@@ -339,6 +339,8 @@ def test_a_rollback_heals_a_quarantined_stream(tmp_path):
         client.service.snapshot("bad")
     damage(tmp_path, "bad")
     with serving(folder=tmp_path) as client:
+        status, answer = client.get("/states/bad")
+        assert (status, "quarantined" in answer["error"]) == (404, True)
         assert client.get("/streams/bad")[1]["status"] == "quarantined"
         assert act(client, "bad", "rollback")[1]["error"] is None
         client.infer(pictures(2), stream="bad")

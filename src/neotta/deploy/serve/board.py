@@ -27,26 +27,19 @@ class Shown(NamedTuple):
     quiet: bool  # whether none did
 
 
-class _Kept(NamedTuple):
-    stream: Stream
-    mark: tuple[int, int]
-    summary: dict[str, Any]
-    text: str
-
-
 class Board:
     """The summaries of all streams. Only those of streams that changed are made again."""
 
     def __init__(self, service: Service, workers: Workers) -> None:
         self._service, self._workers = service, workers
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, tuple[tuple[Stream, int, int], dict[str, Any], str]] = {}
         self._lock = asyncio.Lock()
         self._shown, self._made = Shown(0, "", "", True), -math.inf
         self._version = 0  # of the service, when it was made
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
-        return [kept.summary for kept in self._kept.values()]
+        return [summary for _, summary, _ in self._kept.values()]
 
     async def latest(self) -> Shown:
         async with self._lock:
@@ -57,20 +50,20 @@ class Board:
             return self._shown
 
     def _make(self) -> Shown:
-        before, after, changed = self._kept, dict[str, _Kept](), list[str]()
+        before, after, changed = self._kept, dict[str, Any](), []
         for name, stream in [*self._service.streams.items()]:
-            kept, mark = before.get(name), (stream.version, stream.images)
-            if kept is None or kept.stream is not stream or kept.mark != mark:
+            mark, kept = (stream, stream.version, stream.images), before.get(name)
+            if kept is None or kept[0] != mark:
                 summary = self._service.summary(name, stream)
-                kept = _Kept(stream, mark, summary, json.dumps(summary))
-                changed.append(kept.text)
+                kept = mark, summary, json.dumps(summary)
+                changed.append(kept[2])
             after[name] = kept
         self._kept = after
-        first = sorted(after.values(), key=lambda each: (-each.summary["trouble"], each.summary["id"]))[:SHOWN]
+        first = sorted(after.values(), key=lambda each: (-each[1]["trouble"], each[1]["id"]))[:SHOWN]
         server, more = json.dumps(about(self._service)), max(0, len(after) - SHOWN)
         everything, changes = (
             f'{{"server": {server}, "streams": [{", ".join(texts)}], "more": {more}}}'
-            for texts in ([each.text for each in first], changed[:SHOWN])
+            for texts in ([text for _, _, text in first], changed[:SHOWN])
         )
         quiet = not changed and len(after) == len(before)
         return Shown(self._shown.number + 1, everything, changes, quiet)

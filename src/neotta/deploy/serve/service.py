@@ -284,9 +284,9 @@ class Service:
 
     def exported(self, name: str) -> bytes:
         """The state of a stream as a file that `neotta.load` takes."""
-        error, state = self.known(name).error, self._read(name, self.engine.snapshot)
+        stream, state = self.known(name), self._read(name, self.engine.snapshot)
         if state is None:
-            raise RequestError(404, error or "nothing was learnt of this stream yet")
+            raise RequestError(404, stream.error or "nothing was learnt of this stream yet")
         return state.to_bytes()
 
     def judge(self, name: str, method: str, part: str, body: bytes) -> Reply:

@@ -196,6 +196,17 @@ def test_values_are_counted_before_they_become_objects(data):
     assert (error.value.status, peak < 2**20) == (413, True)
 
 
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [(b"1," * 98, 400), (b"1," * 250, 413), (b"[]," * 30, 413), (b"{}," * 30, 413), (b'{"a":1},' * 12 + b"1,", 413)],
+)
+def test_a_list_an_object_and_a_name_count_as_ten_numbers(data, status):
+    body = b'{"inputs": [{"name": "images", "shape": [1], "datatype": "FP32", "data": [' + data + b"1]}]}"
+    with pytest.raises(RequestError) as error:
+        parse(body, len(body), [], 290)
+    assert error.value.status == status
+
+
 def test_as_many_values_as_allowed_are_read():
     with serving(limits=Limits(values=4000)) as client:
         assert client.infer(pictures(1))
@@ -240,6 +251,25 @@ def test_summaries_are_made_once_for_all_who_ask_and_again_only_for_what_changed
         "frozen",
         ["camera 3"] * 2,
     )  # for the answer, and for the list
+
+
+def test_what_changed_is_not_lost_with_the_listener_that_asked_first():
+    service = Service(small_engine(), Settings())
+    service.run([Job(pictures(1), "gate")])
+
+    async def run():
+        before = await service.board.latest()
+        service.act("gate", "freeze")
+        leaving = asyncio.ensure_future(service.board.latest())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        after = await service.board.latest()
+        shown = after.changes if after.number == before.number + 1 else after.everything
+        return [each["status"] for each in json.loads(shown)["streams"]]
+
+    assert asyncio.run(run()) == ["frozen"]
 
 
 @contextlib.contextmanager

@@ -44,12 +44,11 @@ class Board:
     async def latest(self) -> Shown:
         async with self._lock:
             if time.monotonic() - self._made >= EVERY or self._version != self._service.version:
-                version = self._service.version
-                self._shown = await self._workers.run(self._make, ("", "board"), 1)
-                self._made, self._version = time.monotonic(), version
+                await self._workers.run(self._make, ("", "board"), 1)
             return self._shown
 
-    def _make(self) -> Shown:
+    def _make(self) -> None:
+        self._version = self._service.version
         before, after, changed = self._kept, dict[str, Any](), []
         for name, stream in [*self._service.streams.items()]:
             mark, kept = (stream, stream.version, stream.images), before.get(name)
@@ -66,7 +65,8 @@ class Board:
             for texts in ([text for _, _, text in first], changed[:SHOWN])
         )
         quiet = not changed and len(after) == len(before)
-        return Shown(self._shown.number + 1, everything, changes, quiet)
+        self._shown = Shown(self._shown.number + 1, everything, changes, quiet)  # also if who asked has gone
+        self._made = time.monotonic()
 
 
 def about(service: Service) -> dict[str, Any]:

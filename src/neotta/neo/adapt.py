@@ -130,7 +130,8 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
     else:
         check_outputs(model, [linear_view(layer).out_features for layer in layers.values()], per_output=per_output)
         if settings.reference is not None:
-            settings.reference.check(layers)
+            hashes = {name: fingerprint(dict(layer.named_parameters())) for name, layer in layers.items()}
+            settings.reference.check_fingerprints(hashes)
         made = []
         for name, layer in layers.items():
             known = None if settings.reference is None else settings.reference.heads[name]

@@ -13,7 +13,7 @@ from neotta.neo.clean_logits import Array, CleanLogits
 from neotta.neo.statefile import fingerprint, read_arrays, write_state
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 
 PREFIX = "reference/"  # before the names of its arrays in the state of a model
@@ -104,16 +104,8 @@ class Reference:
         """A hash of everything measured."""
         return fingerprint(self.arrays())
 
-    def check(self, heads: Mapping[str, nn.Module]) -> None:
-        """Check that this was measured with the same heads.
-
-        Raises:
-            StateMismatchError: It belongs to another model.
-        """
-        self.check_fingerprints({name: fingerprint(dict(linear.named_parameters())) for name, linear in heads.items()})
-
     def check_fingerprints(self, fingerprints: Mapping[str, str]) -> None:
-        """Same as `check`, given a hash of the weights of each head.
+        """Check that this was measured with the same heads, given a hash of the weights of each.
 
         Raises:
             StateMismatchError: It belongs to another model.

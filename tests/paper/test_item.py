@@ -6,7 +6,7 @@ from support.small_studies import small_study
 from neotta.errors import DataError
 from neotta.evaluate.metrics import Interval
 from neotta.paper.evidence import Evidence
-from neotta.paper.item import Skip, item, items
+from neotta.paper.item import Skip, chosen, item, items
 
 DECLARED = {"title": "Made up"}
 
@@ -92,7 +92,9 @@ def test_a_method_of_ones_own_appears_under_its_title(tmp_path):
 
 @pytest.fixture(scope="module")
 def nothing(tmp_path_factory):
-    return Evidence(small_study(), tmp_path_factory.mktemp("nothing") / "records.jsonl")
+    path = tmp_path_factory.mktemp("nothing") / "records.jsonl"
+    Evidence(small_study(methods=["none"], seeds=[99], samples=16), path).gather(chosen(["corruptions"]))
+    return Evidence(small_study(), path, only_recorded=True)
 
 
 @pytest.mark.parametrize("name", list(items()))

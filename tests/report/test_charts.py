@@ -17,7 +17,7 @@ def test_the_interval_of_a_single_point_is_seen():
     lines(axes, {"neo": Series([64], [10.0], [(8.0, 13.0)])})
     (whisker,) = [each for each in axes.collections if isinstance(each, LineCollection)]
     assert whisker.get_segments()[0].tolist() == [[64, 8], [64, 13]]
-    assert axes.get_legend_handles_labels()[1] == ["neo"]
+    assert axes.get_legend_handles_labels()[1] == ["NEO"]
 
 
 def test_panels_share_one_legend_and_name_their_ticks():
@@ -38,7 +38,7 @@ def test_a_bar_without_a_value_is_left_out_and_changes_show_zero():
     values["lame"] = Interval(-1.0, nothing, 3)
     ranking_chart(Ranking(values, "change", sign="+"), Ranking(values, "the same", digits=0))(canvas)
     axes = canvas.axes[0]
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["neo", "foa", "lame"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["NEO", "FOA", "LAME"]
     assert [text.get_text() for text in axes.texts] == ["+2.0", "-1.0"]
     assert [text.get_text() for text in canvas.axes[1].texts] == ["2", "-1"]
     low, high = axes.get_xlim()

@@ -31,7 +31,9 @@ HARM = (
 
 def compare(
     results: Annotated[list[Path], typer.Argument(help="One or more files that `neotta run` wrote.")],
-    metric: Annotated[str, typer.Option(help="top1, top5, ece, nll, entropy or confidence.")] = "top1",
+    metric: Annotated[
+        str, typer.Option(help="top1, top5, ece, ece_equal_mass, nll, brier, entropy, confidence.")
+    ] = "top1",
     baseline: Annotated[str, typer.Option(help="The method that differences refer to.")] = "none",
     format: Annotated[
         str,

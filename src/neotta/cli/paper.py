@@ -178,7 +178,7 @@ def _make(
         page = folder / "report.html"
         write_file(page, paper_page(reports, facts(evidence, time.monotonic() - began), evidence.problems))
     for report in reports:
-        verdict = f" [{report.verdict}]" if report.verdict else ""
+        verdict = f" [the paper's claim {report.verdict}]" if report.verdict else ""
         say(console, f"\n{report.item.title}{verdict}\n  {report.answer}")
     if len(evidence.settings) > 1:
         held = claims(reports)

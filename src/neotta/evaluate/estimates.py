@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from neotta.data.drawing import Indices
 from neotta.evaluate import statistics
-from neotta.evaluate.metrics import CANNOT_TELL, Interval, interval, verdict
+from neotta.evaluate.metrics import BINS, CANNOT_TELL, Interval, interval, verdict
 from neotta.evaluate.statistics import RunSpread
 
 Key = TypeVar("Key")
@@ -42,7 +42,9 @@ METRICS = {
         Metric("top1", "top-1 accuracy in %", "higher", 1, 100),
         Metric("top5", "top-5 accuracy in %", "higher", 1, 100),
         Metric("ece", "expected calibration error", "lower", 3, 1),
+        Metric("ece_equal_mass", "expected calibration error, bins of equal mass", "lower", 3, 1),
         Metric("nll", "negative log-likelihood in nats", "lower", 3),
+        Metric("brier", "Brier score", "lower", 3, 2),
         Metric("entropy", "entropy in nats", None, 3),
         Metric("confidence", "confidence", None, 3, 1),
     )
@@ -69,7 +71,8 @@ def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Inte
         return Interval(fmean(numbers), math.nan, 1)
     rows = _rows(runs) if metric.name == "top1" else None
     if rows is None:
-        return interval(numbers, shared(runs)).within(metric.highest)
+        found = bootstrapped([[(row, None) for row in run] for run in runs], numbers, metric)
+        return ((found and found[0]) or interval(numbers, shared(runs))).within(metric.highest)
     _, low, high = statistics.accuracy(rows.right, rows.unit, domains=rows.domain, weights=rows.weight, spread=spread)
     return Interval.between(fmean(numbers), 100 * low, 100 * high, len(runs)).within(metric.highest)
 
@@ -92,7 +95,8 @@ def difference_of(
     rows = _paired(pairs) if metric.name == "top1" else None
     if rows is None:
         estimate = interval(gaps, shared(ours), level)
-        return Difference(estimate, verdict(estimate, better=metric.better), _student(estimate, level))
+        estimate, pvalue = bootstrapped(pairs, gaps, metric, level) or (estimate, _student(estimate, level))
+        return Difference(estimate, verdict(estimate, better=metric.better), pvalue)
     mine, theirs = rows
     found = statistics.difference(
         mine.right, theirs.right, mine.unit, domains=mine.domain, weights=mine.weight, spread=spread, level=level
@@ -116,6 +120,82 @@ def differences_of(pairs: Mapping[Key, Pairs], metric: Metric) -> dict[Key, Diff
     levels = dict(zip(tested, statistics.holm([alone[domain].pvalue for domain in tested]), strict=True))
     return {domain: difference_of(pairs[domain], metric, spread, levels[domain]) if domain in levels else gap
             for domain, gap in alone.items()}  # fmt: skip
+
+
+RESAMPLED = 200
+"""How often images are drawn again."""
+
+
+def bootstrapped(
+    pairs: Sequence[Sequence[tuple[Any, Any | None]]],
+    numbers: Sequence[float],
+    metric: Metric,
+    level: float = statistics.LEVEL,
+) -> tuple[Interval, float] | None:
+    """The interval and p-value of a mean over runs, by drawing images again: calibration errors, NLL and Brier scores.
+
+    An image (or group) that is in several runs or domains is drawn in all of them, and a difference on the same images.
+    From two runs on, what runs vary beyond that is added, as for accuracies. None where it is not known how sure the
+    answers were.
+    """
+    rows = [row for run in pairs for pair in run for row in pair if row is not None]
+    needed = {"ece": "confidence", "ece_equal_mass": "confidence"}.get(metric.name, metric.name)
+    if metric.name not in BY_IMAGE or any(row.answers is None or needed not in row.answers.sure for row in rows):
+        return None
+    from scipy.special import stdtr, stdtrit
+
+    units, random = np.unique(np.concatenate([row.answers.unit for row in rows])), np.random.default_rng(0)
+    terms = [[[_Terms.of(row, units, metric) for row in pair if row is not None] for pair in run] for run in pairs]
+    drawn = np.empty((RESAMPLED, len(pairs)))
+    for each in drawn:
+        weight = np.bincount(random.integers(len(units), size=len(units)), minlength=len(units)).astype(float)
+        for place, run in enumerate(terms):
+            scores = [[one.score(weight) for one in pair] for pair in run]
+            each[place] = fmean(pair[0] - (pair[1] if len(pair) > 1 else 0.0) for pair in scores)
+    count, mean = len(pairs), fmean(numbers)
+    variance, freedom = float(drawn.mean(axis=1).var(ddof=1)), math.inf
+    if count > 1:
+        seen = float(np.var(numbers, ddof=1))
+        excess = max(0.0, seen - float((drawn - drawn.mean(axis=0)).var(axis=1, ddof=1).mean()))
+        variance += excess / count
+        if seen:  # two runs may agree by luck, see `neotta.evaluate.statistics`
+            freedom = (count - 1) * (max(1.0, variance * count / seen) ** 2 if count > 2 else 1.0)
+    if not variance:
+        return Interval(mean, math.nan, count), math.nan
+    error, freedom = math.sqrt(variance), min(freedom, 1e9)
+    half = -float(stdtrit(freedom, level / 2)) * error
+    return Interval(mean, half, count), 2 * float(stdtr(freedom, -abs(mean) / error))
+
+
+BY_IMAGE = ("ece", "ece_equal_mass", "nll", "brier")
+"""Metrics that are made from terms of single images, beside accuracy."""
+
+
+class _Terms(NamedTuple):
+    """What a score is made of, for each sample: its term, its bin, and the place of its unit."""
+
+    term: NDArray[np.float64]
+    bins: Indices | None  # None for a plain mean
+    place: Indices
+
+    @classmethod
+    def of(cls, row: Any, units: Indices, metric: Metric) -> _Terms:
+        answers, place = row.answers, np.searchsorted(units, row.answers.unit)
+        if metric.name in answers.sure:
+            return cls(answers.sure[metric.name], None, place)
+        confidence = answers.sure["confidence"]
+        bins = np.maximum(np.ceil(confidence * BINS - 1e-9) - 1, 0).astype(np.int64)
+        if metric.name == "ece_equal_mass":
+            order = np.argsort(confidence, kind="stable")
+            bins[order] = np.concatenate([np.full(len(part), n) for n, part in enumerate(np.array_split(order, BINS))])
+        return cls(confidence - answers.right, bins, place)
+
+    def score(self, weight: NDArray[np.float64]) -> float:
+        mine = weight[self.place]
+        total = float(mine.sum()) or 1.0
+        if self.bins is None:
+            return float(mine @ self.term) / total
+        return float(np.abs(np.bincount(self.bins, mine * self.term, minlength=BINS)).sum()) / total
 
 
 def shared(runs: Runs) -> float:

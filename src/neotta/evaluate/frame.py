@@ -30,7 +30,7 @@ CONDITIONS: dict[str, Callable[[Any], str]] = {
     "batch_size": "batch size {}".format,
 }
 """The columns that say under which conditions a run took place, and how to say them in words."""
-METRICS = ("top1", "top5", "ece", "nll", "entropy", "confidence")
+METRICS = ("top1", "top5", "ece", "ece_equal_mass", "nll", "brier", "entropy", "confidence")
 """The columns of what is measured."""
 COLUMNS = (
     *("table", "method", "name", "domain", "seed", *CONDITIONS, "order_text"),

@@ -66,7 +66,7 @@ class Results:
 
         Args:
             baseline: The method, or its label, that differences refer to.
-            metric: `top1`, `top5`, `ece`, `nll`, `entropy` or `confidence`.
+            metric: `top1`, `top5`, `ece`, `ece_equal_mass`, `nll`, `brier`, `entropy` or `confidence`.
 
         Raises:
             DataError: No run has this metric, as accuracy without labels.

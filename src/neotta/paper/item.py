@@ -37,7 +37,12 @@ ORDER = (
     *("few-samples", "continual-start", "stacks", "reliability", "real-streams"),
 )
 """The items in the order of the report; others follow."""
-HOLDS = {"yes": "holds here", "partly": "holds in part", "no": "does not hold here", "unclear": "is unclear here"}
+HOLDS = {
+    "yes": "holds here",
+    "partly": "holds in part",
+    "no": "does not hold here",
+    "unclear": "cannot be told here: what decides it may be chance",
+}
 
 
 class Skip(NeottaError):
@@ -215,9 +220,12 @@ class Report:
         names = {method_of(label) for label in measured}
         missing = [methods()[rival].title for rival in self.item.rivals if rival not in names]
         self.said.append(sentence)
-        self.verdicts += [] if holds is None else [(self.title, "not judged" if missing else holds)]
-        self.missing += [title for title in missing if title not in self.missing]
-        self.note(*([f"{self.title}: the claim is not judged without {listed(missing)}."] if missing else []))
+        if missing and holds != "no":  # what is refuted already needs no further rival
+            holds = holds and "not judged"
+        self.verdicts += [] if holds is None else [(self.title, holds)]
+        if holds == "not judged":
+            self.missing += [title for title in missing if title not in self.missing]
+            self.note(f"{self.title}: the claim is not judged without {listed(missing)}.")
 
     def note(self, *notes: str) -> None:
         self.notes += notes

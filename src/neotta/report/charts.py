@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.evaluate.metrics import Interval
-from neotta.report.figures import FAINT, INK, Draw, legend_name, style
+from neotta.report.figures import FAINT, INK, Draw, display, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def lines(axes: Axes, series: Mapping[str, Series]) -> None:
     for name, points in series.items():
         look = style(name, list(series))
         marker = "" if len(points.x) > 40 else look.marker
-        axes.plot(points.x, points.y, color=look.color, marker=marker, label=legend_name(name))
+        axes.plot(points.x, points.y, color=look.color, marker=marker, label=display(name))
         if points.ends:
             low, high = np.transpose(points.ends)
             if len(points.x) == 1:  # a band would have no width
@@ -130,7 +130,7 @@ def _draw_ranking(axes: Axes, ranking: Ranking) -> None:
         text, align = f"{value:{ranking.sign}.{ranking.digits}f}", "left" if value >= 0 else "right"
         beside = high + 0.015 * span if value >= 0 else low - 0.015 * span
         axes.text(beside, place, text, va="center", ha=align, fontsize=7.5)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), list(map(display, names)))
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.axvline(0, color=INK, linewidth=0.8)
@@ -161,9 +161,9 @@ def dot_chart(rows: Mapping[str, Mapping[str, Interval]], label: str, *, zero: b
                 if not math.isnan(low):
                     axes.plot([low, high], [across, across], color=look.color, linewidth=1.4)
                 first = not any(name in others for others in list(rows.values())[:place])
-                shown = legend_name(name) if first else None
+                shown = display(name) if first else None
                 axes.plot([each.mean], [across], color=look.color, marker=look.marker, linestyle="", label=shown)
-        axes.set_yticks(range(len(rows)), list(rows))
+        axes.set_yticks(range(len(rows)), list(map(display, rows)))
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
@@ -206,7 +206,7 @@ def scatter_chart(points: Sequence[SizedPoint], *, x: str = "", y: str = "", siz
             how: dict[str, Any] = {"c": fill, "edgecolors": look.color, "marker": look.marker}
             axes.vlines(point.x, *ends, color=look.color, linewidth=0.9)
             axes.scatter(point.x, point.y.mean, s=area(point.size, largest), alpha=0.65, **how)
-            axes.scatter([], [], s=40, label=legend_name(point.name), **how)
+            axes.scatter([], [], s=40, label=display(point.name), **how)
         times = [point.x for point in points]
         if min(times) > 0 and max(times) / min(times) >= WIDE:
             axes.set_xscale("log", subs=[2, 5])
@@ -263,8 +263,10 @@ def heat_chart(
             reach = float(np.nanmax(np.abs(matrix - centre))) or 1.0
             low, high, colours = centre - reach, centre + reach, "RdBu"
         image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=high, aspect="auto")
-        axes.set_xticks(range(len(below)), below, rotation=60, ha="right", rotation_mode="anchor", fontsize=7)
-        axes.set_yticks(range(len(names)), names, fontsize=7)
+        axes.set_xticks(
+            range(len(below)), list(map(display, below)), rotation=60, ha="right", rotation_mode="anchor", fontsize=7
+        )
+        axes.set_yticks(range(len(names)), list(map(display, names)), fontsize=7)
         axes.tick_params(length=0)
         axes.set(xlabel=x, ylabel=y)
         for (row, column), value in np.ndenumerate(matrix):
@@ -299,7 +301,7 @@ def share_chart(
             place = drawn[group] = drawn.get(group, -1) + 1
             color = _GROUPS[(known.index(group) + place // len(_DASHES)) % len(_GROUPS)]
             dashes = _DASHES[place % len(_DASHES)]
-            axes.plot(points.x, points.y, color=color, linestyle=dashes, linewidth=1.4, label=legend_name(name))
+            axes.plot(points.x, points.y, color=color, linestyle=dashes, linewidth=1.4, label=display(name))
         axes.grid(axis="y")
         axes.axvline(guide[0], color=FAINT, linewidth=1.2)
         axes.axhline(guide[1], color=FAINT, linewidth=1.2)

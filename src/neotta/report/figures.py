@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neotta._words import printable
+from neotta.adapters.registry import methods
+from neotta.data.corruptions import CORRUPTIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -63,9 +65,18 @@ def style(name: str, others: Sequence[str] = ()) -> Style:
     return _OTHERS[(rest.index(name) if name in rest else len(rest)) % len(_OTHERS)]
 
 
-def legend_name(name: str) -> str:
-    """A name for a legend, which leaves out those that begin with an underscore."""
-    return f" {name}" if name.startswith("_") else name
+@functools.cache
+def display(name: str) -> str:
+    """What figures call a method or domain: `"NEO-Continual alpha=0.1"`, `"gaussian noise"`.
+
+    Legends leave out names that begin with an underscore: these get a space in front.
+    """
+    method = re.split(r"@| \w+=", name)[0]
+    parts = [known.title if (known := methods().get(part)) else part for part in method.split("+")]
+    shown = " + ".join(parts) + name[len(method) :]
+    kind = name.split("/")[0]
+    shown = kind.replace("_", " ") + name[len(kind) :] if kind in CORRUPTIONS else shown
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 @dataclass(frozen=True)

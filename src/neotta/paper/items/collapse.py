@@ -46,7 +46,9 @@ def _conclude(report: Report, shown: dict[str, list[float]]) -> None:
     caption = (
         "NC1: variance within classes over the distance between their means. NC2: distance of the class means "
         "from a simplex. NC3: the same distance for the products of head and class means. NC4: how often the head "
-        "chooses the class with the nearest mean. Lower is better for the first three, higher for NC4."
+        "chooses the class with the nearest mean. Lower is better for the first three, higher for NC4. For NC3 the "
+        "paper's appendix prints another formula, the distance between the normalised head and the normalised class "
+        "means; the values of its table are of this one."
     )
     if shown:
         report.parts.insert(0, Table("Neural collapse on clean images", grid("model", MEASURES, rows), data, caption))

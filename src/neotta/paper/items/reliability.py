@@ -16,6 +16,7 @@ from neotta.paper.item import Report, item, need
 from neotta.paper.measured import Measured
 from neotta.paper.tables import Rows
 from neotta.report.charts import reliability_chart
+from neotta.report.figures import display
 
 Curve = NDArray[np.float64]
 """Samples, sum of confidences and right answers of each bin, (3, 15)."""
@@ -39,7 +40,9 @@ def reliability(report: Report) -> None:
     report.figure(
         "reliability",
         "reliability",
-        reliability_chart(curves, {label: f"{label}: ECE {error(curve):.3f}" for label, curve in curves.items()}),
+        reliability_chart(
+            curves, {label: f"{display(label)}: ECE {error(curve):.3f}" for label, curve in curves.items()}
+        ),
         data,
         "Above: how often answers of a confidence are right; on the dashed line, as often as the model says. Below "
         "it, the model is too sure. Below: how many answers have that confidence. ECE: expected calibration error "

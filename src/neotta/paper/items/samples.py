@@ -55,11 +55,12 @@ def samples(report: Report) -> None:
     gains = need(gains_along(curves.get("neo", [])))
     report.lines(
         "samples",
-        "accuracy by the number of samples adapted on",
+        "gain by the number of samples adapted on",
         {"": curves},
         curve_rows("samples", curves),
         f"{SCORED} Mean over the domains, band: 95 % interval over images and seeds.",
         x="samples adapted on",
+        y="gain over none (points)",  # accuracies at different numbers are of other images
         names=last,
     )
     what = f"Accuracy in %, mean over {len(report.setting.domains)} domains. {SCORED}{results.basis}"
@@ -141,12 +142,13 @@ def classes(report: Report) -> None:
     by_count = need({count: curves for count, curves in every.items() if gains_along(curves.get("neo", []))})
     report.lines(
         "classes",
-        "accuracy by the number of classes adapted on",
+        "gain by the number of classes adapted on",
         {f"among the {count} samples adapted on": curves for count, curves in by_count.items()},
         [{"samples": count, **row} for count, curves in by_count.items() for row in curve_rows("classes", curves)],
         "On images of the classes that were not adapted on. Mean over the domains, band: 95 % interval over images and "
         "seeds.",
         x="classes",
+        y="gain over none (points)",
     )
     where = f"mean over {some(len(report.setting.domains), 'domain')}"
     caption = f"Accuracy in % on images of the classes that were not adapted on, {where}."

@@ -276,7 +276,7 @@ class SharedStreams:
         return self._prefix + json.dumps(item)
 
     def _packed(self, item: StreamId) -> bytes:
-        return sealed("", torch.cat([table.state(item)[0].double().cpu() for table in self._tables]).numpy())
+        return sealed("", torch.cat([table.state(item)[0].cpu().double() for table in self._tables]).numpy())
 
     def _unpacked(self, item: StreamId, content: bytes) -> list[Tensor]:
         widths = [table.layout.width for table in self._tables]

@@ -165,7 +165,7 @@ def check_offsets(rule: Rule, states: Tensor, source: str) -> None:
 def known_weight(neo: NEOHead) -> Array | None:
     """The weight that a mean of embeddings becomes one of logits with, (C, d), if it is known."""
     weight = neo.linear()[0]
-    return None if weight is None else weight.detach().double().cpu().numpy()
+    return None if weight is None else weight.detach().cpu().double().numpy()
 
 
 def _blank(neo: NEOHead) -> HeadStates:

@@ -206,6 +206,15 @@ def test_images_are_rejected_by_their_pixels_before_they_are_decoded(client):
         assert time.monotonic() - started < 2
 
 
+def test_each_scan_of_a_jpeg_costs_its_pixels():
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(buffer, "JPEG", progressive=True)
+    with serving(limits=Limits(pixels=64 * 64)) as client:
+        assert client.post("/classify", buffer.getvalue())[0] == 200
+        status, answer = client.post("/classify", buffer.getvalue() + b"\xff\xda" * 16)
+        assert (status, "scans" in answer["error"]) == (413, True)
+
+
 def test_pixels_of_a_tensor_are_limited_too(client):
     values = {"name": "images", "shape": [1, 300_000, 1, 3], "datatype": "UINT8"}
     text = json.dumps({"inputs": [{**values, "parameters": {"binary_data_size": 900_000}}]}).encode()

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -99,6 +99,7 @@ class DataSource:
         classes: The names of the classes in the order of the labels (WordNet ids for ImageNet's), or None.
         class_indices: For a dataset that by definition has fewer classes than the model (ImageNet-R: 200 of
             1000), the model's output for each class, increasing. None where all outputs take part.
+        class_groups: For data whose classes are categories of several classes of a model, these by name or number.
         notes: What a user should know of how the data was understood.
     """
 
@@ -108,6 +109,7 @@ class DataSource:
     opener: Callable[[str], ImageDataset] = field(repr=False)
     classes: tuple[str, ...] | None = None
     class_indices: tuple[int, ...] | None = None
+    class_groups: Mapping[str, Sequence[int | str]] | None = None
     notes: tuple[str, ...] = ()
 
     def dataset(self, domain: str | None = None) -> ImageDataset:

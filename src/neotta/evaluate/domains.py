@@ -25,6 +25,7 @@ from neotta.data.base import (
     first_image,
     shared_names,
 )
+from neotta.data.class_groups import ClassGroups
 from neotta.data.corrupted import CorruptedDataset, PreparedDataset
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.drawing import Indices
@@ -129,6 +130,8 @@ class Domains:
         source: Only the domains of the plan.
         preprocess: The model's, without resizing if the images already have its input size.
         class_indices: The model's classes that the data has, if it has only some (ImageNet-R); else None.
+        class_groups: The model's classes for each category of the data, if it has such; else None.
+        classes: Number of classes that answers are among, if it is known.
     """
 
     def __init__(
@@ -149,6 +152,10 @@ class Domains:
         self._digests: dict[tuple[str, int], list[Any]] = {}
         self._groups: dict[str, Indices | None] = {}
         self.class_indices = _class_indices(self.source, labels)
+        groups = self.source.class_groups
+        self.class_groups = None if groups is None else ClassGroups.of(groups, labels, outputs or 0)
+        fewer = self.class_indices if self.class_groups is None else self.class_groups.names
+        self.classes = outputs if fewer is None else len(fewer)
         first = CLEAN if self.corrupted else self.source.domains[0]
         self.preprocess = fitted(preprocess, self.dataset(first))
         if plan.group_by is not None:
@@ -252,6 +259,8 @@ class Domains:
         return "cifar" if side < 48 else "tiny" if side < 128 else "imagenet"
 
     def _aligned(self, dataset: ImageDataset) -> ImageDataset:
+        if self.class_groups is not None:  # which its labels count already
+            return dataset
         aligned = self._by_name(self._with_names(dataset))
         largest = (
             -1 if aligned.labels is None or self.class_indices is not None else int(aligned.labels.max(initial=-1))

@@ -78,7 +78,7 @@ def about(bench: Bench, run: Run) -> dict[str, Any]:
         "key": content_key(everything),
         "manifests": [manifest for manifest, _, _ in everything["manifests"]],
         **{name: everything[name] for name in ("options", "preprocess", "revision")},
-        "classes": bench.head.out_features if bench.data.class_indices is None else len(bench.data.class_indices),
+        "classes": bench.data.classes,
         "sizes": {name: size for name, (size, _) in facts.items()},
         "fewest": {name: fewest for name, (_, fewest) in facts.items()},
     }
@@ -206,7 +206,8 @@ def _score(bench: Bench, result: RunResult, order: Order, waiting: list[tuple[In
         if known is not None:
             here = order.domain[entries] == number
             labels[here] = known[order.index[entries[here]]]
-    result.add(order, entries, torch.cat([logits for _, logits in waiting]), torch.from_numpy(labels))
+    logits, groups = torch.cat([logits for _, logits in waiting]), bench.data.class_groups
+    result.add(order, entries, logits if groups is None else groups.scores(logits), torch.from_numpy(labels))
 
 
 def _logits(adapter: AnyAdapter, inputs: Tensor, *, adapt: bool, from_cache: bool) -> Tensor:

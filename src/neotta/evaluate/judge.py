@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from neotta._words import counted
 from neotta.adapters.base import EmbeddingAdapter
 from neotta.adapters.registry import create, find
-from neotta.data.base import ImageDataset, first_image
+from neotta.data.base import DataSource, ImageDataset, first_image
+from neotta.data.class_groups import ClassGroups
 from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
 from neotta.data.memory import data_source
@@ -94,12 +95,17 @@ def judge(
     plans = {rule: MethodPlan.parse(rule) for rule in ([rules] if isinstance(rules, str) else rules)}
     if not plans or any(find(plan.method).name == "none" for plan in plans.values()):
         raise OptionError(f"rules are compared with the plain model: name some other than none, got {list(plans)}")
-    loaded, dataset = _opened(model, images, preprocess)
+    loaded, source = _opened(model, images, preprocess)
+    dataset = source.dataset()
     order = np.random.default_rng(0).permutation(len(dataset)) if shuffled else np.arange(len(dataset))
-    classes, order, unreadable, outputs = _answers(loaded, dataset, order[:samples], plans, batch_size, cache, progress)
-    names = readable_names(loaded.labels, outputs)
+    answers, order, unreadable = _answers(loaded, dataset, order[:samples], plans, batch_size, cache, progress)
+    outputs, names = loaded.labels, readable_names(loaded.labels, answers[0].shape[1])
+    if source.class_groups is not None:
+        groups = ClassGroups.of(source.class_groups, outputs, len(names))
+        answers, outputs, names = [groups.scores(logits) for logits in answers], groups.names, [*groups.names]
+    classes = [logits.argmax(1).cpu().numpy() for logits in answers]
     numbers = {dataset.ids[index]: int(index) for index in order}
-    known = _known(dataset, numbers, names, loaded.labels, labels)
+    known = _known(dataset, numbers, names, outputs, labels)
     way = "in random order" if shuffled else "in the order of their names"
     notes = [f"The rules saw {len(numbers):,} of {counted(len(dataset), 'image')} {way}, {batch_size} at a time."]
     notes += [f"{counted(unreadable, 'image')} could not be read."] * bool(unreadable)
@@ -119,7 +125,7 @@ def judge(
     )
 
 
-def _opened(model: Any, images: Any, preprocess: Preprocess | None) -> tuple[LoadedModel, ImageDataset]:
+def _opened(model: Any, images: Any, preprocess: Preprocess | None) -> tuple[LoadedModel, DataSource]:
     if isinstance(model, (str, os.PathLike)):
         model = load_model(model, device="cuda" if torch.cuda.is_available() else "cpu")
     check_model(model)
@@ -130,9 +136,10 @@ def _opened(model: Any, images: Any, preprocess: Preprocess | None) -> tuple[Loa
         if not ready:
             raise OptionError("the data are images: pass preprocess=neotta.Preprocess(...) for the model")
         layout = "images" if Path(images).is_dir() else None  # all images of a folder, labelled or not
-        return loaded, open_data(images, layout=layout).dataset()
-    dataset = data_source(images, images=ready).dataset()
-    return loaded if ready else loaded._replace(preprocess=cast(Preprocess, AsIs(dataset.read(0).shape))), dataset
+        return loaded, open_data(images, layout=layout)
+    source = data_source(images, images=ready)
+    shape = source.dataset().read(0).shape
+    return loaded if ready else loaded._replace(preprocess=cast(Preprocess, AsIs(shape))), source
 
 
 def _answers(
@@ -143,8 +150,8 @@ def _answers(
     batch_size: int,
     cache: str | os.PathLike[str] | None,
     progress: Callable[[str, int, int], None],
-) -> tuple[list[NDArray[np.int64]], Indices, int, int]:
-    """The classes by the plain model and each rule, which images these are, and the number of unreadable ones."""
+) -> tuple[list[Tensor], Indices, int]:
+    """The logits of the plain model and each rule, which images these are, and the number of unreadable ones."""
     ready = fitted(loaded.preprocess, dataset)
     example = ready(first_image(dataset)).unsqueeze(0).to(next(loaded.model.parameters()))
     encoder, head = split(loaded.model, example=example)
@@ -171,7 +178,7 @@ def _answers(
         else:
             batches = Loader(dataset, reorder(stored(dataset, batch_size=batch_size), order), ready)
             answers.append([adapter(batch.images.to(head.weight)) for batch in batches])
-    return [torch.cat(parts).argmax(1).cpu().numpy() for parts in answers], order, unreadable, head.out_features
+    return [torch.cat(parts) for parts in answers], order, unreadable
 
 
 def _known(

@@ -35,6 +35,7 @@ def content(bench: Bench, run: Run) -> dict[str, Any]:
         **({"separate": True} if run.separate_states else {}),
         **({"tuned": run.tuned} if run.tuned is not None else {}),
         **({"groups": content_key({"groups": known})} if any(known) else {}),
+        **({} if bench.data.class_groups is None else {"class_groups": bench.data.class_groups.outputs}),
         "revision": revision_of(run.method),
         "weights": bench.weights,
         "preprocess": bench.data.preprocess.to_dict(),

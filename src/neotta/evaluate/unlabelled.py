@@ -153,11 +153,11 @@ def unlabelled_report(
     bench: Bench, runs: Sequence[Run], results: dict[str, RunResult] | None = None, failed: Iterable[Record] = ()
 ) -> UnlabelledReport:
     """Report what can be known without labels of runs that `reported_runs` chose; the rest is as in `predictions`."""
-    first, outputs = runs[0], bench.data.class_indices
+    first = runs[0]
     many = "all samples" if first.samples < 0 else f"{first.samples} samples"
     report = UnlabelledReport(
         f"{first.order}, seed {first.seed}, {many}, batch size {first.batch_size}",
-        bench.head.out_features if outputs is None else len(outputs),
+        bench.data.classes or 0,
         class_names(bench, first),
     )
     frame, report.failed = predictions(bench, runs, results, failed)
@@ -172,12 +172,13 @@ def unlabelled_report(
 
 
 def class_names(bench: Bench, run: Run) -> tuple[str, ...] | None:
-    known, outputs = bench.loaded.labels, bench.data.class_indices
+    known, outputs, groups = bench.loaded.labels, bench.data.class_indices, bench.data.class_groups
+    if groups is not None:
+        return groups.names
     if known is not None and outputs is not None:
         known = tuple(known[index] for index in outputs)
     known = known or bench.data.dataset(run.domains[0]).classes
-    classes = bench.head.out_features if outputs is None else len(outputs)
-    return tuple(known) if known is not None and len(known) == classes else None
+    return tuple(known) if known is not None and len(known) == bench.data.classes else None
 
 
 def _describe_data(report: UnlabelledReport, bench: Bench, runs: Iterable[Run], plain: pandas.DataFrame) -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from neotta.data.base import DataSource
+from neotta.data.class_groups import read_class_groups
 from neotta.data.decode import SUFFIXES
 from neotta.data.layouts.files import first_image, folder_source, sort_names, subfolders
 from neotta.errors import DataError
@@ -28,11 +29,12 @@ def open_folder(root: Path) -> DataSource:
     splits = {name: root / name for name in SPLITS if _split(root / name)}
     if set(subfolders(root)) != set(splits):
         splits = {root.resolve().name: root}
-    classes = _classes(splits)
+    groups = read_class_groups(root)
+    classes = tuple(groups or _classes(splits))
     if not classes:
         raise DataError(f"{str(root)!r} holds no class folders; for images without labels say images={root}")
     notes = tuple(filter(None, (_about_strays(folder) for folder in splits.values())))
-    return folder_source("folder", root, splits, classes, notes=notes)
+    return folder_source("folder", root, splits, classes, class_groups=groups, notes=notes)
 
 
 def _about_strays(folder: Path) -> str:
@@ -64,7 +66,8 @@ def open_domain_folders(root: Path) -> DataSource:
     domains = {name: root / name for name in subfolders(root) if subfolders(root / name)}
     if not domains:
         raise DataError(f"{str(root)!r} holds no <domain>/<class> folders")
-    return folder_source("domain-folders", root, domains, _classes(domains))
+    groups = read_class_groups(root)
+    return folder_source("domain-folders", root, domains, tuple(groups or _classes(domains)), class_groups=groups)
 
 
 def _classes(folders: Mapping[str, Path]) -> tuple[str, ...]:
@@ -83,4 +86,6 @@ def open_images(root: Path) -> DataSource:
         f"images of {str(root)!r} have no labels: there are images beside folders of images such as {inside!r}; "
         f"if these are classes say folder={root}, else images={root}"
     )
-    return folder_source("images", root, {root.resolve().name: root}, None, notes=(note,) if inside else ())
+    notes = (note,) if inside else ()
+    groups = read_class_groups(root)
+    return folder_source("images", root, {root.resolve().name: root}, None, class_groups=groups, notes=notes)

@@ -33,8 +33,19 @@ from neotta.report.grids import Grid, Table
 T = TypeVar("T")
 ORDER = (
     *("methods", "tradeoff", "dimensions", "alignment", "corruptions", "gains", "calibration", "full", "samples"),
-    *("classes", "continual", "cross-domain", "resources", "cnn", "batch-size", "alpha", "collapse", "propositions"),
-    *("few-samples", "continual-start", "stacks", "reliability", "real-streams"),
+    *(
+        "classes",
+        "one-class",
+        "continual",
+        "cross-domain",
+        "resources",
+        "cnn",
+        "batch-size",
+        "alpha",
+        "collapse",
+        "propositions",
+    ),
+    *("few-samples", "continual-start", "stacks", "reliability", "real-streams", "natural-shifts", "judged"),
 )
 """The items in the order of the report; others follow."""
 HOLDS = {

@@ -189,7 +189,8 @@ def _lowest(results: Measured) -> tuple[str, Holds]:
 def full(report: Report) -> None:
     """What is left of the gain when a method sees all images of a domain?"""
     changes, held = [], None
-    for metric, words, unit in (("top1", "accuracy", " points"), ("ece", "calibration error", "")):
+    named = (("top1", "accuracy", " points"), ("ece", "calibration error", ""), ("brier", "Brier score", ""))
+    for metric, words, unit in named:
         results = Measured.of(report.records, metric)
         if results is None:
             continue

@@ -83,6 +83,22 @@ def test_the_table_lists_the_cheapest_first():
     assert tent == ["tent", "20", "2.00", "50", "25", "2", "1", "1.5"]
 
 
+def test_columns_agree_where_the_device_was_busy_during_one_method():
+    busy = cost("neo", seconds_per_image=0.044, plain_seconds_per_image=0.040, slowdown_error=0.5)
+    text = io.StringIO()
+    Console(file=text, width=90).print(_table({"neo": busy, "tent": cost("tent")}))
+    _, plain, neo, tent, *_ = (line.split() for line in text.getvalue().splitlines())
+    assert plain[1:3] == ["25", "1.00"]
+    assert neo[:5] == ["neo", "27.5", "1.10", "±0.50", "36"]
+    assert tent[:4] == ["tent", "50", "2.00", "20"], "slower than NEO in every column"
+
+
+def test_what_was_too_noisy_is_named():
+    assert (
+        "for neo:" in _table({"neo": cost("neo", slowdown_error=0.5), "tent": cost("tent", slowdown_error=0.1)}).caption
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -15,7 +15,7 @@ from neotta.adapters import registry
 from neotta.adapters.declaration import Declaration
 from neotta.errors import InputError, OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
 from neotta.evaluate._cost_worker import PeakMemory, count_flops, counted_passes, measure, sharpen
-from neotta.evaluate.costs import ask, measure_costs
+from neotta.evaluate.costs import _slowdown_error, ask, measure_costs
 
 MODEL = "timm:vit_tiny_patch16_224"
 TINY = {"pretrained": False, "img_size": 32, "depth": 2, "embed_dim": 48, "num_heads": 3, "num_classes": 10}
@@ -91,6 +91,7 @@ def test_figures_make_sense_and_fit_into_json(measured):
         assert cost.method == name
         assert 0 < cost.seconds_per_image < 5
         assert cost.slowdown == cost.seconds_per_image / cost.plain_seconds_per_image
+        assert cost.slowdown_error > 0
         assert cost.threads == 1
         assert cost.image_size == [32, 32]
         text = json.dumps(cost.entries())
@@ -282,3 +283,11 @@ def test_a_method_that_needs_source_images_gets_some(own_methods):
     assert sum(answer["seconds"]) >= 0.5, "a few batches of a small model say nothing"
     assert len(answer["plain_seconds"]) == len(answer["seconds"]), "the plain model is timed in turns with the method"
     assert answer["forward_passes"] == 1, "but its passes are not counted"
+
+
+def test_the_error_of_a_factor_is_that_of_its_median_over_batches_in_turns():
+    quiet = {"seconds": [0.2, 2.0, 20.0], "plain_seconds": [0.1, 1.0, 10.0]}  # the load meets both alike
+    assert _slowdown_error([quiet]) == 0
+    spread = [{"seconds": [1.0, 1.0, 3.0, 3.0] * 25, "plain_seconds": [1.0] * 100}]
+    assert _slowdown_error(spread) == pytest.approx(1.8 * 2 / 10)
+    assert _slowdown_error([{"seconds": [1.0], "plain_seconds": [1.0]}]) is None

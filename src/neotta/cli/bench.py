@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from neotta.evaluate.records import Record
 
+NOISE = 0.1
+"""Largest error of a factor, relative to it, that still counts as measured."""
+
 
 def bench(
     model: shared.Model = "digits",
@@ -101,18 +104,23 @@ def _table(costs: dict[str, Record]) -> Table:
     for title in ("ms/image", "x plain", "images/s", "+MiB", "forward", "backward", "GFLOP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("plain", *_speed(plain, 1.0), "0", "1", "0", "")
-    for name, cost in sorted(costs.items(), key=lambda row: row[1].seconds_per_image or 0.0):
+    for name, cost in sorted(costs.items(), key=lambda row: row[1].slowdown or 0.0):
         above, flops = cost.memory_above_plain, cost.flops_per_image
         table.add_row(
             name,
-            *_speed(cost.seconds_per_image or 0.0, cost.slowdown or 0.0),
+            *_speed(plain, cost.slowdown or 0.0, cost.slowdown_error),
             "?" if above is None else f"{above / 2**20:.0f}",
             f"{cost.forward_passes:g}",
             f"{cost.backward_passes:g}",
             "?" if flops is None else f"{flops / 1e9:.3g}",
         )
+    if noisy := [name for name, cost in costs.items() if (cost.slowdown_error or 0) > NOISE * (cost.slowdown or 0)]:
+        table.caption = f"Too noisy for {', '.join(noisy)}: take a quiet device, or more --rounds."
     return table
 
 
-def _speed(seconds: float, slowdown: float) -> tuple[str, str, str]:
-    return f"{seconds * 1e3:.3g}", f"{slowdown:.2f}", f"{1 / seconds:,.{0 if seconds < 0.1 else 2}f}"
+def _speed(plain: float, slowdown: float, error: float | None = None) -> tuple[str, str, str]:
+    """All columns from the factor, which was measured in turns: the load of the device is not in it."""
+    seconds = plain * slowdown
+    factor = f"{slowdown:.2f}" if error is None else f"{slowdown:.2f} ±{error:.2f}"
+    return f"{seconds * 1e3:.3g}", factor, f"{1 / seconds:,.{0 if seconds < 0.1 else 2}f}"

@@ -11,6 +11,7 @@ A fresh process for each method means that none finds memory which another has l
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -96,10 +97,11 @@ def measure_costs(
         **conditions: See `CostConditions`.
 
     Returns:
-        By method a record with the median `seconds_per_image`, that of the plain model in the same process, passes for
-        a batch, `peak_memory` and `memory_above_plain` in bytes (None where the system does not tell; on the CPU a few
-        MB are noise), and `flops_per_image` in products of matrices and convolutions. Measured again under the same
-        conditions on the same machine, it has the same key.
+        By method a record with the median `seconds_per_image`, that of the plain model in the same process, their ratio
+        `slowdown` and how far it may be off (`slowdown_error`), passes for a batch, `peak_memory` and
+        `memory_above_plain` in bytes (None where the system does not tell; on the CPU a few MB are noise), and
+        `flops_per_image` in products of matrices and convolutions. Measured again under the same conditions on the
+        same machine, it has the same key.
 
     Raises:
         OptionError: An option or condition is wrong.
@@ -167,6 +169,7 @@ def figures(conditions: CostConditions, mine: list[Answer], plain: list[Answer])
         "image_size": first["image_size"],
         "seconds_per_image": _seconds(mine, "seconds") / images,
         "plain_seconds_per_image": _seconds(mine, "plain_seconds") / images,
+        "slowdown_error": _slowdown_error(mine),
         "forward_passes": statistics.fmean(answer["forward_passes"] for answer in mine),
         "backward_passes": statistics.fmean(answer["backward_passes"] for answer in mine),
         "peak_memory": peak,
@@ -178,6 +181,16 @@ def figures(conditions: CostConditions, mine: list[Answer], plain: list[Answer])
 def _seconds(answers: list[Answer], which: str) -> float:
     median: float = statistics.median(seconds for answer in answers for seconds in answer[which])
     return median
+
+
+def _slowdown_error(answers: list[Answer]) -> float | None:
+    """Half the width of the 95 % interval of the median ratio to the plain model, batch by batch; one says nothing."""
+    pairs = [pair for answer in answers for pair in zip(answer["seconds"], answer["plain_seconds"], strict=True)]
+    if len(pairs) < 2:
+        return None
+    low, _, high = statistics.quantiles((mine / plain for mine, plain in pairs), n=4)
+    error: float = 1.8 * (high - low) / math.sqrt(len(pairs))
+    return error
 
 
 def _peak(answers: list[Answer]) -> int | None:

@@ -135,6 +135,7 @@ class Record(BaseModel):
     seconds_per_image: _Real | None = None
     plain_seconds_per_image: _Real | None = None
     slowdown: _Real | None = None
+    slowdown_error: _Real | None = None
     forward_passes: _Real | None = None
     backward_passes: _Real | None = None
     peak_memory: _Whole | None = None

@@ -7,6 +7,7 @@ import http.server
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -129,7 +130,8 @@ def test_a_public_name_without_a_docstring_is_refused(monkeypatch):
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(folder)]
-    built = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    environment = {**os.environ, "PATH": os.defpath}  # where neither neotta nor sphinx-build is
+    built = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert built.returncode == 0, built.stderr[-4000:]
     return folder
 

@@ -1,6 +1,6 @@
 """Candidates for NEO-Stream that were measured and not taken; docs/ideas/streams.md has the table.
 
-Each is a method by name: `neotta run --methods none,py:docs/results/candidates.py:RiseAndFall --allow-code`.
+Each is a method by name: `neotta run --methods none,py:docs/results/candidates.py:RiseAndFall`.
 """
 
 from __future__ import annotations

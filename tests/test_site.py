@@ -140,6 +140,8 @@ def site(tmp_path_factory):
 def test_every_page_is_there(site):
     for page in ("index", "will-it-help", "tutorials/your-model", "ideas/streams", "generated/methods/neo-stream"):
         assert (site / f"{page}.html").is_file(), page
+    tutorials = [page.read_text() for page in (site / "tutorials").glob("*.html")]
+    assert not any(sys.prefix in page for page in tutorials), "a warning names a path of this machine"
     assert "<img" in (site / "tutorials" / "your-model.html").read_text(), "the notebooks draw"
     assert "neotta.adapt" in (site / "generated" / "reference" / "neotta.html").read_text()
 

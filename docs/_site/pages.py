@@ -36,7 +36,7 @@ GROUPS = {
 }
 """The names of `neotta` in the order in which one meets them; names in no group come last."""
 
-OUTSIDE = "Module, Linear, Exception, BaseModel, BaseEstimator, Estimator, tuple, Protocol"
+OUTSIDE = "Module, Linear, Exception, BaseException, BaseModel, BaseEstimator, Estimator, tuple, Protocol"
 """Classes whose members are not repeated."""
 
 

@@ -95,6 +95,7 @@ def test_results_are_tables_and_figures_and_can_be_saved(loaded, ready, labels, 
     assert table["domain"].tolist() == ["clean", "clean", "fog", "fog"]
     assert table["verdict"].dropna().isin(["helps", "hurts", "can't tell"]).all()
     assert "<table" in results._repr_html_()
+    assert "NaN" not in results._repr_html_() + repr(results), "the plain model has no verdict"
     assert "neo" in repr(results)
     assert len(results.plot().axes[0].containers) == 1
     results.save(tmp_path / "r.parquet")

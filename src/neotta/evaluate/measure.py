@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, cast
 
 from torch import nn
@@ -177,7 +178,8 @@ def _bar(show: bool) -> Iterator[Watcher]:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    visible = show and (console.is_terminal or console.is_jupyter)
+    widgets = console.is_jupyter and find_spec("ipywidgets") is not None  # without, rich prints a warning for each bar
+    visible = show and (console.is_terminal or widgets)
     with Progress(*columns, console=console, transient=True, disable=not visible) as progress:
         yield _Bar(progress)
 

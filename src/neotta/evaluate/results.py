@@ -110,11 +110,11 @@ class Results:
         table, notes = self._table()
         if table is None:
             return html.escape(repr(self))
-        return f"{table.to_html(index=False)}<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in notes)}</ul>"
+        return f"{table.to_html(index=False, na_rep='')}<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in notes)}</ul>"
 
     def __repr__(self) -> str:
         table, _ = self._table()
-        return f"<Results of {len(self)} records>" if table is None else str(table.to_string(index=False))
+        return f"<Results of {len(self)} records>" if table is None else str(table.to_string(index=False, na_rep=""))
 
     def _table(self) -> tuple[pandas.DataFrame | None, list[str]]:
         """What is shown of the results, with notes; None if there is nothing to compare."""

@@ -110,7 +110,8 @@ class Results:
         table, notes = self._table()
         if table is None:
             return html.escape(repr(self))
-        return f"{table.to_html(index=False, na_rep='')}<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in notes)}</ul>"
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in notes)
+        return f"{table.to_html(index=False, na_rep='')}<ul>{remarks}</ul>"
 
     def __repr__(self) -> str:
         table, _ = self._table()

@@ -61,9 +61,9 @@ def request(kind, shape, **more):
 def test_numbers_come_as_they_were_sent(kind, nested):
     values = (np.arange(6).reshape(2, 3) % 2).astype(DTYPES[kind])
     head = json.dumps(request(kind, [2, 3], data=(values if nested else values.reshape(-1)).tolist())).encode()
-    assert (parse(head, len(head), []).images == values).all()
+    assert (parse(head, len(head), [])[1] == values).all()
     head = json.dumps(request(kind, [2, 3], parameters={"binary_data_size": values.nbytes})).encode()
-    found = parse(head + values.tobytes(), len(head), []).images
+    found = parse(head + values.tobytes(), len(head), [])[1]
     assert (found.dtype, found.tolist()) == (values.dtype, values.tolist())
 
 
@@ -103,7 +103,7 @@ def test_values_of_another_kind_are_not_converted(kind, data):
 
 def test_whole_numbers_are_floats():
     head = json.dumps(request("FP32", [1, 2], data=[[1, 2]])).encode()
-    assert parse(head, len(head), []).images.tolist() == [[1.0, 2.0]]
+    assert parse(head, len(head), [])[1].tolist() == [[1.0, 2.0]]
 
 
 def test_many_empty_elements_are_not_read():

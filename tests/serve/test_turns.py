@@ -16,7 +16,7 @@ from support.serving import GatedEngine, in_background, pictures, serving, small
 
 from neotta.deploy.serve.batcher import Batcher, Job
 from neotta.deploy.serve.dashboard import LISTENERS
-from neotta.deploy.serve.fair import FairQueue, Workers
+from neotta.deploy.serve.fair import FairQueue, Readers
 from neotta.deploy.serve.protocol import parse
 from neotta.deploy.serve.service import REFRESHED, Service
 from neotta.deploy.serve.settings import Limits, RequestError, Settings
@@ -31,7 +31,7 @@ async def settled(workers):
     """Until everything that can start has started."""
     for _ in range(20):
         await asyncio.sleep(0.005)
-    return [entry.owner for entry in workers._running]
+    return [entry.owner for (entry,) in workers.running]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def settled(workers):
 )
 def test_who_comes_next_finds_a_free_thread(owners, running):
     async def run():
-        workers, gate = Workers(100), threading.Event()
+        workers, gate = Readers(100), threading.Event()
         tasks = [asyncio.ensure_future(workers.run(gate.wait, owner, 1)) for owner in owners]
         found = await settled(workers)
         gate.set()
@@ -59,7 +59,7 @@ def test_who_comes_next_finds_a_free_thread(owners, running):
 
 def test_two_of_the_largest_images_are_not_decoded_together():
     async def run():
-        workers, gate = Workers(100), threading.Event()
+        workers, gate = Readers(100), threading.Event()
         sizes = {"a": 100, "b": 100, "c": 50}
         tasks = [asyncio.ensure_future(workers.run(gate.wait, (name, ""), size)) for name, size in sizes.items()]
         found = await settled(workers)
@@ -73,7 +73,7 @@ def test_two_of_the_largest_images_are_not_decoded_together():
 
 def test_work_of_a_client_that_left_is_not_done():
     async def run():
-        workers, gate, done = Workers(100), threading.Event(), []
+        workers, gate, done = Readers(100), threading.Event(), []
         first = asyncio.ensure_future(workers.run(gate.wait, ("a", ""), 1))
         left = asyncio.ensure_future(workers.run(lambda: done.append("left"), ("a", ""), 1))
         stays = asyncio.ensure_future(workers.run(lambda: done.append("stays"), ("a", ""), 1))
@@ -89,7 +89,7 @@ def test_work_of_a_client_that_left_is_not_done():
 
 def test_what_fails_frees_its_thread():
     async def run():
-        workers = Workers(100)
+        workers = Readers(100)
         with pytest.raises(ZeroDivisionError):
             await workers.run(lambda: 1 // 0, ("a", ""), 1)
         found = await workers.run(lambda: "next", ("a", ""), 1)
@@ -113,7 +113,6 @@ def test_calls_and_jobs_take_turns_by_client():
             return [None] * len(jobs)
 
         batcher = Batcher(answer, Limits(wait=0.0, rows=4))
-        batcher.start()
         first = asyncio.ensure_future(batcher.call(gate.wait))
         await asyncio.sleep(0.05)
         pages = [
@@ -140,7 +139,6 @@ def test_calls_and_jobs_take_turns_by_client():
 def test_calls_are_bounded_and_those_of_the_server_never_rejected():
     async def run():
         gate, batcher = threading.Event(), Batcher(lambda jobs: [], Limits(queue=3))
-        batcher.start()
         first = asyncio.ensure_future(batcher.call(gate.wait))
         await asyncio.sleep(0.05)
         asked = [asyncio.ensure_future(batcher.call(int, owner=("a", "x"))) for _ in range(5)]
@@ -165,11 +163,8 @@ def test_of_those_who_hold_most_the_largest_gives_way_and_of_equals_the_last():
             queue.add("as large", ("flood", "x"), 3)
         queue.add("honest", ("other", "gate"), 2)
         found = [entry.item for entry in entries if entry.result.done()]
-        queue.grow(entries[0], 1)
-        assert [entry.item for entry in entries if entry.result.done()] == ["c"]
-        assert queue.amount == 8
-        with pytest.raises(RequestError):
-            queue.grow(entries[0], 3)
+        queue.add("fills", ("other", "gate"), 1)
+        assert ([entry.item for entry in entries if entry.result.done()], queue.amount) == (["c"], 8)
         for entry in entries:
             entry.result.cancel()
         entries[2].result.exception()

@@ -67,7 +67,7 @@ def in_background(count, work):
 def serving(engine=None, *, folder=None, host="127.0.0.1", limits=None, **settings):
     """Run a server until the block ends; what comes back is a `Client` with the service as an attribute."""
     engine = small_engine(folder=folder) if engine is None else engine
-    chosen = Settings(**{"name": "small", "durable": 0.0, "limits": limits or Limits(), **settings})
+    chosen = Settings(**{"name": "small", "durable": 0.0, "grace": 60.0, "limits": limits or Limits(), **settings})
     service = Service(engine, chosen, History(folder))
     socket = listening(host, 0)
     server = make_server(service, host, socket.getsockname()[1])

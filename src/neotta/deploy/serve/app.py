@@ -14,6 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Literal
 
+import h11
 import numpy as np
 import uvicorn
 from fastapi import FastAPI, Query, Request
@@ -22,6 +23,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from neotta._version import __version__
 from neotta.deploy.serve import dashboard
@@ -30,7 +32,7 @@ from neotta.deploy.serve.batcher import Answer, Job
 from neotta.deploy.serve.fair import SMALL, Owner
 from neotta.deploy.serve.images import Step
 from neotta.deploy.serve.protocol import HEADER, Message, encode, head_length, parse
-from neotta.deploy.serve.requests import Measured, Requests, on_error
+from neotta.deploy.serve.requests import Body, Measured, Requests, on_error
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import RequestError, stream_id
 from neotta.errors import NeottaError, OptionError
@@ -79,7 +81,7 @@ def application(service: Service, *, loopback: bool = True) -> FastAPI:
 
 def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
     settings, engine, limits = service.settings, service.engine, service.settings.limits
-    images, workers = service.images, service.images.workers
+    images, readers = service.images, service.images.readers
     height, width = engine.preprocess.size
     outputs = {"logits": ("FP32", [-1, engine.classes]), "probabilities": ("FP32", [-1, engine.classes])}
     outputs |= {"label": ("BYTES", [-1])} | {
@@ -101,12 +103,15 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         """Classify an image file, or several in a form."""
         name, kind = stream_id(stream), request.headers.get("content-type", "")
 
-        async def work(body: bytes, owner: Owner) -> Response:
-            opened = await workers.read(lambda: images.opened(_files(body, kind, limits.rows)), owner, len(body))
+        async def work(body: Body, owner: Owner) -> Response:
+            def read() -> Array | list[Step]:
+                return images.opened(_files(body.take(), kind, limits.rows))
+
+            opened = await readers.read(read, owner, body.length)
             ready = await images.ready(opened, owner)
             answer = await service.answer(Job(ready.images, name, adapt, ready.picture), owner[0])
             size = 64 * len(answer.plain) * min(top, engine.classes)
-            return await workers.read(partial(_classified, answer, name, top, service), owner, size)
+            return await readers.read(partial(_classified, answer, name, top, service), owner, size)
 
         return await requests.answered(request, name, limits.body, work)
 
@@ -153,21 +158,21 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
         header = request.headers.get(HEADER)
         most = limits.json_bytes if header is None else limits.body
 
-        async def work(body: bytes, owner: Owner) -> Response:
-            length = head_length(header, len(body))
+        async def work(body: Body, owner: Owner) -> Response:
+            length = head_length(header, body.length)
             if length > limits.json_bytes:
                 raise RequestError(413, f"the JSON is larger than {limits.json_bytes:,} bytes: send tensors as bytes")
 
             def read() -> tuple[Message, Array | list[Step]]:
-                message = parse(body, length, [*outputs], limits.values)
-                return message, images.opened(message.images)
+                message, values = parse(body.take(), length, [*outputs], limits.values)
+                return message, images.opened(values)
 
-            message, opened = await workers.read(read, owner, len(body))
+            message, opened = await readers.read(read, owner, body.length)
             owner = owner[0], message.stream
             ready = await images.ready(opened, owner)
             answer = await service.answer(Job(ready.images, message.stream, message.adapt, ready.picture), owner[0])
             size = 4 * len(message.outputs) * answer.plain.size
-            return await workers.read(partial(_inferred, answer, message, service), owner, size)
+            return await readers.read(partial(_inferred, answer, message, service), owner, size)
 
         return await requests.answered(request, "", most, work)
 
@@ -178,26 +183,27 @@ def _body(kinds: dict[str, str]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {kind: {"schema": types[how]} for kind, how in kinds.items()}}}
 
 
-def _files(body: bytes, kind: str, most: int) -> list[bytes]:
+def _files(body: bytearray, kind: str, most: int) -> list[bytes]:
     """The files of a request: the parts of a form, or the body itself."""
     if not kind.lower().startswith("multipart/form-data"):
         if not body:
             raise RequestError(400, "the request holds no image: send a file, as curl --data-binary @image.jpg does")
-        return [body]
+        return [bytes(body)]
     named = re.match(r'[^;]*;.*?boundary="?([^";,]{1,70})', kind, re.IGNORECASE)
-    edge = b"--" + (named[1].encode("latin-1") if named else b"")
-    *parts, end = body.split(b"\r\n" + edge, most + 1)
-    if not named or not parts or not parts[0].startswith(edge):
+    edge = b"\r\n--" + (named[1].encode("latin-1") if named else b"")
+    if not named or not body.startswith(edge[2:]):
         raise RequestError(400, "the form cannot be read: its parts must begin with its boundary, and end with it")
-    if len(parts) > most:
-        raise RequestError(413, f"the form holds more than {most} files")
-    files = []
-    for head, gap, file in (part.removeprefix(edge).partition(b"\r\n\r\n") for part in parts):
-        if not gap or not end.startswith(b"--"):
-            raise RequestError(400, "the form cannot be read: it is cut off")
-        if b"filename" not in head:
+    files, place = list[bytes](), len(edge) - 2
+    while (end := body.find(edge, place)) >= 0:
+        if len(files) == most:
+            raise RequestError(413, f"the form holds more than {most} files")
+        gap = body.find(b"\r\n\r\n", place, end)
+        if body.find(b"filename", place, max(gap, place)) < 0:
             raise RequestError(400, "the form has a text: stream, adapt and top belong into the address, files here")
-        files.append(file)
+        files.append(bytes(memoryview(body)[gap + 4 : end]))
+        place = end + len(edge)
+    if not files or not body.startswith(b"--", place):
+        raise RequestError(400, "the form cannot be read: it is cut off")
     return files
 
 
@@ -252,11 +258,11 @@ def _outputs(answer: Answer, names: dict[str, bool], service: Service) -> dict[s
 
 
 def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
-    async def told(request: Request, work: Callable[[bytes], Response]) -> Response:
+    async def told(request: Request, work: Callable[[bytearray], Response]) -> Response:
         """What the thread that owns the model answers about a stream, in its turn."""
 
-        async def ask(body: bytes, owner: Owner) -> Response:
-            return await service.call(work, body, owner=owner)
+        async def ask(body: Body, owner: Owner) -> Response:
+            return await service.call(work, body.take(), owner=owner)
 
         return await requests.answered(request, request.path_params["stream"], SMALL, ask)
 
@@ -271,7 +277,7 @@ def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RequestError(415, "actions are sent as application/json")  # which no form of another site can
 
-        def work(body: bytes) -> Response:
+        def work(body: bytearray) -> Response:
             try:
                 action = Action.model_validate_json(body)
             except ValidationError:
@@ -299,8 +305,8 @@ def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
     async def judgement(request: Request, stream: str, part: str = "state") -> Response:
         """What the page shows on which answers of a stream are judged, and what is said on it."""
 
-        def work(body: bytes) -> Response:
-            reply = service.judge(stream, request.method, part, body)
+        def work(body: bytearray) -> Response:
+            reply = service.judge(stream, request.method, part, bytes(body))
             return Response(reply.body, reply.status, reply.headers, reply.kind)
 
         return await told(request, work)
@@ -315,6 +321,25 @@ def add_streams(app: FastAPI, service: Service, requests: Requests) -> None:
 
 
 # ---- running
+
+
+class Measurable(h11.Connection):
+    """Takes bodies with their length alone: chunks would be read one by one in the event loop, before any queue."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
+            raise h11.RemoteProtocolError("a body in chunks")
+        return event
+
+
+class Protocol(H11Protocol):
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **more: Any) -> None:
+        super().__init__(config, *arguments, **more)
+        self.conn = Measurable(h11.SERVER, 64 * 1024)  # bytes of a head
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(f"{msg} A body needs its length: Content-Length.")
 
 
 class Server(uvicorn.Server):
@@ -350,9 +375,8 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> 
         application(service, loopback=is_loopback(host)),
         host=host,
         port=port,
-        http="h11",
+        http=Protocol,
         ws="none",
-        h11_max_incomplete_event_size=64 * 1024,  # of heads, and of trailers after a chunked body
         log_config=None,
         access_log=False,
         server_header=False,

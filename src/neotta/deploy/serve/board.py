@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neotta._version import __version__
-from neotta.deploy.serve.fair import Workers
+from neotta.deploy.serve.fair import Readers
 
 if TYPE_CHECKING:
     from neotta.deploy.serve.service import Service, Stream
@@ -30,8 +30,8 @@ class Shown(NamedTuple):
 class Board:
     """The summaries of all streams. Only those of streams that changed are made again."""
 
-    def __init__(self, service: Service, workers: Workers) -> None:
-        self._service, self._workers = service, workers
+    def __init__(self, service: Service, readers: Readers) -> None:
+        self._service, self._readers = service, readers
         self._kept: dict[str, tuple[tuple[Stream, int, int], dict[str, Any], str]] = {}
         self._lock = asyncio.Lock()
         self._shown, self._made = Shown(0, "", "", True), -math.inf
@@ -44,7 +44,7 @@ class Board:
     async def latest(self) -> Shown:
         async with self._lock:
             if time.monotonic() - self._made >= EVERY or self._version != self._service.version:
-                await self._workers.run(self._make, ("", "board"), 1)
+                await self._readers.run(self._make, ("", "board"), 1)
             return self._shown
 
     def _make(self) -> None:

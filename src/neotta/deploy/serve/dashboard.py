@@ -40,7 +40,7 @@ def add(app: FastAPI, service: Service) -> None:
         """Metrics for Prometheus."""
         await service.board.latest()
         work = partial(generate_latest, service.metrics.registry)
-        content = await service.images.workers.run(work, (client_of(request), "metrics"), 1)
+        content = await service.images.readers.run(work, (client_of(request), "metrics"), 1)
         return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.get("/events")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -53,24 +53,19 @@ class FairQueue(Generic[Item]):
 
     def add(self, item: Item, owner: Owner, amount: int) -> Waiting[Item]:
         """Add an entry, unless the queue is full and nobody else holds more of it."""
-        self._make_room(owner, amount, amount)
+        self._make_room(owner, amount)
         entry = Waiting(item, owner, amount, asyncio.get_running_loop().create_future())
         self._clients.setdefault(owner[0], OrderedDict()).setdefault(owner[1], deque()).append(entry)
         self.amount += amount
         return entry
 
-    def grow(self, entry: Waiting[Item], more: int) -> None:
-        """Let an entry take more, unless the queue is full and nobody else holds more of it."""
-        self._make_room(entry.owner, more, entry.amount + more)
-        entry.amount, self.amount = entry.amount + more, self.amount + more
-
-    def _make_room(self, owner: Owner, more: int, whole: int) -> None:
+    def _make_room(self, owner: Owner, more: int) -> None:
         while self.amount and self.amount + more > self.most:
             reason = f"{self.amount:,} {self.unit} are waiting already: try later"
             full = RequestError(429, reason, {"Retry-After": "1"})
             heaviest = self._heaviest(owner, more)
             last = max(reversed(heaviest), key=lambda entry: entry.amount) if heaviest else None
-            if last is None or (last.owner == owner and last.amount <= whole):
+            if last is None or (last.owner == owner and last.amount <= more):
                 raise full
             self.discard(last)
             last.settle(full)
@@ -104,12 +99,13 @@ class FairQueue(Generic[Item]):
                     return queue[0]
         return None
 
-    def take(self, entry: Waiting[Item]) -> None:
+    def take(self, entry: Waiting[Item]) -> Waiting[Item]:
         """Remove an entry; its client and stream have their next turn after all others."""
         client, stream = entry.owner
         self._clients.move_to_end(client)
         self._clients[client].move_to_end(stream)
         self.discard(entry)
+        return entry
 
     def discard(self, entry: Waiting[Item]) -> None:
         """Remove an entry, if it still waits."""
@@ -125,8 +121,49 @@ class FairQueue(Generic[Item]):
             del self._clients[client]
 
 
-class Workers:
-    """A few threads for all work on what clients sent but the model's: by turns, bounded by what waits.
+class Workers(Generic[Item]):
+    """Threads that do what waits in a queue, by turns; nothing is done for a caller who is cancelled before."""
+
+    def __init__(self, queue: FairQueue[Item], threads: int, name: str) -> None:
+        self.queue, self._threads = queue, threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"neotta-{name}")
+        self.running: list[list[Waiting[Item]]] = []
+
+    async def run(self, item: Item, owner: Owner, amount: int) -> Any:
+        """What comes of an item, in its turn."""
+        entry = self.queue.add(item, owner, amount)
+        self.start()
+        return await self.queue.outcome(entry)
+
+    def start(self) -> None:
+        """Let free threads go on with what waits."""
+        while len(self.running) < self._threads and (together := self._next()):
+            self.running.append(together)
+            asyncio.ensure_future(self._work(together)).add_done_callback(lambda _: self.start())
+
+    def _next(self) -> list[Waiting[Item]]:
+        """What is to be done now, taken from the queue."""
+        raise NotImplementedError
+
+    def _do(self, items: list[Item]) -> Sequence[Any]:
+        return [item() for item in items]  # type: ignore[operator]
+
+    async def _work(self, together: list[Waiting[Item]]) -> None:
+        try:
+            items = [entry.item for entry in together]
+            outcomes = await asyncio.get_running_loop().run_in_executor(self._pool, self._do, items)
+        except Exception as error:
+            outcomes = [error] * len(together)
+        self.running.remove(together)
+        for entry, outcome in zip(together, outcomes, strict=True):
+            entry.settle(outcome)
+
+    def shutdown(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+class Readers(Workers[Callable[[], Any]]):
+    """A few threads for all work on what clients sent but the model's, bounded by what waits.
 
     A stream has one thread at most and a client all but one, so that whoever comes next finds a free one. What is
     worked on together takes the memory of one and a half of the largest images.
@@ -136,41 +173,20 @@ class Workers:
     """
 
     def __init__(self, largest: int) -> None:
-        self.queue: FairQueue[Callable[[], Any]] = FairQueue(4 * largest, "pixels")
+        super().__init__(FairQueue(4 * largest, "pixels"), THREADS, "work")
         self.largest = largest
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="neotta-work")
-        self._running: list[Waiting[Callable[[], Any]]] = []
-
-    async def run(self, work: Callable[[], Result], owner: Owner, pixels: int) -> Result:
-        """Do something with so many pixels, in its turn; nothing happens if the caller is cancelled before."""
-        entry = self.queue.add(work, owner, max(1, pixels))
-        self._start()
-        result: Result = await self.queue.outcome(entry)
-        return result
 
     async def read(self, work: Callable[[], Result], owner: Owner, size: int) -> Result:
         """Do something with so many bytes, in its turn; at once if they are few."""
-        return work() if size <= SMALL else await self.run(work, owner, size // 3)
+        result: Result = work() if size <= SMALL else await self.run(work, owner, size // 3)
+        return result
 
-    def _start(self) -> None:
-        while len(self._running) < THREADS and (entry := self.queue.first(self._may)):
-            self.queue.take(entry)
-            self._running.append(entry)
-            asyncio.ensure_future(self._work(entry)).add_done_callback(lambda _: self._start())
+    def _next(self) -> list[Waiting[Callable[[], Any]]]:
+        entry = self.queue.first(self._may)
+        return [] if entry is None else [self.queue.take(entry)]
 
     def _may(self, entry: Waiting[Callable[[], Any]]) -> bool:
-        owners = [each.owner for each in self._running]
-        together = entry.amount + sum(each.amount for each in self._running)
+        busy = [each for (each,) in self.running]
+        owners, together = [each.owner for each in busy], entry.amount + sum(each.amount for each in busy)
         alone = entry.owner not in owners and [client for client, _ in owners].count(entry.owner[0]) < THREADS - 1
         return alone and (not owners or together <= 1.5 * self.largest)
-
-    async def _work(self, entry: Waiting[Callable[[], Any]]) -> None:
-        try:
-            entry.settle(await asyncio.get_running_loop().run_in_executor(self._pool, entry.item))
-        except Exception as error:
-            entry.settle(error)
-        finally:
-            self._running.remove(entry)
-
-    def shutdown(self) -> None:
-        self._pool.shutdown(cancel_futures=True)

@@ -12,7 +12,7 @@ import torch
 
 from neotta.data.decode import decode, probe
 from neotta.data.loading import normalized
-from neotta.deploy.serve.fair import Owner, Workers
+from neotta.deploy.serve.fair import Owner, Readers
 from neotta.deploy.serve.settings import Limits, RequestError
 from neotta.models.preprocess import Preprocess
 from neotta.neo.statefile import Array
@@ -35,7 +35,7 @@ class Images:
     def __init__(self, preprocess: Preprocess, limits: Limits) -> None:
         fit = preprocess.resize is None  # cameras do not deliver the size that a model was trained on
         self.preprocess = dataclasses.replace(preprocess, resize=preprocess.size) if fit else preprocess
-        self.limits, self.workers = limits, Workers(limits.pixels)
+        self.limits, self.readers = limits, Readers(limits.pixels)
 
     def opened(self, values: list[bytes] | Array) -> Array | list[Step]:
         """Check what a request holds: images that are ready, or what is to be done for each."""
@@ -70,7 +70,7 @@ class Images:
             return Ready(opened, None)
         images, picture = np.empty((len(opened), 3, *self.preprocess.size), np.float32), None
         for row, (size, work) in enumerate(opened):
-            picture = await self.workers.run(partial(self._filled, images[row : row + 1], work), owner, size)
+            picture = await self.readers.run(partial(self._filled, images[row : row + 1], work), owner, size)
         return Ready(images, picture)
 
     def _filled(self, row: Array, work: Callable[[], Array]) -> Array:

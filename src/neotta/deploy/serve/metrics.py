@@ -56,7 +56,7 @@ class Metrics:
         yield CounterMetricFamily("neotta_images", "Images answered.", batcher.rows)
         yield CounterMetricFamily("neotta_batches", "Batches run.", batcher.batches)
         yield GaugeMetricFamily("neotta_waiting_images", "Images that wait for the model.", batcher.queue.amount)
-        pixels = service.images.workers.queue.amount
+        pixels = service.images.readers.queue.amount
         yield GaugeMetricFamily("neotta_waiting_pixels", "Pixels and bytes, as pixels, that wait to be read.", pixels)
         summaries = service.board.summaries
         status = Tally(dict.fromkeys(STATUS, 0))

@@ -72,17 +72,16 @@ class Head(_Part):
 
 
 class Message(NamedTuple):
-    """What a request asks for."""
+    """What a request asks for of its images."""
 
     id: str | None  # chosen by the client; it comes back
     stream: str
     adapt: bool
-    images: Array
     outputs: dict[str, bool]  # and whether each is to be sent as bytes
 
 
-def parse(body: bytes, head_length: int, known: Sequence[str], most: int = 10**6) -> Message:
-    """Read a request: its body, the length of its JSON, the names of all outputs, and the most values in the JSON."""
+def parse(body: bytes | bytearray, head_length: int, known: Sequence[str], most: int = 10**6) -> tuple[Message, Array]:
+    """Read a request and its images, given the length of its JSON, the names of outputs, and the most values in it."""
     objects = sum(body.count(each, 0, head_length) for each in (b"[", b"{", b":"))  # each costs as much as ten numbers
     if body.count(b",", 0, head_length) + 10 * objects > most:
         raise RequestError(413, f"the JSON has more than {most:,} values: send tensors as bytes")
@@ -90,7 +89,7 @@ def parse(body: bytes, head_length: int, known: Sequence[str], most: int = 10**6
         head = Head.model_validate_json(body[:head_length])
     except ValidationError as error:
         raise RequestError(400, _sentence(error)) from None
-    rest = memoryview(body)[head_length:]
+    rest = memoryview(body)[head_length:].toreadonly()
     names = [each.name for each in head.inputs]
     if names != ["images"]:
         raise RequestError(400, f"the model takes one input, 'images', not {', '.join(map(repr, names))[:200]}")
@@ -102,7 +101,7 @@ def parse(body: bytes, head_length: int, known: Sequence[str], most: int = 10**6
     outputs = {each.name: _or(each.parameters, every) for each in head.outputs or ()} or dict.fromkeys(known, every)
     if unknown := [name for name in outputs if name not in known]:
         raise RequestError(400, f"there is no output {unknown[0]!r}: this model has {', '.join(known)}")
-    return Message(head.id, stream_id(parameters.stream), parameters.adapt, images, outputs)
+    return Message(head.id, stream_id(parameters.stream), parameters.adapt, outputs), images
 
 
 def head_length(header: str | None, body: int) -> int:

@@ -27,77 +27,71 @@ PROBES = ("/v2/health/live", "/v2/health/ready")
 
 
 class Requests:
-    """Reads requests within the limits, and answers while their clients are there."""
+    """Reads requests within the limits, and answers while their clients are there.
+
+    Each is an entry of a fair queue until its answer, by its bytes: whoever holds most of the memory gives way.
+    """
 
     def __init__(self, service: Service) -> None:
-        self.service, self.limits = service, service.settings.limits
-        self.bodies: FairQueue[None] = FairQueue(2 * self.limits.body, "bytes of requests")
-        self._open = 0  # requests that are read or answered
+        self.limits = limits = service.settings.limits
+        self.open: FairQueue[None] = FairQueue(limits.requests, "requests, or as many shares of what bodies may take,")
+        self._share = max(SMALL, 2 * limits.body // limits.requests)  # bytes
 
     async def answered(
-        self, request: Request, stream: str, most: int, work: Callable[[bytes, Owner], Awaitable[Result]]
+        self, request: Request, stream: str, most: int, work: Callable[[Body, Owner], Awaitable[Result]]
     ) -> Result:
-        """Read a body of at most so many bytes, and do something with it while its client waits.
-
-        The body is an entry of a fair queue until the answer: whoever holds most of the memory gives way.
-        """
-        if self._open >= self.limits.requests:
-            raise RequestError(503, f"{self._open} requests are open already: try later", {"Retry-After": "1"})
-        owner = client_of(request), stream
-        entry = self.bodies.add(None, owner, 0)
-        parts: list[bytes] = []
-        entry.result.add_done_callback(lambda _: parts.clear())
-        self._open += 1
+        """Read a body of at most so many bytes, and do something with it while its client waits."""
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise RequestError(415, "compressed bodies are not taken: send the body as it is")
+        length = int(request.headers.get("content-length", "0")[:20])
+        if length > most:
+            raise RequestError(413, f"the body is larger than {most:,} bytes")
+        owner, body = (client_of(request), stream), Body(length)
+        entry = self.open.add(None, owner, 1 + length // self._share)
+        within = f"within {self.limits.timeout:g} seconds"
         try:
-            await asyncio.wait_for(self._read(request, most, parts, entry), self.limits.timeout)
-            body = b"".join(parts)
-            parts.clear()
-            return await self._while_connected(request, entry, work(body, owner))
-        except asyncio.TimeoutError:
-            raise RequestError(
-                408, f"the body did not arrive within {self.limits.timeout:g} seconds", {"Connection": "close"}
-            ) from None
+            late = RequestError(408, f"the body did not arrive {within}", {"Connection": "close"})
+            await self._first(late, entry, body.read(request))
+            late = RequestError(504, f"no answer {within}: the server has too much to do")
+            answer: Result = await self._first(late, entry, work(body, owner), _disconnected(request))
+            return answer
         except ClientDisconnect:
             raise RequestError(400, "the client has gone") from None
         finally:
-            self._open -= 1
-            self.bodies.discard(entry)
-            if not entry.result.cancel():
-                entry.result.exception()  # it was seen
+            self.open.discard(entry)
+            _drop(entry.result)
 
-    async def _read(self, request: Request, most: int, parts: list[bytes], entry: Waiting[None]) -> None:
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise RequestError(415, "compressed bodies are not taken: send the body as it is")
-        too_large = RequestError(413, f"the body is larger than {most:,} bytes")
-        if int(request.headers.get("content-length", "0")[:20]) > most:
-            raise too_large
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise too_large
-            if entry.result.done():
-                entry.result.result()
-            if size > SMALL:  # smaller ones always find room
-                self.bodies.grow(entry, size - entry.amount)
-            parts.append(part)
-
-    async def _while_connected(self, request: Request, entry: Waiting[None], work: Awaitable[Result]) -> Result:
-        """Do something, unless the client leaves, has to give way, or it takes too long; then it is cancelled."""
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
-        ends: set[asyncio.Future[Any]] = {task, gone, entry.result}
+    async def _first(self, late: RequestError, entry: Waiting[None], *works: Awaitable[Any]) -> Any:
+        """What comes first, unless the entry has to give way or it takes too long; the rest is cancelled."""
+        tasks = [asyncio.ensure_future(work) for work in works]
         try:
-            await asyncio.wait(ends, timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            if entry.result.done():
-                entry.result.result()
-            if gone.done():
-                raise ClientDisconnect
-            raise RequestError(504, f"no answer within {self.limits.timeout:g} seconds: the server has too much to do")
+            await asyncio.wait([*tasks, entry.result], timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
+            for each in (*tasks, entry.result):
+                if each.done():
+                    return each.result()
+            raise late
         finally:
-            task.cancel()
-            gone.cancel()
+            for task in tasks:
+                _drop(task)
+
+
+class Body:
+    """The body of a request, held once: here, or by who takes it."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self._content = length, bytearray(length)
+
+    async def read(self, request: Request) -> None:
+        place = 0
+        async for part in request.stream():
+            if place + len(part) > self.length:
+                raise RequestError(411, "a body needs its length: Content-Length", {"Connection": "close"})
+            self._content[place : place + len(part)] = part
+            place += len(part)
+
+    def take(self) -> bytearray:
+        content, self._content = self._content, bytearray()
+        return content
 
 
 def client_of(request: Request) -> str:
@@ -105,9 +99,16 @@ def client_of(request: Request) -> str:
     return f"{request.scope.get('key', '')}@{request.client.host if request.client else ''}"
 
 
+def _drop(future: asyncio.Future[Any]) -> None:
+    """Cancel what nobody waits for any more; what it ended with is not missed."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()
+
+
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    raise ClientDisconnect
 
 
 # ---- errors: one sentence with its status

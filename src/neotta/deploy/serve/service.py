@@ -69,7 +69,7 @@ class Service:
         self.call = self.batcher.call
         self.version, self.started = 0, time.monotonic()
         self.keys = Keys(settings.key, settings.key_file)
-        self.board = Board(self, self.images.workers)
+        self.board = Board(self, self.images.readers)
         self.writable = True  # whether the last write succeeded
         self.ending = False  # set when the server is told to end
         self._tasks: list[asyncio.Task[None]] = []
@@ -77,7 +77,6 @@ class Service:
     # ---- starting and ending
 
     async def start(self) -> None:
-        self.batcher.start()
         every = [(1.0, self.refresh), (self.settings.history, self.record)]
         if self.settings.durable:  # half of it, so that nothing is older even if this waits for a batch
             every.append((self.settings.durable / 2, self.engine.flush))
@@ -107,7 +106,7 @@ class Service:
                 pass
         finally:
             self.batcher.shutdown()
-        self.images.workers.shutdown()
+        self.images.readers.shutdown()
         self.engine.close()
         self.history.close()
         log.info("stopped")

@@ -26,7 +26,7 @@ class Limits(Options):
     values: Whole = Field(10**6, description="Most values in the JSON of a request; lists and names count as ten.")
     pixels: Whole = Field(25_000_000, description="Most pixels of an image.")
     streams: Whole = Field(10_000, description="Most streams that are known.")
-    requests: Whole = Field(1000, description="Most requests that are read or answered at once (503 beyond that).")
+    requests: Whole = Field(1000, description="Most requests that are read or answered at once (429 beyond that).")
     timeout: float = Field(30.0, ge=0.001, description="Seconds to receive a request, and to answer it.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -143,8 +144,8 @@ def _escaped(text: str) -> str:
     special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--"}
     special.update({"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
     special.update({each: f"\\{each}" for each in "&%$#_{}"})
-    sign, text = ("$-$", text[1:]) if text.startswith("-") else ("", text)
-    return sign + "".join(special.get(character, character) for character in one_line(text))
+    escaped = "".join(special.get(character, character) for character in one_line(text))
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
 
 
 def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -46,7 +46,8 @@ def demo(page: Page, folder: Path) -> bytes:
 def compare(page: Page, folder: Path) -> bytes:
     """The page of a comparison."""
     chosen = ("--corruptions", "frost,brightness,fog,contrast", "--seeds", "3")
-    command("run", "--methods", "none,neo,neo-stream,t3a", *chosen, "--html", "page.html", folder=folder)
+    command("run", "--methods", "none,neo,neo-stream,t3a", *chosen, folder=folder)
+    command("compare", "results.jsonl", "-o", "page.html", folder=folder)
     page.goto((folder / "page.html").as_uri())
     return page.screenshot()
 

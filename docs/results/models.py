@@ -1,4 +1,4 @@
-"""The models of these results, for `neotta run --model py:docs/results/models.py:<function>`.
+"""The models of these results, for `neotta run py:docs/results/models.py:<function>`.
 
 None of their weights come with neotta: study.toml says where each is from.
 """

@@ -64,7 +64,7 @@ def test_it_is_created(run):
 )
 def test_it_is_measured(run, tmp_path, method):
     output = tmp_path / "results.jsonl"
-    words = ["--data", "digits", "--corruptions", "fog", "--samples", "64", "--output", str(output)]
+    words = ["digits", "digits", "--corruptions", "fog", "--samples", "64", "--output", str(output)]
     run("-m", "neotta", "run", "--methods", f"{method}:strength=0.5,neo", *words)
     records = [json.loads(line) for line in output.read_text().splitlines()]
     assert {record["method"]: record["status"] for record in records} == {method: "ok", "neo": "ok"}

@@ -53,10 +53,10 @@ def test_code_runs_where_it_is_allowed_or_typed(command, evil):
     done = command("run", "--config", "plan.toml", "--allow-code", folder=evil, width=300)
     assert "it ran" in done.stderr
     (evil / "ran").unlink()
-    done = command("run", "--model", "py:evil.py:model", folder=evil, width=300)
+    done = command("run", "py:evil.py:model", folder=evil, width=300)
     assert "it ran" in done.stderr
     (evil / "ran").unlink()
-    words = ("run", "--config", "plan.toml", "--model", "digits", "--corruptions", "fog", "--samples", "8")
+    words = ("run", "digits", "--config", "plan.toml", "--corruptions", "fog", "--samples", "8")
     assert command(*words, folder=evil).returncode == 0
     assert not (evil / "ran").exists()
 
@@ -68,20 +68,14 @@ def test_a_study_that_runs_code_is_refused(command, evil):
     assert "'study.toml' runs code (py:evil.py:model): pass --allow-code" in done.stderr
 
 
-def test_the_code_of_a_model_is_refused_on_the_command_line(command, evil):
-    words = ("--model", "hf:evil", "--model-option", "trust_remote_code=true")
-    done = command("run", *words, folder=evil, width=300)
-    assert done.returncode == 2
-    assert "runs code (trust_remote_code=True): pass --allow-code" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [("export", "hf:evil", "m.onnx"), ("bench", "hf:evil"), ("predict", "hf:evil", "."), ("check", "hf:evil")]
-)
-def test_the_code_of_a_model_named_first_is_refused(command, evil, words):
-    done = command(*words, "--model-option", "trust_remote_code=true", folder=evil, width=300)
-    assert done.returncode == 2
-    assert "runs code (trust_remote_code=True): pass --allow-code" in done.stderr
+@pytest.mark.parametrize("words", [("run", "hf:evil"), ("predict", "hf:evil", ".")])
+def test_the_code_of_a_model_runs_only_if_its_option_is_typed(command, evil, words):
+    (evil / "evil").mkdir()
+    (evil / "evil" / "config.json").write_text('{"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}')
+    (evil / "evil" / "model.safetensors").touch()
+    (evil / "evil.py").rename(evil / "evil" / "evil.py")
+    assert command(*words, folder=evil).returncode == 2
+    assert not list(evil.rglob("ran"))
 
 
 def test_comparing_records_runs_nothing(command, evil):

@@ -24,7 +24,7 @@ def unlabelled(tmp_path_factory):
 @pytest.mark.slow
 def test_the_bundled_digits(command, tmp_path):
     path = tmp_path / "reference.safetensors"
-    done = command("check", "--samples", "200", "--reference", str(path))
+    done = command("check", "--samples", "200", "-o", str(path))
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "what it returns is what the model returns" in text
@@ -36,7 +36,7 @@ def test_the_bundled_digits(command, tmp_path):
 
 
 def test_unlabelled_folders_as_json(command, unlabelled):
-    done = command("check", "--data", str(unlabelled), "--json", "--samples", "128")
+    done = command("check", "digits", str(unlabelled), "--json", "--samples", "128")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["accuracy"] is None
@@ -53,7 +53,7 @@ def test_images_of_another_place_are_noticed_and_leave_the_reference_as_it_was(c
     for path in unlabelled.iterdir():
         pixels = np.asarray(Image.open(path)).astype(float)
         Image.fromarray((pixels * 0.1 + 20).astype(np.uint8)).save(tmp_path / "dark" / path.name)
-    words = ("check", "--samples", "128", "--reference", "clean.safetensors", "--data")
+    words = ("check", "--samples", "128", "-o", "clean.safetensors", "digits")
     assert command(*words, str(unlabelled), folder=tmp_path).returncode == 0
     before = (tmp_path / "clean.safetensors").read_bytes()
     done = command(*words, "dark", folder=tmp_path)
@@ -78,11 +78,11 @@ def build():
 def test_what_cannot_be_checked_is_said_in_one_line(command, tmp_path):
     (tmp_path / "four.py").write_text(FOUR_OUTPUTS)
     for given, message in (
-        ([f"py:{tmp_path / 'four.py'}:build", "--allow-code"], "has a class 9, and the model has 4 classes"),
-        (["--data", str(tmp_path / "nothing")], "nothing"),
+        ([f"py:{tmp_path / 'four.py'}:build"], "has a class 9, and the model has 4 classes"),
+        (["digits", str(tmp_path / "nothing")], "nothing"),
         (["--corruptions", "fogg"], "unknown corruption 'fogg': did you mean 'fog'?"),
         (["--labels", "nothing.txt"], "cannot be read"),
-        (["--reference", "clean.npz"], ".safetensors"),
+        (["--output", "clean.npz"], ".safetensors"),
         (["--samples", "3"], "samples"),
     ):
         done = command("check", *given)
@@ -122,7 +122,7 @@ def test_networks_with_batch_norm_are_checked_under_a_shift_with_names_of_classe
         Image.fromarray(data.images[number]).save(folder / f"{number}.png")
     (tmp_path / "names.txt").write_text("\n".join(names))
     (tmp_path / "norms.py").write_text(BATCH_NORM)
-    words = ("--data", "clean", "--corruptions", "fog", "--json", "--labels")
+    words = ("clean", "--corruptions", "fog", "--json", "--labels")
     done = command("check", "py:norms.py:build", *words, "names.txt", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -50,7 +50,7 @@ def results(tmp_path_factory):
 
 def test_the_table(command, results):
     done = command("compare", results, width=120)
-    assert (done.returncode, done.stderr) == (0, f"Next: neotta compare {results} --html page.html\n")
+    assert (done.returncode, done.stderr) == (0, f"Next: neotta compare {results} -o page.html\n")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("top-1 accuracy in % (model m, data d, order iid")
     assert lines[2].split() == ["domain", "none", "neo", "neo-bn", "tent"]
@@ -158,7 +158,7 @@ def test_formats_that_cannot_be_had(command, results, words, said):
 
 
 def test_the_page_is_whole_and_loads_nothing(results, tmp_path):
-    done = run(results, "--html", tmp_path / "page.html")
+    done = run(results, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert done.stderr == f"Next: open {tmp_path / 'page.html'}\n"
     assert page.startswith("<!DOCTYPE html>")

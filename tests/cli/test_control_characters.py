@@ -89,7 +89,18 @@ def test_names_of_folders_do_not_control_the_terminal(command, tmp_path):
     (tmp_path / "pictures\x1b[2J").mkdir()
     (tmp_path / "pictures\x1b[2J" / "bad\x07.png").write_bytes(b"no image")
     Image.new("RGB", (32, 32)).save(tmp_path / "pictures\x1b[2J" / "good.png")
-    words = ("corrupt", "pictures\x1b[2J", "out\x1b[2J", "--corruptions", "fog", "--severities", "1", "--jobs", "1")
+    words = (
+        "corrupt",
+        "pictures\x1b[2J",
+        "-o",
+        "out\x1b[2J",
+        "--corruptions",
+        "fog",
+        "--severities",
+        "1",
+        "--jobs",
+        "1",
+    )
     done = command(*words, folder=tmp_path, width=300)
     assert "\\x1b" in done.stdout, done
     assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
@@ -113,7 +124,7 @@ def test_names_that_are_no_text_are_one_line(command, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ["check", "digits", "--data", "pictures\x1b[2J", "--samples", "32", "--reference", "r\x1b[2J.safetensors"],
+        ["check", "digits", "pictures\x1b[2J", "--samples", "32", "-o", "r\x1b[2J.safetensors"],
         ["demo", "--samples", "20", "--output", "page\x1b[2J.html"],
         ["serve", "digits", "--config", "my\x1b[2Jnet.toml", "--store", "states\x1b[2J", "--check"],
     ],

@@ -41,7 +41,7 @@ def right(name):
 
 @pytest.mark.slow
 def test_a_session_on_the_page_is_told_in_the_terminal_and_continues(tmp_path, photos, interruptible):
-    words = [sys.executable, "-m", "neotta", "judge", "mnist", "photos", "--rules", "neo"]
+    words = [sys.executable, "-m", "neotta", "judge", "mnist", "photos", "--methods", "neo"]
     environment = {**os.environ, "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     given = 0
     for most in (3, 100):
@@ -103,8 +103,8 @@ def test_by_csv_files_of_a_spreadsheet(command, tmp_path, photos):
 
 def test_labels_in_a_csv_file_are_used_and_nothing_is_asked(command, tmp_path, photos):
     with (tmp_path / "known.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("image", "right"), *((path.name, right(path.name)) for path in photos.iterdir())])
-    done = command("judge", "mnist", "photos", "--known", "known.csv", folder=tmp_path)
+        csv.writer(file).writerows([("image", "class"), *((path.name, right(path.name)) for path in photos.iterdir())])
+    done = command("judge", "mnist", "photos", "--answers", "known.csv", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"neo helps: \+\d+\.\d points", done.stdout)
     assert "about these 300 images" in done.stdout
@@ -116,11 +116,11 @@ def test_what_is_wrong_is_said_in_one_line(command, tmp_path, photos):
     for words in (
         ["mnist", "nothing"],
         ["mnist", "empty"],
-        ["mnist", "photos", "--rules", "nero"],
-        ["mnist", "photos", "--rules", "none"],
+        ["mnist", "photos", "--methods", "nero"],
+        ["mnist", "photos", "--methods", "none"],
         ["mnist", "photos", "--ask", "ask.xlsx"],
         ["mnist", "photos", "--answers", "nothing.csv"],
-        ["mnist", "photos", "--known", "folders.csv"],
+        ["mnist", "photos", "--answers", "folders.csv"],
         ["mnist", "photos", "--labels", "folders.csv"],
     ):
         done = command("judge", *words, folder=tmp_path)

@@ -54,7 +54,9 @@ def test_every_help_has_two_examples_and_short_texts(command, words):
     assert max(map(len, text.splitlines())) <= 100
     for entry in re.split(r"^│ (?=\*? *(?:--|[A-Z]+ ))", text, flags=re.M)[1:]:
         lines = [
-            line for line in entry.partition("╰")[0].splitlines() if not re.match(r"│ +\[(default|required)", line)
+            line
+            for line in entry.partition("╰")[0].splitlines()
+            if not re.match(r"│ +\[(default|env var|required)", line)
         ]
         assert len(lines) <= 2, entry
 
@@ -105,11 +107,31 @@ def test_errors_are_one_line(command):
     [
         (["data", "infoo"], "no such command 'infoo': did you mean 'info'?"),
         (["methods", "--tabel"], "no such option: --tabel: did you mean '--table'?"),
+        (
+            ["predict", "m", "d", "--model", "m"],
+            "no such option: --model: it is given by its place, neotta predict MODEL DATA",
+        ),
+        (["run", "--modle", "m"], "no such option: --modle: it is given by its place, neotta run MODEL DATA"),
+        (["judge", "digits"], "missing argument 'DATA': it is neotta judge MODEL DATA -o OUTPUT"),
+        (["export", "digits", "m.onnx"], "missing option '--output' / '-o': it is neotta export MODEL -o OUTPUT"),
+        (["check", "--reference", "r"], "no such option: --reference: that is -o FILE"),
     ],
 )
 def test_mistyped_words_are_one_line(command, words, line):
     done = command(*words)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"neotta: {line}\n")
+
+
+def test_one_grammar_for_all_commands():
+    """The model comes first, then the data; an option has one short form and one help wherever it means the same."""
+    commands = typer.main.get_command(app).commands
+    for name in ("check", "judge", "predict", "run", "bench", "serve", "export"):
+        places = [param.name for param in commands[name].params if param.param_type_name == "argument"]
+        assert places == (["model", "data"] if name in ("check", "judge", "predict", "run") else ["model"])
+    options = [param for command in commands.values() for param in getattr(command, "params", [])]
+    assert all((param.name == "output") == ("-o" in param.opts) for param in options)
+    for name in ("allow_code", "device", "labels", "model_option"):
+        assert len({(tuple(param.opts), param.help) for param in options if param.name == name}) == 1
 
 
 def test_other_mistakes_are_one_line(command):

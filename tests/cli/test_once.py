@@ -61,7 +61,7 @@ def test_the_unlabelled_report_predicts_once(command, tmp_path, calls):
         Image.fromarray(digits("test").read(index)).save(tmp_path / "mine" / f"{index}.png")
     (tmp_path / "plan.toml").write_text('predictions = "answers.csv"\ncache = false\n')
     (tmp_path / "again.toml").write_text("cache = false\n")
-    words = ["--data", "mine", "--seeds", "1", "--methods", "none,neo,tent"]
+    words = ["digits", "mine", "--seeds", "1", "--methods", "none,neo,tent"]
     done = command("run", *words, "--config", "plan.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout

@@ -99,7 +99,7 @@ def test_an_onnx_file_answers_as_the_model_does(command, tmp_path, foggy, form):
     words = ("photos", "--batch-size", "16", "-o")
     method = "neo" if form == "adaptive" else "none"
     adapting = ("--method", method) if form == "adaptive" else ()
-    assert command("export", "digits", "d.onnx", "--form", form, *adapting, folder=tmp_path).returncode == 0
+    assert command("export", "digits", "-o", "d.onnx", "--form", form, *adapting, folder=tmp_path).returncode == 0
     done = command("predict", "d.onnx", *words, "onnx.csv", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert command("predict", "digits", *words, "torch.csv", "--method", method, folder=tmp_path).returncode == 0

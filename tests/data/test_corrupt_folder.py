@@ -177,7 +177,7 @@ def app():
 
 
 def test_the_command_writes_and_tells(app, src, tmp_path):
-    arguments = [str(src), str(tmp_path / "dst"), "--severities", "5", "--preset", "cifar", "--jobs", "1"]
+    arguments = [str(src), "-o", str(tmp_path / "dst"), "--severities", "5", "--preset", "cifar", "--jobs", "1"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert result.stdout.startswith("60 pictures written, 0 kept, 0 images unreadable")
@@ -188,7 +188,17 @@ def test_the_command_writes_and_tells(app, src, tmp_path):
 
 def test_the_command_lists_what_it_skipped(app, src, tmp_path):
     (src / "broken.png").write_bytes(b"no image")
-    arguments = [str(src), str(tmp_path / "dst"), "--corruptions", "saturate", "--severities", "1", "--preset", "cifar"]
+    arguments = [
+        str(src),
+        "-o",
+        str(tmp_path / "dst"),
+        "--corruptions",
+        "saturate",
+        "--severities",
+        "1",
+        "--preset",
+        "cifar",
+    ]
     with pytest.warns(UserWarning, match=r"broken\.png' is skipped"):
         result = CliRunner().invoke(app, [*arguments, "--jobs", "1"], catch_exceptions=False)
     assert "4 pictures written, 0 kept, 1 image unreadable" in result.output
@@ -197,13 +207,14 @@ def test_the_command_lists_what_it_skipped(app, src, tmp_path):
 
 def test_the_command_lets_errors_through(app, src, tmp_path):
     for arguments in (["--corruptions", "mist"], ["--severities", "9"], ["--severities", "x"], ["--preset", "x"]):
-        result = CliRunner().invoke(app, [str(src), str(tmp_path / "dst"), *arguments])
+        result = CliRunner().invoke(app, [str(src), "-o", str(tmp_path / "dst"), *arguments])
         assert isinstance(result.exception, NeottaError)
 
 
 def test_the_extra_corruptions_are_asked_for_apart(app, src, tmp_path):
     arguments = [
         str(src),
+        "-o",
         str(tmp_path / "dst"),
         "--corruptions",
         "extra",
@@ -223,7 +234,7 @@ def started(src, dst):
     """The command as a process with two jobs, that has begun to write."""
     for number in range(16):
         Pillow.new("RGB", (80, 80), (number, 100, 200)).save(src / f"more{number}.png")
-    arguments = [str(src), str(dst), "--preset", "cifar", "--jobs", "2"]
+    arguments = [str(src), "-o", str(dst), "--preset", "cifar", "--jobs", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "neotta", "corrupt", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -141,7 +141,7 @@ def test_command_on_nothing(tmp_path):
 def test_download_command(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     with serving({"/imagenet-r.tar": b"something else"}) as server:
-        arguments = ("download", "imagenet-r", tmp_path / "data", "--mirror", server.url(""))
+        arguments = ("download", "imagenet-r", "-o", tmp_path / "data", "--mirror", server.url(""))
         with pytest.raises(DataError, match="does not match the known hash"):
             run(*arguments)
         class_folders(tmp_path / "data" / "imagenet-r", WNIDS[:2], name="art_{i}.jpg")

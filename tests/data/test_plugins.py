@@ -158,7 +158,8 @@ def test_an_installed_package_announces_its_own(tmp_path):
         "assert \"'gone' of 'lab_plugin:no_such_function' cannot be loaded\" in str(found[0].message)\n"
         "corrupt(open_data('raw=a.raw').dataset().read(0), 'mist')\n"
         "from neotta.cli import main\n"
-        "sys.argv = 'neotta corrupt src dst --corruptions mist --severities 1,2 --jobs 2 --keep-size'.split()\nmain()\n"
+        "sys.argv = 'neotta corrupt src -o dst --corruptions mist --severities 1,2 --jobs 2 --keep-size'.split()\n"
+        "main()\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
     done = subprocess.run(

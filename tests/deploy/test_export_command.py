@@ -29,7 +29,7 @@ def foggy():
 
 def test_an_adaptive_file_reaches_the_accuracy_of_the_model(tmp_path):
     out = tmp_path / "digits.onnx"
-    done = run("digits", out, "--form", "adaptive", "--method", "neo-continual:alpha=0.2,debias=true")
+    done = run("digits", "-o", out, "--form", "adaptive", "--method", "neo-continual:alpha=0.2,debias=true")
     assert done.exit_code == 0
     assert done.stdout.startswith(f"{out}: adaptive, ")
     assert done.stdout.endswith("MiB, checked against torch\n")
@@ -52,7 +52,7 @@ def test_a_saved_state_is_folded_in(tmp_path):
     with torch.no_grad():
         logits = model(images).numpy()
     neotta.save(model, tmp_path / "fog.safetensors")
-    done = run("digits", tmp_path / "digits.onnx", "--state", tmp_path / "fog.safetensors")
+    done = run("digits", "-o", tmp_path / "digits.onnx", "--state", tmp_path / "fog.safetensors")
     assert done.stdout.endswith("checked against torch\n")
     assert ": folded, " in done.stdout
     classifier = OnnxClassifier(tmp_path / "digits.onnx")
@@ -66,29 +66,29 @@ def test_one_stream_of_a_state_of_many(tmp_path):
     with torch.no_grad(), neotta.streams(["gate", 7, 7, 7] * 2):
         logits = many(images)
     neotta.save(many, tmp_path / "all.safetensors")
-    done = run("digits", tmp_path / "x.onnx", "--state", tmp_path / "all.safetensors", "--stream", "7")
+    done = run("digits", "-o", tmp_path / "x.onnx", "--state", tmp_path / "all.safetensors", "--stream", "7")
     assert done.exit_code == 0
     classifier = OnnxClassifier(tmp_path / "x.onnx")
     assert classifier.count == 6
     np.testing.assert_allclose(classifier.predict(images.numpy())[1], logits[1].numpy(), atol=1e-4)
     for words, message in (([], "name a stream"), (["--stream", "yard"], "no stream 'yard'")):
         with pytest.raises(InputError, match=message):
-            run("digits", tmp_path / "y.onnx", "--state", tmp_path / "all.safetensors", *words)
+            run("digits", "-o", tmp_path / "y.onnx", "--state", tmp_path / "all.safetensors", *words)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["digits", "{}/x.onnx", "--form", "flat"], "unknown form 'flat': known: adaptive, folded"),
-        (["digits", "{}/x.onnx", "--method", "neo"], "--form adaptive"),
-        (["digits", "{}/x.onnx", "--state", "{}/nothing", "--method", "neo"], "omit --method"),
-        (["digits", "{}/x.onnx", "--state", "{}/nothing"], "no state file"),
-        (["digits", "{}/x.onnx", "--stream", "gate"], "give both"),
-        (["digits", "{}/x.tflite"], r"is an ONNX file, so name one such as '.*x\.onnx'"),
-        (["digits", "{}", "--form", "adaptive"], "is a folder"),
-        (["digits", "{}/x.onnx", "--form", "adaptive", "--method", "neo:alpha"], "name=value"),
-        (["digits", "{}/x.onnx", "--form", "adaptive", "--method", "neo:weighting=none"], "weighting"),
-        (["digits", "{}/x.onnx", "--labels", "{}/nothing"], "cannot be read"),
+        (["digits", "-o", "{}/x.onnx", "--form", "flat"], "unknown form 'flat': known: adaptive, folded"),
+        (["digits", "-o", "{}/x.onnx", "--method", "neo"], "--form adaptive"),
+        (["digits", "-o", "{}/x.onnx", "--state", "{}/nothing", "--method", "neo"], "omit --method"),
+        (["digits", "-o", "{}/x.onnx", "--state", "{}/nothing"], "no state file"),
+        (["digits", "-o", "{}/x.onnx", "--stream", "gate"], "give both"),
+        (["digits", "-o", "{}/x.tflite"], r"is an ONNX file, so name one such as '.*x\.onnx'"),
+        (["digits", "-o", "{}", "--form", "adaptive"], "is a folder"),
+        (["digits", "-o", "{}/x.onnx", "--form", "adaptive", "--method", "neo:alpha"], "name=value"),
+        (["digits", "-o", "{}/x.onnx", "--form", "adaptive", "--method", "neo:weighting=none"], "weighting"),
+        (["digits", "-o", "{}/x.onnx", "--labels", "{}/nothing"], "cannot be read"),
     ],
 )
 def test_what_is_wrong_is_said(words, message, tmp_path):
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said(words, message, tmp_path):
 
 def test_without_a_state_it_says_that_nothing_is_folded_in(tmp_path):
     words = ("--model-option", "preprocess.interpolation=box")
-    done = run("digits", tmp_path / "x.onnx", *words)
+    done = run("digits", "-o", tmp_path / "x.onnx", *words)
     assert OnnxClassifier(tmp_path / "x.onnx").preprocess.interpolation == "box"
     assert ": the plain model (no --state to fold in), " in done.stdout
     LogitRecenter.from_onnx(tmp_path / "x.onnx")  # so it may be re-centered
@@ -108,7 +108,7 @@ def test_without_a_state_it_says_that_nothing_is_folded_in(tmp_path):
 def test_labels_of_another_number_are_refused(tmp_path):
     (tmp_path / "labels.txt").write_text("one\ntwo\n")
     with pytest.raises(OptionError, match="2 labels"):
-        run("digits", tmp_path / "x.onnx", "--labels", tmp_path / "labels.txt")
+        run("digits", "-o", tmp_path / "x.onnx", "--labels", tmp_path / "labels.txt")
 
 
 def test_the_command_is_listed():

@@ -35,8 +35,15 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 """The exception of click, which some versions of typer bundle under another name."""
 
 
-NUMBERS = ("at_most", "batch_size", "jobs", "port", "rounds", "samples", "seeds")
-FILES = ("answers", "ask", "config", "html", "key_file", "known", "output", "recorded", "reference", "state")
+NUMBERS = ("batch_size", "jobs", "port", "rounds", "samples", "seeds")
+FILES = ("answers", "ask", "config", "key_file", "output", "recorded", "state")
+MOVED = {  # how 0.3 spelled it, and how it is spelled now; to be removed in 0.5
+    "--allow-code": "what you type yourself needs no permission: omit it",
+    "--dtype": "that is neotta.evaluate.costs.measure_costs(dtype=...)",
+    "--html": "that is neotta compare results.jsonl -o page.html",
+    "--open": "open the page that is named at the end",
+    "--reference": "that is -o FILE",
+}
 
 
 class _Readable:
@@ -109,7 +116,7 @@ def run_app() -> None:
     warnings.showwarning = _warn
     try:
         with terminations_raised() as terminated:
-            code = app(standalone_mode=False)
+            code = app(standalone_mode=False, prog_name="neotta")
             if code == 130 and terminated.is_set():
                 code = 143
         sys.stdout.flush()  # here, where a closed pipe can still be dealt with
@@ -149,9 +156,22 @@ def _usage(error: Any) -> str:
     """One line for a mistyped command or option: `no such command 'demmo': did you mean 'demo'?`."""
     message = " ".join(error.format_message().split())
     message, _, hint = message.partition(" Did you mean ")
-    if possible := getattr(error, "possibilities", None):
-        near = difflib.get_close_matches(str(getattr(error, "option_name", "")), possible, n=1)
-        message, hint = message.partition(" (Possible")[0], repr(near[0]) if near and not hint else hint
+    message = message.partition(" (Possible")[0].rstrip(".?,: ")
+    ending = _written(error) or (f"did you mean {hint.rstrip('?. ')}?" if hint else "")
     where = error.ctx.command_path if getattr(error, "ctx", None) else "neotta"
-    ending = f"did you mean {hint.rstrip('?. ')}?" if hint else f"see {where} --help"
-    return f"{message[:1].lower()}{message[1:].rstrip('.?,: ')}: {ending}"
+    return f"{message[:1].lower()}{message[1:]}: {ending or f'see {where} --help'}"
+
+
+def _written(error: Any) -> str:
+    """How to write what was meant: the model and the data come first and by their places, the output after `-o`."""
+    if getattr(error, "ctx", None) is None:
+        return ""
+    option, params = getattr(error, "option_name", ""), error.ctx.command.params
+    places = [param.name.upper() for param in params if param.param_type_name == "argument"]
+    usage = " ".join([error.ctx.command_path, *places])
+    if not option:
+        return f"it is {usage} -o OUTPUT" if any("--output" in param.opts for param in params) else ""
+    known = {f"--{place.lower()}": f"it is given by its place, {usage}" for place in places} | MOVED
+    known |= {name: f"did you mean {name!r}?" for param in params for name in param.opts if name.startswith("--")}
+    near = difflib.get_close_matches(option, known, n=1)
+    return known[near[0]] if near else ""

@@ -25,13 +25,11 @@ def bench(
     methods: Annotated[str, typer.Option(help="As none,neo,tent, or all.")] = "all",
     batch_size: shared.BatchSize = 64,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of measurements; take more on a busy device.")] = 1,
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also add the results to this .jsonl file.")
     ] = None,
     model_option: shared.ModelOption = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    allow_code: shared.AllowCode = False,
+    device: shared.Device = None,
 ) -> None:
     """Measure what methods cost on this device: time per image, memory, passes and operations.
 
@@ -50,8 +48,10 @@ def bench(
     failed: dict[str, str] = {}
 
     random = {"pretrained": False} if model.startswith(("timm:", "hf:")) else {}
-    options = {**random, **model_options(model_option, allow_code=allow_code)}
+    options = {**random, **model_options(model_option)}
     with progress_bar(Console(stderr=True), every=0.0) as show:
+        import torch
+
         costs = measure_costs(
             _names(methods),
             model,
@@ -61,8 +61,7 @@ def bench(
             model_options=options,
             batch_size=batch_size,
             rounds=rounds,
-            device=device,
-            dtype=dtype,
+            device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
         )
     if costs:
         console.print(_title(model, next(iter(costs.values()))))
@@ -72,7 +71,7 @@ def bench(
         console.print(f"left out: {name} ({reason})", markup=False)
     if file is not None:
         say(Console(stderr=True), f"{len(costs)} records added to {output}")
-    next_step(f"neotta run --model {model}   what the methods gain for that")
+    next_step(f"neotta run {model}   what the methods gain for that")
 
 
 def _names(methods: str) -> list[str]:

@@ -21,38 +21,39 @@ if TYPE_CHECKING:
 def check(
     model: shared.Model = "digits",
     data: Annotated[
-        str, typer.Option(help="Clean images, with or without labels: a folder, LAYOUT=PATH, or digits.")
+        str, typer.Argument(help="Clean images, with or without labels: a folder, LAYOUT=PATH, or digits.")
     ] = "digits",
     corruptions: Annotated[
         str | None, typer.Option(help="Also corrupt the images, as fog,snow/3 (severity 3, else 5).")
     ] = None,
     samples: Annotated[int, typer.Option(help="Number of images, at most.", min=32)] = 1000,
-    reference: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Also write a reference for neotta.adapt, a .safetensors file; an old one is compared with."),
+        typer.Option(
+            "--output", "-o", help="Also write a reference, a .safetensors file; an old one is compared with."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     labels: shared.Labels = None,
     model_option: shared.ModelOption = None,
     device: shared.Device = None,
-    allow_code: shared.AllowCode = False,
 ) -> None:
     """Check on clean images what adapting would cost, and recommend one line to use, or none.
 
     Examples:
-      neotta check timm:resnet18 --data path/to/clean
-      neotta check digits --corruptions fog,gaussian_noise
+      neotta check timm:resnet18 path/to/clean -o clean.safetensors
+      neotta check digits digits --corruptions fog,gaussian_noise
     """
     import contextlib
     import json
 
     from neotta.cli.console import Console, next_step, progress_bar
 
-    options = model_options(model_option, allow_code=allow_code)
+    options = model_options(model_option)
     names, folders = read_labels(labels)
     options |= {"labels": names} if names else {}
-    if reference is not None and reference.suffix != ".safetensors":
-        raise OptionError(f"--reference is {str(reference)!r}: name a .safetensors file")
+    if output is not None and output.suffix != ".safetensors":
+        raise OptionError(f"--output is {str(output)!r}: a reference goes to a .safetensors file")
     with progress_bar(Console(stderr=True)) as progress:
         from neotta.evaluate.bench import Bench
         from neotta.evaluate.check import check as measure
@@ -62,29 +63,29 @@ def check(
 
         known = None
         with contextlib.suppress(StateError):  # there is none yet, or it is damaged
-            known = None if reference is None else Reference.load(reference)
+            known = None if output is None else Reference.load(output)
         shifts = [name if "/" in name else f"{name}/5" for name in words(corruptions) or []]
         entries = {"model": model, "model_options": options, "data": data, "corruptions": shifts}
         bench = Bench(Plan.make({**entries, "class_names": folders or {}}), device=device)
         clean = CLEAN if shifts else clean_domain(bench.data.source) or bench.data.source.domains[0]
         report = measure(bench, [clean, *shifts], samples, progress, known)
     keep = known is not None and bool(report.doubts)
-    if reference is not None and not keep:
-        report.reference.save(reference)
+    if output is not None and not keep:
+        report.reference.save(output)
     if as_json:
         typer.echo(json.dumps(report.as_dict(), indent=2))
         return
     console = Console(highlight=False)
     _show(console, report)
-    if reference is not None:
+    if output is not None:
         what = "stays as it was" if keep else "was written"
-        console.print(f"The reference {what}: {reference}", markup=False)
+        console.print(f"The reference {what}: {output}", markup=False)
     if report.doubts:
         next_step(f"neotta judge {model} {data}   whether adapting helps on these images")
     elif report.shifted:
         next_step(f"neotta predict {model} FOLDER -o answers.csv")
     else:
-        next_step(f"neotta check {model} --data {data} --corruptions fog,gaussian_noise   the same under a shift")
+        next_step(f"neotta check {model} {data} --corruptions fog,gaussian_noise   the same under a shift")
 
 
 def _show(console: Console, report: CheckReport) -> None:
@@ -217,7 +218,7 @@ def _advice(report: CheckReport) -> list[str]:
         lines.append("What it gains under a shift was not measured: --corruptions fog,gaussian_noise does that.")
     lines.append(f"Use: model = {chosen.line}")
     if chosen.reference:
-        lines.append("Write the reference with --reference reference.safetensors, once, from clean images.")
+        lines.append("Write the reference with -o reference.safetensors, once, from clean images.")
     return lines
 
 

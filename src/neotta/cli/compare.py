@@ -12,7 +12,6 @@ import typer
 
 from neotta._files import write_file
 from neotta._words import one_line, printable
-from neotta.cli import options as shared
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -36,13 +35,17 @@ def compare(
     ] = "top1",
     baseline: Annotated[str, typer.Option(help="The method that differences refer to.")] = "none",
     format: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="table, md, latex, csv or parquet; several, as md,latex, go to files with the name of --output."
         ),
-    ] = "table",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
-    html: shared.Page = None,
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write it to this file, as its ending says: .html is a page with figures to look at."
+        ),
+    ] = None,
     over_time: Annotated[
         bool,
         typer.Option("--over-time", help="Show accuracy batch by batch; --output may be .png, .svg or .pdf."),
@@ -61,7 +64,7 @@ def compare(
     """Put the methods of results side by side: means over seeds, and differences on the same samples.
 
     Examples:
-      neotta compare results.jsonl --html page.html
+      neotta compare results.jsonl -o page.html
       neotta compare results.jsonl --metric ece --format md,latex -o table
     """
     from neotta.cli.console import Console, next_step
@@ -71,14 +74,19 @@ def compare(
     from neotta.evaluate.provenance import about_older, current, older
     from neotta.evaluate.results import Results
     from neotta.report.comparison_page import comparison_page
-    from neotta.report.formats import chosen_formats, comparison_sheet, targets
+    from neotta.report.formats import SUFFIXES, chosen_formats, comparison_sheet, targets
     from neotta.report.over_time import over_time_report
 
-    chosen = chosen_formats(format)
-    figure = output if output is not None and output.suffix in (".png", ".svg", ".pdf") else None
-    files = {} if figure is not None else targets(chosen, output)
+    ending = "" if output is None else output.suffix.lower()
+    by_ending = next((name for name, each in SUFFIXES.items() if each == ending), "table")
+    chosen = chosen_formats(by_ending if format is None else format)
+    html = output if ending == ".html" else None
+    figure = output if ending in (".png", ".svg", ".pdf") else None
+    files = {} if html or figure else targets(chosen, output)
+    if html is not None and (over_time or format is not None):
+        raise OptionError(f"{html.name} is a page, which has no --over-time and no --format")
     if figure is not None and not over_time:
-        raise OptionError(f"{figure.name} is a figure, and only --over-time draws one; --html has figures too")
+        raise OptionError(f"{figure.name} is a figure, and only --over-time draws one; -o page.html has figures too")
     if over_time and metric != "top1":
         raise OptionError("--over-time shows top-1 accuracy: omit --metric")
     if harm is not None and (over_time or html is not None or (metric, baseline) != ("top1", "none")):
@@ -105,12 +113,12 @@ def compare(
             write_file(html, comparison_page(table, remarks))
     for name, path in files.items():
         write_file(path, _written(sheet, name))
-    if not files and figure is None and chosen == ["table"]:
+    if output is None and chosen == ["table"]:
         console = Console(highlight=False)
         console.print(render(sheet, console.width))
-    elif not files and figure is None:
+    elif output is None:
         typer.echo(_written(sheet, chosen[0]), nl=False)
-    next_step(f"open {html}" if html is not None else f"neotta compare {results[0]} --html page.html")
+    next_step(f"open {html}" if html is not None else f"neotta compare {results[0]} -o page.html")
 
 
 def _written(sheet: Sheet, format: str) -> str | bytes:

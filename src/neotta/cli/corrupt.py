@@ -12,8 +12,13 @@ from neotta.cli.options import numbers, words
 
 
 def corrupt(
-    src: Annotated[Path, typer.Argument(help="Folder of images, usually with one subfolder per class.")],
-    dst: Annotated[Path, typer.Argument(help="Folder for the copy; files that exist are kept as they are.")],
+    data: Annotated[Path, typer.Argument(help="Folder of images, usually with one subfolder per class.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder for the copy; files that exist are kept as they are."
+        ),
+    ],
     corruptions: Annotated[
         str, typer.Option(help="As fog,snow; all for the 15 of ImageNet-C, extra for the other four.")
     ] = "all",
@@ -29,8 +34,8 @@ def corrupt(
     An interrupted run is completed by the same command; other options need another folder.
 
     Examples:
-      neotta corrupt photos/ photos-c/
-      neotta corrupt photos/ photos-c/ --corruptions fog,snow --severities 5 --keep-size
+      neotta corrupt photos/ -o photos-c/
+      neotta corrupt photos/ --corruptions fog,snow --severities 5 --keep-size -o photos-c/
     """
     from neotta.cli.console import Console, next_step, progress_bar
     from neotta.data.corrupted import corrupt_folder
@@ -41,8 +46,8 @@ def corrupt(
     chosen = numbers("severities", severities) or []
     with progress_bar(Console(stderr=True)) as bar:
         result = corrupt_folder(
-            src,
-            dst,
+            data,
+            output,
             names,
             chosen if isinstance(chosen, list) else [chosen],
             preset,
@@ -52,6 +57,8 @@ def corrupt(
         )
     unreadable = counted(len(result.unreadable), "image")
     typer.echo(
-        printable(f"{counted(result.written, 'picture')} written, {result.kept:,} kept, {unreadable} unreadable: {dst}")
+        printable(
+            f"{counted(result.written, 'picture')} written, {result.kept:,} kept, {unreadable} unreadable: {output}"
+        )
     )
-    next_step(f"neotta run --model MODEL --data {dst}")
+    next_step(f"neotta run MODEL {output}")

@@ -50,7 +50,7 @@ def info(
     _show(facts)
     if facts.count == 0:  # no domain could be opened
         raise typer.Exit(1)
-    next_step(f"neotta run --model MODEL --data {path}")
+    next_step(f"neotta run MODEL {path}")
 
 
 def _datasets_in(folder: Path) -> dict[str, str]:
@@ -142,9 +142,9 @@ def _problems(domains: list[DomainInfo]) -> list[tuple[str, str]]:
 
 def download(
     name: Annotated[str, typer.Argument(help="cifar10-c, imagenet-c, imagenet-r, imagenet-sketch or cifar-10.")],
-    dest: Annotated[Path, typer.Argument(help="The folder to put it in; the dataset gets a folder there.")] = Path(
-        "data"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to put it: the dataset gets a folder there.")
+    ] = Path("data"),
     part: Annotated[
         list[str] | None,
         typer.Option(help="Only this part of imagenet-c: blur, digital, extra, noise or weather."),
@@ -154,13 +154,13 @@ def download(
     """Download a dataset of the paper, compare it with its published checksum and unpack it.
 
     Examples:
-      neotta data download cifar10-c data
-      neotta data download imagenet-c data --part noise --part blur
+      neotta data download cifar10-c
+      neotta data download imagenet-c --part noise --part blur -o data
     """
     from neotta.cli.console import next_step
     from neotta.data.downloads import download as fetch
 
-    root = fetch(name, dest, mirror=mirror, parts=part, progress=True)
+    root = fetch(name, output, mirror=mirror, parts=part, progress=True)
     typer.echo(printable(f"{name} is in {root}"))
     next_step(f"neotta data info {root}")
 

@@ -39,7 +39,7 @@ def demo(
 
     output = output or Path("neotta-demo-real.html" if real else "neotta-demo.html")
     if output.is_dir():
-        raise OptionError(f"{output} is a folder: name the file to write, such as --output {output / 'demo.html'}")
+        raise OptionError(f"{output} is a folder: name the file to write, such as -o {output / 'demo.html'}")
     start, console, sentences = time.perf_counter(), Console(highlight=False), list[str]()
     torch.set_num_threads(1)  # on a model this small more threads only wait for each other
     with watching(Console(stderr=True)) as watcher:
@@ -54,4 +54,4 @@ def demo(
         console.print(part)
     console.print(Text.assemble("The page with pictures: ", (str(output), "bold")), soft_wrap=True)
     console.print(Text.assemble("Your own model, in one line: ", ("model = neotta.adapt(model)", "bold cyan")))
-    next_step("neotta check MODEL --data CLEAN_IMAGES   what adapting would cost your own model")
+    next_step("neotta check MODEL CLEAN_IMAGES   what adapting would cost your own model")

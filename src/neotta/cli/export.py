@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def export(
     model: shared.Model,
-    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
     form: Annotated[
         str, typer.Option(help="folded: what was learnt is fixed in the file; adaptive: it goes on adapting.")
     ] = "folded",
@@ -33,15 +33,14 @@ def export(
     ] = None,
     labels: shared.Labels = None,
     model_option: shared.ModelOption = None,
-    allow_code: shared.AllowCode = False,
 ) -> None:
     """Write a classifier as an ONNX file, with its adaptation folded in or adapting wherever it runs.
 
     The file is compared with torch before it is written.
 
     Examples:
-      neotta export digits digits.onnx --form adaptive
-      neotta export timm:vit_base_patch16_224 vit.onnx --state fog.safetensors
+      neotta export digits --form adaptive -o digits.onnx
+      neotta export timm:vit_base_patch16_224 --state fog.safetensors -o vit.onnx
     """
     if state is not None and method is not None:
         raise OptionError("--state says how the model is adapted: omit --method")
@@ -49,11 +48,12 @@ def export(
         raise OptionError("--method is for --form adaptive: a folded file has what --state says")
     if stream is not None and state is None:
         raise OptionError("--stream names one of the streams that --state holds: give both")
-    if out.is_dir():
-        raise OptionError(f"{out} is a folder: name the file to write, such as {out / 'model.onnx'}")
-    if form in ("folded", "adaptive") and out.suffix != ".onnx":
+    if output.is_dir():
+        raise OptionError(f"{output} is a folder: name the file to write, such as {output / 'model.onnx'}")
+    if form in ("folded", "adaptive") and output.suffix != ".onnx":
         raise OptionError(
-            f"{str(out)!r}: the form {form!r} is an ONNX file, so name one such as {str(out.with_suffix('.onnx'))!r}; "
+            f"{str(output)!r}: the form {form!r} is an ONNX file, so name one such as "
+            f"{str(output.with_suffix('.onnx'))!r}; "
             "convert that to other formats (TensorFlow Lite, Core ML, TensorRT) with their own tools"
         )
     names = class_names(labels)
@@ -64,19 +64,19 @@ def export(
     from neotta.neo.adapt import adapt
     from neotta.neo.files import load
 
-    loaded = load_model(model, labels=names, **model_options(model_option, allow_code=allow_code))
+    loaded = load_model(model, labels=names, **model_options(model_option))
     if state is not None:
         load(loaded.model, state)
     elif form == "adaptive":
         plan = MethodPlan.parse(method or "neo-stream")
         adapt(loaded.model, plan.method, **plan.options)
     chosen = None if stream is None else _stream(loaded.model, stream)
-    write(loaded, out, form=form, stream=chosen)
+    write(loaded, output, form=form, stream=chosen)
     checked = "checked against torch" if form in ("folded", "adaptive") else "not checked"
     kind = form if form == "adaptive" or state is not None else "the plain model (no --state to fold in)"
-    typer.echo(f"{printable(out)}: {kind}, {out.stat().st_size / 2**20:.1f} MiB, {checked}")
+    typer.echo(f"{printable(output)}: {kind}, {output.stat().st_size / 2**20:.1f} MiB, {checked}")
     if form in ("folded", "adaptive"):
-        next_step(f"neotta serve {out} --check   open the file and answer one image")
+        next_step(f"neotta serve {output} --check   open the file and answer one image")
 
 
 def _stream(model: nn.Module, text: str) -> StreamId:

@@ -22,30 +22,25 @@ if TYPE_CHECKING:
 
 def judge(
     model: shared.Model,
-    folder: Annotated[str, typer.Argument(help="Images of the new place: a folder, LAYOUT=PATH, or digits-all.")],
-    rules: Annotated[str, typer.Option(help="Methods to compare with the plain model.")] = "neo,neo-stream",
+    data: Annotated[str, typer.Argument(help="Images of the new place: a folder, LAYOUT=PATH, or digits-all.")],
+    methods: Annotated[str, typer.Option(help="Rules to compare with the plain model.")] = "neo,neo-stream",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file for the answers. Default: judged-FOLDER.jsonl."),
+        typer.Option("--output", "-o", help="The file for the answers. Default: judged-DATA.jsonl."),
     ] = None,
     ask: Annotated[
         Path | None, typer.Option(help="Instead of a page: write the images to judge to this .csv file.")
     ] = None,
     answers: Annotated[
-        Path | None, typer.Option(help="Read back the file of --ask, its column right filled in.")
-    ] = None,
-    known: Annotated[
-        Path | None, typer.Option(help="A .csv file of images whose class is known: columns image and right.")
+        Path | None,
+        typer.Option(help="Read back the file of --ask; or labels that are known, a .csv file of image and class."),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Number of images, at most: the first by name.")] = 2000,
-    at_most: Annotated[int, typer.Option(min=1, help="Number of answers after which to stop without a verdict.")] = 60,
     shuffled: Annotated[bool, typer.Option("--shuffled", help="The order of the images means nothing.")] = False,
     batch_size: shared.BatchSize = 1,
-    port: Annotated[int, typer.Option(min=0, help="Port of the page on this machine. Default: any free one.")] = 0,
     labels: shared.Labels = None,
     model_option: shared.ModelOption = None,
     device: shared.Device = None,
-    allow_code: shared.AllowCode = False,
 ) -> None:
     """Judge about thirty images, and know whether adapting helps or hurts on these images.
 
@@ -59,12 +54,12 @@ def judge(
     from neotta.cli.data import fetch_data
     from neotta.cli.options import user_cache
 
-    options = model_options(model_option, allow_code=allow_code)
+    options = model_options(model_option)
     names = class_names(labels)
-    for name, file in (("ask", ask), ("answers", answers), ("known", known)):
+    for name, file in (("ask", ask), ("answers", answers)):
         if file is not None and file.suffix.lower() != ".csv":
             raise OptionError(f"--{name} is {str(file)!r}: name a .csv file")
-    fetch_data(folder)
+    fetch_data(data)
     with progress_bar(Console(stderr=True)) as progress:
         import torch
 
@@ -73,33 +68,33 @@ def judge(
         from neotta.models.load import load_model
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        right = None if known is None else {row["image"]: row["right"] for row in read_csv(known, ("image", "right"))}
+        rows = [] if answers is None else read_csv(answers, ("image",))
+        known = {row["image"]: row["class"] for row in rows if "class" in row}
         judgement = begin(
             load_model(model, **{"labels": names, "device": device, **options}),
-            folder,
-            words(rules) or [],
-            labels=right,
+            data,
+            words(methods) or [],
+            labels=known,
             batch_size=batch_size,
             shuffled=shuffled,
             samples=samples,
-            at_most=at_most,
-            path=output or Path(f"judged-{Path(folder.rpartition('=')[2]).resolve().name}.jsonl"),
+            path=output or Path(f"judged-{Path(data.rpartition('=')[2]).resolve().name}.jsonl"),
             cache=user_cache(),
             progress=progress,
         )
     console = Console(highlight=False)
     for note in judgement.notes:
         say(console, note)
-    if answers is not None:
+    if answers is not None and not known:
         judgement.read(answers)
     if ask is not None:
         number = counted(judgement.ask(ask), "image")
         say(console, f"{number} to judge: fill in the column right of {ask} from the top, in any tool.")
-    elif judgement.finished or answers is not None or not _judged_on_page(judgement, port, console):
+    elif judgement.finished or answers is not None or not _judged_on_page(judgement, console):
         say(console, "\n".join(judgement.sentences()))
 
 
-def _judged_on_page(judgement: Judgement, port: int, console: Console) -> bool:
+def _judged_on_page(judgement: Judgement, console: Console) -> bool:
     """Show the page until Ctrl-C; whether it came to an end, and this was told."""
     import threading
     import webbrowser
@@ -120,7 +115,7 @@ def _judged_on_page(judgement: Judgement, port: int, console: Console) -> bool:
             )
         ended = judgement.finished
 
-    with JudgeServer(JudgePage(judgement, answered), port) as server:
+    with JudgeServer(JudgePage(judgement, answered)) as server:
         say(console, f"Judge on {server.address}   Ctrl-C ends: every answer is kept, and the same command continues.")
         if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
             webbrowser.open(server.address)

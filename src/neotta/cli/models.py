@@ -50,4 +50,4 @@ def models(
         forms.add_row(form, meaning)
     console.print("\nA model is named in one of these ways:")
     console.print(forms)
-    next_step("neotta check MODEL --data CLEAN_IMAGES   what adapting would cost it")
+    next_step("neotta check MODEL CLEAN_IMAGES   what adapting would cost it")

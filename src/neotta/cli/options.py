@@ -14,13 +14,8 @@ Model = Annotated[str, typer.Argument(help="A model as `neotta models` lists the
 ServedModel = Annotated[
     str, typer.Argument(help="A model as `neotta models` lists them, or an .onnx file that `neotta export` wrote.")
 ]
-ModelName = Annotated[str | None, typer.Option(help="A model as `neotta models` lists them. Default: digits.")]
-DataName = Annotated[
-    str | None, typer.Option(help="A folder, LAYOUT=PATH (as imagenet-c=PATH), or digits. Default: digits.")
-]
 Seeds = Annotated[str | None, typer.Option(help="Number of seeds, or a list: 2020,1234. Default: 3.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images in a batch.")]
-Page = Annotated[Path | None, typer.Option(help="Also write a page to look at: a table, and a figure by domain.")]
 ModelOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -32,7 +27,7 @@ AllowCode = Annotated[
     bool,
     typer.Option(
         "--allow-code",
-        help="Run code that a file names or that comes with a model. Read it first.",
+        help="Run code that the file of --config names. Read it first.",
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, ... Default: a GPU if there is one.")]
@@ -60,9 +55,9 @@ def numbers(name: str, text: str | None) -> int | list[int] | None:
         raise OptionError(f"--{name} takes whole numbers with commas between them, got {text!r}") from None
 
 
-def model_options(texts: list[str] | None, *, allow_code: bool = False) -> dict[str, Any]:
+def model_options(texts: list[str] | None) -> dict[str, Any]:
     """The options of a model as NAME=VALUE; `preprocess.size=224,160` is a list in the table `preprocess`."""
-    from neotta.evaluate.plan import check_code, parse_value
+    from neotta.evaluate.plan import parse_value
 
     options: dict[str, Any] = {}
     for text in texts or []:
@@ -74,7 +69,6 @@ def model_options(texts: list[str] | None, *, allow_code: bool = False) -> dict[
             value = [parse_value(part) for part in value.split(",")]
         table, _, name = key.strip().rpartition(".")
         (options.setdefault(table, {}) if table else options)[name] = value
-    check_code(options, "the option of the model", allowed=allow_code, typed=True)
     return options
 
 

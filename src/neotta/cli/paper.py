@@ -32,8 +32,10 @@ def paper(
     config: Annotated[
         Path | None, typer.Option(help="A study in a TOML or YAML file; the options here override its entries.")
     ] = None,
-    model: shared.ModelName = None,
-    data: shared.DataName = None,
+    model: Annotated[str | None, typer.Option(help="A model as `neotta models` lists them. Default: digits.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A folder, LAYOUT=PATH (as imagenet-c=PATH), or digits. Default: digits.")
+    ] = None,
     corruptions: Annotated[
         str | None, typer.Option(help="Corrupt the images, as fog,snow or all. Default: all, if they are clean.")
     ] = None,
@@ -51,7 +53,6 @@ def paper(
     recorded: Annotated[
         Path | None, typer.Option(help="Run nothing: report what this file of results holds (.jsonl or .parquet).")
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     allow_code: shared.AllowCode = False,
 ) -> None:
     """Reproduce the paper's tables and figures on your model and data, beside the published values.
@@ -60,7 +61,7 @@ def paper(
     A study file holds what has no option here, such as several models with their options.
 
     Examples:
-      neotta paper corruptions --samples 64 --open
+      neotta paper corruptions --samples 64
       neotta paper all --config study.toml -o report --format html,latex,pdf
     """
     from neotta.cli.console import Console, next_step
@@ -69,7 +70,7 @@ def paper(
     console = Console(highlight=False)
     if not names:
         _list(console)
-        next_step("neotta paper corruptions --samples 64 --open; or all of them: neotta paper all --open")
+        next_step("neotta paper corruptions --samples 64; or all of them: neotta paper all")
         return
     chosen_formats = words(formats) or []
     for each in chosen_formats:
@@ -85,9 +86,7 @@ def paper(
     options |= {} if output == FOLDER else {"-o": output}
     typed = [str(word) for flag, value in options.items() if value is not None for word in (flag, value)]
     typed += ["--allow-code"] if allow_code else []
-    page, whole = _make(console, list(names), study, output, chosen_formats, recorded, typed)
-    if open_page and page is not None:
-        typer.launch(str(page.resolve()))
+    whole = _make(console, list(names), study, output, chosen_formats, recorded, typed)
     if not whole and recorded is None:
         raise typer.Exit(1)
     next_step(f"neotta compare {shlex.quote(str(recorded or output / 'records.jsonl'))}")
@@ -138,8 +137,8 @@ def _make(
     formats: list[str],
     recorded: Path | None,
     typed: list[str],
-) -> tuple[Path | None, bool]:
-    """Write the report; returns its page, and whether everything was carried out."""
+) -> bool:
+    """Write the report; whether everything was carried out."""
     from neotta._files import write_file
     from neotta._processes import usable_cores
     from neotta.cli.console import say
@@ -173,9 +172,8 @@ def _make(
     for report in reports:
         report.command = shlex.join(["neotta", "paper", report.item.name, *typed])
     files = write_files(folder, reports, formats) if set(formats) - {"html"} else []
-    page = None
+    page = folder / "report.html"
     if "html" in formats:
-        page = folder / "report.html"
         write_file(page, paper_page(reports, facts(evidence, time.monotonic() - began), evidence.problems))
     for report in reports:
         verdict = f" [the paper's claim {report.verdict}]" if report.verdict else ""
@@ -189,6 +187,6 @@ def _make(
     for name, reason in evidence.problems.items():
         say(console, f"not carried out: {name}: {reason}")
     say(console, f"\n{len(files)} files in {folder}" if files else "")
-    if page is not None:
+    if "html" in formats:
         say(console, f"The report: {page}")
-    return page, not evidence.problems
+    return not evidence.problems

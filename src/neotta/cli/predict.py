@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def predict(
     model: shared.ServedModel,
-    folder: Annotated[str, typer.Argument(help="Images, with or without labels: a folder or LAYOUT=PATH.")],
+    data: Annotated[str, typer.Argument(help="Images, with or without labels: a folder or LAYOUT=PATH.")],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="The file of answers: image, class and confidence, adapted and plain."),
@@ -44,7 +44,6 @@ def predict(
     labels: shared.Labels = None,
     model_option: shared.ModelOption = None,
     device: shared.Device = None,
-    allow_code: shared.AllowCode = False,
 ) -> None:
     """Classify the images of a folder with a model that adapts to them as it goes.
 
@@ -60,12 +59,12 @@ def predict(
 
     if output.suffix.lower() != ".csv":
         raise OptionError(f"--output is {str(output)!r}: answers go to a .csv file")
-    options = model_options(model_option, allow_code=allow_code)
-    fetch_data(folder)
+    options = model_options(model_option)
+    fetch_data(data)
     with progress_bar(Console(stderr=True)) as progress:
         from neotta.data.opening import open_data
 
-        source = open_data(folder, layout="images" if Path(folder).is_dir() else None)  # all of them, labelled or not
+        source = open_data(data, layout="images" if Path(data).is_dir() else None)  # all of them, labelled or not
         names = class_names(labels)
         if model.endswith(".onnx"):
             predictor = _onnx(model, method, names, bool(options or device))
@@ -78,7 +77,7 @@ def predict(
     typer.echo(printable(f"{counted(len(answers), 'image')} classified, {unreadable} unreadable: {output}"))
     for line in _summary(predictor, answers):
         typer.echo(printable(line))
-    next_step(f"neotta judge {'MODEL' if model.endswith('.onnx') else model} {folder}   whether adapting helps here")
+    next_step(f"neotta judge {'MODEL' if model.endswith('.onnx') else model} {data}   whether adapting helps here")
 
 
 COLUMNS = ("image", "class", "confidence", "plain", "plain_confidence")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neotta._files import write_file
 from neotta._processes import interrupt_code
 from neotta.cli import options as shared
 from neotta.cli.options import model_options, numbers, read_labels, user_cache, words
@@ -21,9 +20,11 @@ SETTINGS = ("cache", "device", "engine", "force", "predictions", "workers")
 
 
 def run(
-    model: shared.ModelName = None,
+    model: Annotated[str | None, typer.Argument(help="A model as `neotta models` lists them. Default: digits.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="A folder, LAYOUT=PATH (as imagenet-c=PATH), or digits. Default: digits.")
+    ] = None,
     model_option: shared.ModelOption = None,
-    data: shared.DataName = None,
     domains: Annotated[str | None, typer.Option(help="Only these domains: fog/5,snow or '*/5'. Default: all.")] = None,
     corruptions: Annotated[
         str | None,
@@ -56,7 +57,6 @@ def run(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file of results; it is added to.")] = Path(
         "results.jsonl"
     ),
-    html: shared.Page = None,
     config: Annotated[
         Path | None, typer.Option(help="A plan in a TOML or YAML file; the options here override its entries.")
     ] = None,
@@ -66,12 +66,12 @@ def run(
     """Measure methods on data, and compare them. What the file of results holds is not measured again.
 
     Examples:
-      neotta run --methods none,neo,tent --corruptions fog,snow
-      neotta run --model timm:resnet50 --data photos/ --group-by folder --seeds 5 -o photos.jsonl
+      neotta run digits digits --methods none,neo,tent --corruptions fog,snow
+      neotta run timm:resnet50 photos/ --group-by folder --seeds 5 -o photos.jsonl
     """
     from neotta.evaluate.plan import split_methods
 
-    of_model = model_options(model_option, allow_code=allow_code)
+    of_model = model_options(model_option)
     names, renamed = read_labels(labels)
     options: dict[str, Any] = {
         "model": model,
@@ -87,7 +87,7 @@ def run(
         "batch_sizes": numbers("batch-size", batch_size),
     }
     plan, settings = _plan(config, options, {**of_model, **({"labels": names} if names else {})}, allow_code)
-    _carry_out(plan, output, html, {**settings, "jobs": jobs})
+    _carry_out(plan, output, {**settings, "jobs": jobs})
 
 
 def _plan(
@@ -122,15 +122,13 @@ def _plan(
     return Plan.make(entries), settings
 
 
-def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, Any]) -> None:
+def _carry_out(plan: Plan, output: Path, settings: dict[str, Any]) -> None:
     from neotta.cli.console import Console, next_step, say
     from neotta.cli.data import fetch_data
     from neotta.cli.outcome import show, summarise
     from neotta.cli.watch import watching
-    from neotta.evaluate.compare import compare
     from neotta.evaluate.measure import measure
     from neotta.evaluate.predictions import check_suffix
-    from neotta.report.comparison_page import comparison_page
 
     console = Console(highlight=False)
     predictions = settings.pop("predictions", None)
@@ -147,9 +145,6 @@ def _carry_out(plan: Plan, output: Path, html: Path | None, settings: dict[str, 
         say(console, f"interrupted: what is done is in {output}, and the same command continues")
         raise typer.Exit(interrupt_code(interrupt)) from None
     summarise(console, output, measured.summary)
-    if html is not None:
-        results = measured.results
-        write_file(html, comparison_page(compare(results.frame()), results.remarks()))
-    next_step(f"neotta compare {output}" + (" --metric ece" if html else " --html page.html"))
+    next_step(f"neotta compare {output} -o page.html")
     if measured.summary.failed:
         raise typer.Exit(1)

@@ -69,7 +69,6 @@ def serve(
     labels: shared.Labels = None,
     model_option: shared.ModelOption = None,
     device: shared.Device = None,
-    allow_code: shared.AllowCode = False,
 ) -> None:
     """Serve a classifier that adapts to each camera, with a dashboard at /.
 
@@ -104,7 +103,7 @@ def serve(
     key = None if key_file else os.environ.get("NEOTTA_KEY") or None
     own = {"shadow": shadow, "durable": _seconds(durable), "key": key, "key_file": key_file}
     settings = Settings.make("serve", {**entries, **own}, kind="command")
-    loading = model_options(model_option, allow_code=allow_code) | ({} if device is None else {"device": device})
+    loading = model_options(model_option) | ({} if device is None else {"device": device})
     plan = None if method is None else MethodPlan.parse(method)
     check_exposure(host, Keys(settings.key, settings.key_file))
     usual = user_data_path("neotta", appauthor=False) / "serve" / settings.name

@@ -328,12 +328,9 @@ CODE_OPTIONS = frozenset({"trust_remote_code", "code_revision", "use_kernels", "
 """Options of transformers that run code of the model's folder or repository."""
 
 
-def check_code(entries: Mapping[str, Any], source: str, *, allowed: bool, typed: bool = False) -> None:
-    """Raise a `CodeError` if entries of a plan or study run code, unless that is allowed.
-
-    If the user typed them, naming her own code (`py:`) is what she wants.
-    """
-    texts = [] if allowed else [text for text in code_in(entries) if not (typed and _OWN.search(text))]
+def check_code(entries: Mapping[str, Any], source: str, *, allowed: bool) -> None:
+    """Raise a `CodeError` if entries of a plan or study run code, unless that is allowed."""
+    texts = [] if allowed else [*code_in(entries)]
     if texts:
         raise CodeError(f"{source} runs code ({', '.join(texts)}): pass --allow-code if you trust it")
 

@@ -207,6 +207,6 @@ def _read_images(path: str | os.PathLike[str]) -> Tensor:
     if array.ndim != 4 or array.dtype.kind != "f":
         raise InputError(
             f"{os.fspath(path)!r} holds {array.dtype} of shape {array.shape}: expected prepared images, (N, 3, H, W), "
-            "as floating point numbers; `neotta check MODEL --data FOLDER --reference FILE` prepares pictures"
+            "as floating point numbers; `neotta check MODEL FOLDER -o FILE` prepares pictures"
         )
     return torch.from_numpy(array)

@@ -71,3 +71,20 @@ def test_without_confidences_there_is_no_interval_from_one_run():
     each = drawn(np.random.default_rng(0), 0.1)
     each.answers.sure.clear()
     assert np.isnan(mean_of([[each]], METRICS["ece"]).half_width)
+
+
+@pytest.mark.parametrize("metric", ["top1", "ece", "nll"])
+def test_fewer_than_thirty_answers_are_too_few(metric):
+    def told(count):
+        sure = np.linspace(0.5, 0.9, count)
+        mine, theirs = row(sure, np.ones(count, bool)), row(sure / 2, np.zeros(count, bool))
+        mine.top1, theirs.top1 = 100.0, 0.0
+        gap = difference_of([[(mine, theirs)]], METRICS[metric])
+        return gap.verdict, METRICS[metric].text(gap.interval, "+"), METRICS[metric].text(mean_of([[mine]], METRICS[metric]))
+
+    verdict, *texts = told(29)
+    assert verdict == "can't tell"
+    assert all(text.endswith(" (too few)") for text in texts)
+    verdict, *texts = told(30)
+    assert verdict == "helps"
+    assert not any("few" in text for text in texts)

@@ -266,3 +266,11 @@ def test_bad_models_and_groups_are_one_clear_error(loaded, images, labels):
         evaluate(loaded, (loaded.preprocess.batch(images), labels))
     with pytest.raises(OptionError, match="several processes need the model and the data by name"):
         evaluate(Small().eval(), (INPUTS, [0] * 8), jobs=2)
+
+
+def test_a_domain_of_which_nothing_is_left_to_score_fails_with_the_reason(small):
+    results = evaluate(small, {"a": made_up(600), "b": made_up(100, 1)}, ["none"], order="hold-out", seeds=1)
+    assert [record.count for record in results.records if not record.failed] == [88]
+    (failed,) = results.failed
+    assert failed.domain == "b"
+    assert "no sample left to score" in failed.error

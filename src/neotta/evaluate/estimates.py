@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from neotta.data.drawing import Indices
 from neotta.evaluate import statistics
-from neotta.evaluate.metrics import BINS, CANNOT_TELL, Interval, interval, verdict
+from neotta.evaluate.metrics import BINS, CANNOT_TELL, Interval, interval, rounded, verdict
 from neotta.evaluate.statistics import RunSpread
 
 Key = TypeVar("Key")
@@ -34,6 +34,14 @@ class Metric(NamedTuple):
     better: Literal["higher", "lower"] | None
     digits: int  # number of decimals shown
     highest: float = math.inf  # its largest value; the smallest is 0
+
+    def text(self, estimate: Interval, sign: str = "") -> str:
+        """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` for a difference; the mean alone without an interval, – for no run."""
+        if not estimate.runs:
+            return "–"
+        low, high = estimate.ends
+        few = high - low >= self.highest  # any value will do
+        return f"{rounded(estimate.mean, self.digits, sign)} (too few)" if few else estimate.text(self.digits, sign)
 
 
 METRICS = {
@@ -50,6 +58,8 @@ METRICS = {
     )
 }
 
+FEWEST = 30
+"""Fewer answers say too little for an interval: any value is possible."""
 Runs = Sequence[Sequence[Any]]
 """For each run its rows in one or more domains, which are averaged."""
 Pairs = Sequence[Sequence[tuple[Any, Any]]]
@@ -69,6 +79,8 @@ def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Inte
     numbers = [fmean([getattr(row, metric.name) for row in run]) for run in runs]
     if _one_state(runs):
         return Interval(fmean(numbers), math.nan, 1)
+    if _few(runs):
+        return Interval.between(fmean(numbers), 0.0, metric.highest, len(runs))
     rows = _rows(runs) if metric.name == "top1" else None
     if rows is None:
         found = bootstrapped([[(row, None) for row in run] for run in runs], numbers, metric)
@@ -92,6 +104,8 @@ def difference_of(
     ours = [[one for one, _ in run] for run in pairs]
     if _one_state(ours):
         return Difference(Interval(fmean(gaps), math.nan, 1), CANNOT_TELL)
+    if _few(ours):
+        return Difference(Interval.between(fmean(gaps), -metric.highest, metric.highest, len(gaps)), CANNOT_TELL)
     rows = _paired(pairs) if metric.name == "top1" else None
     if rows is None:
         estimate = interval(gaps, shared(ours), level)
@@ -255,6 +269,11 @@ def _spread(by_domain: Sequence[_Rows | None], values: Sequence[list[Any] | None
     )
     seeds = min(len(each) for _, each in known)
     return spread._replace(freedom=min(spread.freedom, seeds - 1)) if known[0][0].through and seeds > 1 else spread
+
+
+def _few(runs: Runs) -> bool:
+    answers = [value.answers for run in runs for value in run]
+    return all(each is not None for each in answers) and sum(len(each.right) for each in answers) < FEWEST
 
 
 def _one_state(runs: Runs) -> bool:

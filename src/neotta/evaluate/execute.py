@@ -22,7 +22,7 @@ from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
 from neotta.data.order import Order
 from neotta.data.orders import BAD_FRAMES_DOMAIN
-from neotta.errors import NeottaError, StorageError
+from neotta.errors import DataError, NeottaError, StorageError
 from neotta.evaluate.answers import pack
 from neotta.evaluate.bench import Bench, data_entries
 from neotta.evaluate.key import content
@@ -105,9 +105,12 @@ def _scores(run: Run, result: RunResult) -> dict[str, Any]:
 
 
 def predict(bench: Bench, run: Run) -> RunResult:
+    orders = bench.orders(run)
+    if not len(orders[-1]):
+        raise DataError(f"{run.domain!r} has no sample left to score: adapt to fewer than {len(orders[0])}")
     bench.fill([run])
     how = {"from_cache": bench.uses_cache(run), "separate": run.separate_states}
-    return go_through(bench, bench.orders(run), bench.adapter(run), **how)
+    return go_through(bench, orders, bench.adapter(run), **how)
 
 
 def go_through(

@@ -151,14 +151,14 @@ def _shown(table: pandas.DataFrame) -> pandas.DataFrame:
     """A comparison as it is read: numbers with their intervals, and verdicts."""
     import pandas
 
-    digits = METRICS[table["metric"].iloc[0]].digits
+    metric = METRICS[table["metric"].iloc[0]]
     shown = pandas.DataFrame(
         {
             "conditions": row.conditions,
             "domain": row.domain,
             "method": row.method,
-            "mean": mean_in(row).text(digits) if row.seeds else "–",
-            "difference": difference_in(row).text(digits, "+") if row.pairs else "",
+            "mean": metric.text(mean_in(row)),
+            "difference": metric.text(difference_in(row), "+") if row.pairs else "",
             "verdict": row.verdict or "",
         }
         for row in table.itertuples()

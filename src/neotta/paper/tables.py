@@ -12,7 +12,7 @@ from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
 from neotta.report import grids
 from neotta.report.charts import Series
-from neotta.report.grids import Entry, Table, number
+from neotta.report.grids import Entry, Table
 
 if TYPE_CHECKING:
     import pandas
@@ -69,7 +69,7 @@ def beside(
     for name in dict.fromkeys([*published, *measured]):
         printed, mine = published.get(name, math.nan), measured.get(name, NOTHING)
         gap = mine.mean - printed
-        shown[name] = (_text(printed, digits, sign), number(mine, metric, sign), _text(gap, digits, "+"))
+        shown[name] = (_text(printed, digits, sign), metric.text(mine, sign), _text(gap, digits, "+"))
         row = {f"measured_{key}": value for key, value in plain(mine).items()}
         data.append({corner: name, "published": known(printed), **row, "difference": known(gap)})
     return Table(title, grids.grid(corner, ("published", "measured", "difference"), shown), data, caption)
@@ -147,8 +147,8 @@ def curve_table(
     gains = {label: gain for label, points in curves.items() if (gain := gains_along(points))}
     shown: dict[str, list[str]] = {}
     for x in sorted({x for by_place in means.values() for x in by_place}):
-        texts = [number(by_place.get(x, NOTHING), metric) for by_place in means.values()]
-        texts += [number(by_place.get(x, NOTHING), metric, "+") for by_place in gains.values()]
+        texts = [metric.text(by_place.get(x, NOTHING)) for by_place in means.values()]
+        texts += [metric.text(by_place.get(x, NOTHING), "+") for by_place in gains.values()]
         shown[(names or {}).get(x, f"{x:g}")] = texts
     columns = (*curves, *(f"gain of {label}" for label in gains))
     return Table(title, grids.grid(corner, columns, shown), curve_rows(corner, curves), caption)

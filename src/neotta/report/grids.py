@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
 from neotta.evaluate.estimates import METRICS, Metric
-from neotta.evaluate.metrics import Interval
 
 if TYPE_CHECKING:
     import pandas
@@ -108,23 +107,16 @@ def failures(block: pandas.DataFrame) -> list[str]:
     return lines
 
 
-def number(interval: Interval, metric: Metric, sign: str = "") -> str:
-    """`81.2 ± 0.4`, or `+1.2 [+0.1, +2.4]` for a difference; only the mean without an interval, a dash for no run."""
-    if interval.runs and interval.ends[1] - interval.ends[0] > metric.highest:  # it says nothing
-        return f"{interval.mean:{sign}.{metric.digits}f} (too few)"
-    return interval.text(metric.digits, sign) if interval.runs else Entry().text
-
-
 def _entry(row: Any) -> Entry:
     if not row.seeds:
         return Entry("failed", "failed") if row.failed else Entry()
     marks: dict[float, Mark] = {1: "best", 2: "second"}
-    text = number(mean_in(row), metric_of(row))
+    text = metric_of(row).text(mean_in(row))
     return Entry(f"{text} ({row.failed} failed)" if row.failed else text, marks.get(row.rank, ""))
 
 
 def _difference(row: Any) -> Entry:
-    text = number(difference_in(row), metric_of(row), "+")
+    text = metric_of(row).text(difference_in(row), "+")
     return Entry(text if (said := _said(row)) == UNTESTED else f"{text} {said}", _MARKS.get(row.verdict, ""))
 
 

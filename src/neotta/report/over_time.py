@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neotta.errors import DataError
-from neotta.evaluate.compare import cells_of
+from neotta.evaluate.compare import cells_of, mean_in
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import Interval
@@ -13,7 +13,7 @@ from neotta.evaluate.statistics import accuracy
 from neotta.report.charts import Panel, Series, line_chart
 from neotta.report.figures import Figure
 from neotta.report.formats import Section, Sheet, plain_rows
-from neotta.report.grids import Entry, Grid, number
+from neotta.report.grids import Entry, Grid
 
 if TYPE_CHECKING:
     import pandas
@@ -67,8 +67,7 @@ def over_time(runs: pandas.DataFrame, steps: int = STEPS) -> pandas.DataFrame:
 def batches_table(steps: pandas.DataFrame) -> Grid:
     methods, rows = tuple(dict.fromkeys(steps["method"])), []
     for (first, last), mine in steps.groupby(["first_batch", "last_batch"]):
-        means = {row.method: number(Interval.of(row.mean, row.low, row.high, row.seeds), METRICS["top1"])
-                 for row in mine.itertuples()}  # fmt: skip
+        means = {row.method: METRICS["top1"].text(mean_in(row)) for row in mine.itertuples()}
         entries = tuple(Entry(means[label]) if label in means else Entry() for label in methods)
         rows.append((str(first) if first == last else f"{first}–{last}", entries))
     return Grid("batch", methods, tuple(rows))

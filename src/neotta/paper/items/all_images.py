@@ -16,7 +16,7 @@ from neotta.paper.study import RIVALS, method_of
 from neotta.paper.tables import Rows, plain
 from neotta.report.charts import Ranking, ranking_chart
 from neotta.report.figures import Figure
-from neotta.report.grids import Table, grid, number
+from neotta.report.grids import Table, grid
 
 MATCH = 0.005
 """A calibration error that rises by no more than this is matched."""
@@ -65,7 +65,7 @@ def gains(report: Report) -> Gain:
     kept = _kept(error[2], _changes(both[1].per_seed("neo"), both[1].per_seed("none")))
     report.say_all(
         f"On all images of {report.title}, NEO changes accuracy by {points(accuracy[2])} and the calibration "
-        f"error by {number(error[2], METRICS['ece'], '+')}.",
+        f"error by {METRICS['ece'].text(error[2], '+')}.",
         together([gained(accuracy[2]), kept]),
     )
     return Gain(accuracy, error, kept)
@@ -125,7 +125,9 @@ def _gains_table(gains: dict[str, Gain]) -> Table:
     columns = [head.format(name) for name in ("accuracy", "ECE") for head in ("{}, none", "{}, neo", "change of {}")]
     metrics = [METRICS["top1"]] * 3 + [METRICS["ece"]] * 3
     values = {title: (*gain.accuracy, *gain.error) for title, gain in gains.items()}
-    texts = {title: list(map(number, row, metrics, ("", "", "+") * 2)) for title, row in values.items()}
+    how = list(zip(metrics, ("", "", "+") * 2, strict=True))
+    texts = {title: [each.text(value, sign) for value, (each, sign) in zip(row, how, strict=True)]
+             for title, row in values.items()}  # fmt: skip
     means = {title: {name: each.mean for name, each in zip(columns, row, strict=True)} for title, row in values.items()}
     return Table(
         "Accuracy and calibration error, without and with NEO",
@@ -171,7 +173,7 @@ def _lowest(results: Measured) -> tuple[str, Holds]:
     tied = [label for label in ranked if errors[label] == errors["neo"] and label != "neo"]
     rival = next(label for label in ranked if label != "neo")
     answer = (
-        f"the calibration error with NEO on all images is {number(means['neo'], metric)}, "
+        f"the calibration error with NEO on all images is {metric.text(means['neo'])}, "
         f"{place_among(before, tied, 'the lowest')} of {len(ranked)} methods; that of {rival} is {errors[rival]:.3f}"
     )
     rivals = [results.per_seed(label) for label in ranked if method_of(label) in ("none", *RIVALS)]
@@ -196,7 +198,7 @@ def full(report: Report) -> None:
             continue
         report.comparison(results, heading=words, gaps=False)
         if "neo" in results.gaps:
-            changes.append(f"{words} by {number(results.gaps['neo'], METRICS[metric], '+')}{unit}")
+            changes.append(f"{words} by {METRICS[metric].text(results.gaps['neo'], '+')}{unit}")
             held = gained(results.gaps["neo"]) if metric == "top1" else held
     if changes:
         report.say_all(f"On all images of {report.title}, NEO changes {listed(changes)}.", held)

@@ -13,7 +13,7 @@ from neotta.paper.item import Report, item, need
 from neotta.paper.measured import Gaps, Measured, ahead, rank, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
 from neotta.paper.tables import plain
-from neotta.report.grids import grid, number
+from neotta.report.grids import grid
 
 BEST, DOMAINS = 12, 15
 """Under so many of the corruptions, the paper says, NEO has the highest accuracy, and the second highest elsewhere."""
@@ -213,9 +213,9 @@ def stacks(report: Report) -> None:
     )
     shown = {
         f"{stack} against {part}": [
-            number(means.get(stack, NOTHING), metric),
-            number(means.get(part, NOTHING), metric),
-            f"{number(gap, metric, '+')} {verdict(gap)}",
+            metric.text(means.get(stack, NOTHING)),
+            metric.text(means.get(part, NOTHING)),
+            f"{metric.text(gap, '+')} {verdict(gap)}",
         ]
         for (stack, part), gap in gaps.items()
     }

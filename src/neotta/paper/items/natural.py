@@ -19,7 +19,7 @@ from neotta.evaluate.plan import Plan, Run
 from neotta.paper.item import Report, Skip, item, need
 from neotta.paper.study import Setting
 from neotta.paper.tables import Rows, plain
-from neotta.report.grids import grid, number
+from neotta.report.grids import grid
 
 ORDERS = {"iid": "mixed", "by-class": "sorted by class", "hold-out": "others, after half of the images"}
 """The orders, and what the table calls them."""
@@ -58,7 +58,7 @@ def natural_shifts(report: Report) -> None:
         for each in several:
             about, (means, gaps) = each.conditions, each.in_domain(domain)
             order = f"{ORDERS[about.order]}, batches of {about.batch_size}"
-            cells = [number(means["none"], each.metric), *(number(gaps[label], each.metric, "+") for label in others)]
+            cells = [each.metric.text(means["none"]), *(each.metric.text(gaps[label], "+") for label in others)]
             rows[f"{domain}, {order}"] = cells
             where = {"domain": domain, "order": about.order, "batch_size": about.batch_size}
             data += [{**where, "method": "none", **plain(means["none"])}]
@@ -67,7 +67,7 @@ def natural_shifts(report: Report) -> None:
             ]
             if (about.order, about.batch_size) == ("iid", BATCHES[0]):
                 said += [
-                    f"{label} {number(gaps[label], each.metric, '+')} on {domain}" for label in RULES if label in gaps
+                    f"{label} {each.metric.text(gaps[label], '+')} on {domain}" for label in RULES if label in gaps
                 ]
     caption = f"Accuracy of the plain model in %, and points over it on the same images.{results.basis}"
     report.table("natural shifts", grid("images", ["plain", *others], rows), need(data), caption)

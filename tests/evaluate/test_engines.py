@@ -31,14 +31,14 @@ PLAN = Plan.make(
 
 
 class FragileBench(PlanBench):
-    """A session whose workers are killed: twice by one run of neo, once by one of t3a."""
+    """A bench whose workers are killed: twice by one run of neo, once by one of t3a."""
 
     def opener(self, **changes):
         return functools.partial(FragileWorker, super().opener(**changes), self.marks)
 
 
 class FragileWorker:
-    """Opens its session when it is needed: what dies at once need not have loaded the model, which takes seconds."""
+    """Opens its bench when it is needed: what dies at once need not have loaded the model, which takes seconds."""
 
     def __init__(self, opener, marks):
         self._opener, self._marks = opener, marks
@@ -47,16 +47,15 @@ class FragileWorker:
     def _bench(self):
         return self._opener()
 
-    @property
-    def embeddings(self):
-        return self._bench.embeddings
+    def __getattr__(self, name):
+        return getattr(self._bench, name)
 
-    def execute(self, run):
+    def orders(self, run):
         deaths = len(list(self._marks.glob(f"{run.method}-*")))
         if run.seed == 2020 and deaths < {"neo": 2, "t3a": 1}.get(run.method, 0):
             (self._marks / f"{run.method}-{deaths}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._bench.execute(run)
+        return self._bench.orders(run)
 
 
 class StillbornBench(PlanBench):

@@ -154,7 +154,7 @@ def test_the_ends_and_the_words_of_an_interval():
     even, uneven, none = Interval(1.0, 0.25, 3), Interval(1.2, 1.2, 3, 0.1, 2.4), Interval(1.0, math.nan, 1)
     assert even.ends == (0.75, 1.25)
     assert uneven.ends == (0.1, 2.4)
-    assert (str(even), even.text(2, "+")) == ("1.0 ± 0.2", "+1.00 ± 0.25")
+    assert (str(even), even.text(2, "+")) == ("1.0 ± 0.2", "+1.00 [+0.75, +1.25]")
     assert uneven.text(1, "+") == "+1.2 [+0.1, +2.4]"
     assert str(none) == "1.0"
     assert Interval(-0.001, math.nan, 1).text(1) == "0.0"

@@ -76,11 +76,11 @@ def test_without_confidences_there_is_no_interval_from_one_run():
 @pytest.mark.parametrize("metric", ["top1", "ece", "nll"])
 def test_fewer_than_thirty_answers_are_too_few(metric):
     def told(count):
-        sure = np.linspace(0.8, 0.99, count)
+        sure, known = np.linspace(0.8, 0.99, count), METRICS[metric]
         mine, theirs = row(sure, np.ones(count, bool)), row(sure / 2, np.zeros(count, bool))
         mine.top1, theirs.top1 = 100.0, 0.0
-        gap = difference_of([[(mine, theirs)]], METRICS[metric])
-        return gap.verdict, METRICS[metric].text(gap.interval, "+"), METRICS[metric].text(mean_of([[mine]], METRICS[metric]))
+        gap = difference_of([[(mine, theirs)]], known)
+        return gap.verdict, known.text(gap.interval, "+"), known.text(mean_of([[mine]], known))
 
     verdict, *texts = told(29)
     assert verdict == "can't tell"

@@ -26,10 +26,10 @@ METHODS = {"noadapt": "none", "neo_continual": "neo-continual", "neo_mse": "neo-
 
 
 class Golden:
-    """A folder of recorded runs."""
+    """A folder of recorded runs, and that of their models."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, models: Path) -> None:
+        self.folder, self.models_folder = folder, models
         self.index: dict[str, Any] = json.loads((folder / "index.json").read_text())
 
     @cached_property
@@ -38,14 +38,14 @@ class Golden:
 
     @cached_property
     def models(self) -> ModuleType:
-        spec = importlib.util.spec_from_file_location("golden_models", self.folder / "golden_models.py")
+        spec = importlib.util.spec_from_file_location("golden_models", self.models_folder / "golden_models.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
         return module
 
     def model(self, trace: dict[str, Any], dtype: torch.dtype) -> torch.nn.Module:
-        model = self.models.load_model(self.index, self.folder, trace["model"], dtype)
+        model = self.models.load_model(self.index, self.models_folder, trace["model"], dtype)
         scale = trace["hyperparameters"].get("head_scale")
         if scale is not None:
             with torch.no_grad():
@@ -62,13 +62,14 @@ class Golden:
 
 @cache
 def golden() -> Golden:
-    return Golden(Path(os.environ.get("NEOTTA_GOLDEN", Path(__file__).parent.parent / "golden")))
+    folder = Path(os.environ.get("NEOTTA_GOLDEN", Path(__file__).parent.parent / "golden"))
+    return Golden(folder, folder)
 
 
 @cache
 def golden_field() -> Golden:
-    """The second set, for the methods of the field."""
-    return Golden(Path(__file__).parent.parent / "golden-field")
+    """The second set, for the methods of the field, with the models of the first."""
+    return Golden(Path(__file__).parent.parent / "golden-field", golden().folder)
 
 
 @dataclass

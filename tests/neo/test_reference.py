@@ -155,6 +155,23 @@ def test_a_state_carries_its_reference(tmp_path, method, streams):
     neotta.load(network(seed=4), path, strict=False)
 
 
+def test_merging_derives_the_shift_with_the_reference():
+    known, images = neotta.reference(network(), pictures()), pictures(128) + 1
+    models = [neotta.adapt(network(), reference=known, gate=0.0) for _ in range(2)]
+    for model, part in zip(models, images.split(64), strict=True):
+        answers(model, part)
+    one, other = (neotta.head(model).streams for model in models)
+    merged = network()
+    neotta.load(merged, neotta.merge(models))
+    blank = one.layout.blank()  # the window of a merge starts anew
+    shifts = []
+    for rule in (one.rule, one.rule.knowing(None)):
+        both = rule.merged(rule.merged(blank, one.state(), one.layout), other.state(), one.layout)
+        shifts.append(rule.offset(both)[0])
+    torch.testing.assert_close(neotta.head(merged).offset(), shifts[0])
+    assert (shifts[0] - shifts[1]).abs().max() > 0.1
+
+
 def test_a_reference_is_saved_and_loaded(tmp_path):
     model, path = network(), tmp_path / "clean.safetensors"
     known = neotta.reference(model, pictures())

@@ -12,7 +12,7 @@ from neotta.neo.stream import StreamRule
 
 
 @settings(deadline=None, max_examples=25)
-@given(rows=st.integers(1, 64), classes=st.integers(3, 12), seed=st.integers(0, 10_000), weighted=st.booleans())
+@given(rows=st.integers(1, 150), classes=st.integers(3, 12), seed=st.integers(0, 10_000), weighted=st.booleans())
 def test_one_by_one_equals_the_parallel_form(rows, classes, seed, weighted):
     generator = torch.Generator().manual_seed(seed)
     rule, bias = StreamRule(), torch.randn(classes, generator=generator, dtype=torch.float64)

@@ -166,8 +166,10 @@ class StreamRule(Rule):
         log_prior = None
         if self.prior:
             likelihood = (novelty[..., None] * free).softmax(-1)
-            state, log_prior, fresh = self._judged(state, likelihood, weights, counted)
-            drawn = drawn * fresh
+            judged = self._judged_one_by_one if is_exporting() else self._judged
+            state, chain, sticky = judged(state, likelihood, weights, counted)
+            log_prior = (sticky[..., None] * (chain - 1)).log1p().clamp(max=BOOST)
+            drawn = torch.addcmul(drawn, drawn, sticky, value=-self.stay)
         kept = self._kept(drawn.sum(1, keepdim=True))
         scales = _learnt(_scales(states), clipped, drawn, clipped + rest, kept)
         own = self.estimates(scales)
@@ -239,27 +241,62 @@ class StreamRule(Rule):
     def _judged(
         self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor
     ) -> tuple[StreamState, Tensor, Tensor]:
-        """Learn and use the label prior.
+        """Learn the label prior.
 
         Returns:
-            The new state, the log prior R of each sample, (K, T, C), and how likely its label is a fresh draw, (K, T).
+            The new state, what the sticky chain expects of each sample relative to the mix, (K, T, C), and the weight
+            of the chain, (K, T).
         """
-        blocks = [(likelihood, weights, counted)]
-        if not is_exporting():  # where T is a symbol: no loop over blocks of samples
-            blocks = list(zip(*(torch.split(rows, BLOCK, 1) for rows in blocks[0]), strict=True))
-        priors, fresh = [], []
-        for chance, some_weights, some_counted in blocks:
+        chains, sticky = [], []
+        for chance, some_weights, some_counted in zip(
+            *(torch.split(rows, BLOCK, 1) for rows in (likelihood, weights, counted)), strict=True
+        ):
             state = self._told(state, chance, some_weights, some_counted)
             chances = chance / (chance @ (state.mix / chance.shape[-1])[..., None])
-            if is_exporting():
-                chain, weight, last, sticky = _one_by_one(chances, some_counted, state, self.stay)
-            else:
-                chain, gain, last = _chain(chances, some_counted, state.mix, state.last, self.stay)
-                weight, sticky = _competed(state.sticky, gain, some_counted)
-            state = state._replace(sticky=sticky, last=last)
-            priors.append((weight[..., None] * (chain - 1)).log1p().clamp(max=BOOST))
-            fresh.append(1 - self.stay * weight)
-        return (state, priors[0], fresh[0]) if len(priors) == 1 else (state, torch.cat(priors, 1), torch.cat(fresh, 1))
+            chain, gain, last = _chain(chances, some_counted, state.mix, state.last, self.stay)
+            weight, after = _competed(state.sticky, gain, some_counted)
+            state = state._replace(sticky=after, last=last)
+            chains.append(chain)
+            sticky.append(weight)
+        return (
+            (state, chains[0], sticky[0]) if len(chains) == 1 else (state, torch.cat(chains, 1), torch.cat(sticky, 1))
+        )
+
+    def _judged_one_by_one(
+        self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor
+    ) -> tuple[StreamState, Tensor, Tensor]:
+        """`_judged` for graphs whose number of samples is a symbol: by two scans, over blocks and over samples."""
+        from torch._higher_order_ops.scan import scan  # which imports the compiler
+
+        numbers = torch.arange(likelihood.shape[1], device=likelihood.device)
+        # The last block is empty: a graph would make a constant of a number of blocks that may be 1.
+        blocks = torch.arange((likelihood.shape[1] + BLOCK - 1) // BLOCK + 1, device=likelihood.device)
+        places = blocks[:, None] * BLOCK + torch.arange(BLOCK, device=likelihood.device)
+        within = (places < likelihood.shape[1]).to(counted.dtype)
+        places = places.clamp(max=likelihood.shape[1] - 1)
+
+        def tell(carried: list[Tensor], block: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            labels, mix, last = carried
+            told = self._told(state._replace(labels=labels, mix=mix, last=last), *block)
+            return [told.labels, told.mix, told.last], [told.mix.clone()]
+
+        start = [part.clone(memory_format=torch.contiguous_format) for part in (state.labels, state.mix, state.last)]
+        in_blocks = [likelihood[:, places], weights[:, places] * within, counted[:, places] * within]
+        (labels, mix, last), (mixes,) = scan(tell, start, [part.transpose(0, 1) for part in in_blocks])
+
+        def step(carried: list[Tensor], sample: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+            last, sticky = carried
+            mix, chance, counted = sample[0], sample[1][:, None], sample[2][:, None]
+            chances = chance / (chance @ (mix / chance.shape[-1])[..., None])
+            chain, gain, after = _chain(chances, counted, mix, last, self.stay)
+            weight, next_sticky = _competed(sticky, gain, counted)
+            learnt = [torch.where(counted > 0, after, last), torch.where(counted[:, 0] > 0, next_sticky, sticky)]
+            return learnt, [chain[:, 0], weight[:, 0].clone()]
+
+        samples = [mixes[numbers // BLOCK], likelihood.transpose(0, 1), counted.transpose(0, 1)]
+        (last, sticky), (chain, weight) = scan(step, [last, state.sticky.clone()], samples)
+        state = state._replace(labels=labels, mix=mix, last=last, sticky=sticky)
+        return state, chain.transpose(0, 1), weight.transpose(0, 1)
 
     def _told(self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor) -> StreamState:
         """Let samples join the mix of labels that they are judged by."""
@@ -451,29 +488,6 @@ def _competed(sticky: Tensor, gain: Tensor, counted: Tensor) -> tuple[Tensor, Te
     odds = (steps @ torch.stack([sticky, 1 - sticky], -1)[:, None, :, None])[..., 0]
     weights = torch.cat([sticky[:, None], odds[..., 0] / odds.sum(-1)], 1)
     return weights[:, :-1], weights[:, -1]
-
-
-def _one_by_one(
-    chances: Tensor, counted: Tensor, state: StreamState, stay: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`_chain` and `_competed` sample by sample, for graphs whose number of samples is a symbol.
-
-    Returns:
-        What the chain expects of each sample relative to the mix, (K, T, C); its weight at each sample, (K, T); the
-        distribution of the last label, (K, C); and the weight afterwards, (K,).
-    """
-    from torch._higher_order_ops.scan import scan  # which imports the compiler
-
-    def step(carried: list[Tensor], sample: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        (last, sticky), (chances, counted) = carried, (part[:, None] for part in sample)
-        chain, gain, after = _chain(chances, counted, state.mix, last, stay)
-        weight, next_sticky = _competed(sticky, gain, counted)
-        learnt = [torch.where(counted > 0, after, last), torch.where(counted[:, 0] > 0, next_sticky, sticky)]
-        return learnt, [chain[:, 0], weight[:, 0].clone()]
-
-    start = [state.last.clone(), state.sticky.clone()]
-    (last, sticky), (chain, weight) = scan(step, start, [chances.transpose(0, 1), counted.transpose(0, 1)])
-    return chain.transpose(0, 1), weight.transpose(0, 1), last, sticky
 
 
 def _learnt(scales: Tensor, y: Tensor, weights: Tensor, centred: Tensor, kept: Tensor) -> Tensor:

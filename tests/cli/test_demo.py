@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -264,6 +266,12 @@ def test_the_command_writes_the_page_and_says_where(cli, tmp_path):
     assert "48 of 48: " in result.stderr
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+def test_it_ends_with_a_line_where_torchvision_was_built_for_another_torch(cli, tmp_path):
+    whole = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True).returncode == 0
+    last = cli("--output", tmp_path / "demo.html", "--samples", 4).stdout.splitlines()[-1]
+    assert ("`import timm` fails" in last) is not whole
 
 
 def test_a_folder_as_output_is_refused_at_once(cli, tmp_path):

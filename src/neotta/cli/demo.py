@@ -35,6 +35,7 @@ def demo(
     from neotta.cli.console import Console, next_step
     from neotta.cli.watch import watching
     from neotta.errors import OptionError
+    from neotta.models._timm import guard_torchvision
     from neotta.report.demo import WHICH, demo_page, headline, one_digit, real_page, run, sheet
 
     output = output or Path("neotta-demo-real.html" if real else "neotta-demo.html")
@@ -55,3 +56,5 @@ def demo(
     console.print(Text.assemble("The page with pictures: ", (str(output), "bold")), soft_wrap=True)
     console.print(Text.assemble("Your own model, in one line: ", ("model = neotta.adapt(model)", "bold cyan")))
     next_step("neotta check MODEL CLEAN_IMAGES   what adapting would cost your own model")
+    if guard_torchvision():
+        print(f"`import timm` fails: torchvision does not fit torch {torch.__version__}, take both from the same index")

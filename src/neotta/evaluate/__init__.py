@@ -47,7 +47,8 @@ def evaluate(
         order: The order of samples, as `neotta orders` lists them, with options or without (`"correlated:delta=0.1"`).
         samples: Number of samples to adapt to, or several; -1 for all. By default 512, or all if there are fewer.
         batch_size: Samples per batch, or several sizes.
-        preprocess: Makes inputs of a bare `nn.Module` from images. Without it the data is what the model takes.
+        preprocess: Makes inputs of an `nn.Module` from images; models of timm and Hugging Face bring their own for
+            folders and named data. Tensors and arrays without it are what the model takes.
         groups: What each sample belongs to, (N,), such as the clip of a frame; by domain if there are several. Samples
             of a group count as one unit in intervals and verdicts. For folders: `"folder"`, or a regular expression.
         path: A `.jsonl` file of records. Runs that it holds are not repeated, so an interrupted evaluation continues.

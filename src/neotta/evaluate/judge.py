@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +30,10 @@ from neotta.evaluate.domains import fitted
 from neotta.evaluate.embeddings import EmbeddingCache
 from neotta.evaluate.judgement import MOST_ANSWERS, Judgement, readable_names
 from neotta.evaluate.key import identity
-from neotta.evaluate.measure import check_model
+from neotta.evaluate.measure import check_model, model_for, with_inputs
 from neotta.evaluate.plan import MethodPlan
 from neotta.models.load import LoadedModel, load_model
-from neotta.models.preprocess import AsIs, Preprocess
+from neotta.models.preprocess import Preprocess
 from neotta.neo.split import split
 from neotta.neo.variants import VARIANTS
 
@@ -67,7 +67,7 @@ def judge(
             (`"neo-continual:alpha=0.05"`).
         labels: The right class of images by name: it is used, and nobody is asked. Folders that are called like
             classes of the model, and labels of data, are used as well.
-        preprocess: Makes inputs of a bare `nn.Module` from images.
+        preprocess: Makes inputs of an `nn.Module` from images; models of timm and Hugging Face bring their own.
         batch_size: Number of images that a rule sees at a time: 1, as a camera sends them.
         shuffled: Whether the order of the images means nothing, so that they are shuffled. By default it is that of
             their names.
@@ -129,17 +129,12 @@ def _opened(model: Any, images: Any, preprocess: Preprocess | None) -> tuple[Loa
     if isinstance(model, (str, os.PathLike)):
         model = load_model(model, device="cuda" if torch.cuda.is_available() else "cpu")
     check_model(model)
-    loaded = model if isinstance(model, LoadedModel) else LoadedModel(model, cast(Preprocess, None))
-    loaded = loaded if preprocess is None else loaded._replace(preprocess=preprocess)
-    ready = loaded.preprocess is not None
+    loaded = model_for(model, preprocess, images)
     if isinstance(images, (str, os.PathLike)):
-        if not ready:
-            raise OptionError("the data are images: pass preprocess=neotta.Preprocess(...) for the model")
         layout = "images" if Path(images).is_dir() else None  # all images of a folder, labelled or not
         return loaded, open_data(images, layout=layout)
-    source = data_source(images, images=ready)
-    shape = source.dataset().read(0).shape
-    return loaded if ready else loaded._replace(preprocess=cast(Preprocess, AsIs(shape))), source
+    source = data_source(images, images=loaded.preprocess is not None)
+    return with_inputs(loaded, source), source
 
 
 def _answers(

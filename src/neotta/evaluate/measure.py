@@ -23,7 +23,7 @@ from neotta.evaluate.results import Results
 from neotta.evaluate.sweep import Summary, Watcher, left_out_lines, left_out_records, suited, sweep
 from neotta.evaluate.tuning import reported_plan, tune
 from neotta.evaluate.unlabelled import reported_runs, unlabelled_report
-from neotta.models.load import LoadedModel
+from neotta.models.load import LoadedModel, for_images
 from neotta.models.preprocess import AsIs, Preprocess
 from neotta.options import Options
 
@@ -108,23 +108,24 @@ def evaluate_objects(
     by_name = isinstance(model, (str, os.PathLike))
     if not by_name:
         check_model(model)
-    images = by_name or preprocess is not None or isinstance(model, LoadedModel)
+    loaded = None if by_name else model_for(model, preprocess, data)
     named_data = isinstance(data, (str, os.PathLike))
-    if not images and (named_data or isinstance(data, (DataSource, ImageDataset))):
-        raise OptionError("the data are images: pass preprocess=neotta.Preprocess(...) for the model")
     given = {name: value for name, value in entries.items() if value is not None}
     if named_data or isinstance(groups, str):
         given |= {} if groups is None else {"group_by": groups}
-    source = None if named_data else data_source(data, images=images, groups=None if "group_by" in given else groups)
+    source: DataSource | None = None
+    if not named_data:
+        in_memory = None if "group_by" in given else groups
+        source = data_source(data, images=loaded is None or loaded.preprocess is not None, groups=in_memory)
     given["data"] = os.fspath(data) if source is None else source.layout
-    if by_name:
-        loaded, given["model"] = None, os.fspath(model)
+    if loaded is None:
+        given["model"] = os.fspath(model)
         given["model_options"] = {
             **given.get("model_options", {}),
             **({"preprocess": preprocess} if preprocess else {}),
         }
     else:
-        loaded = _loaded(model, preprocess, source)
+        loaded = with_inputs(loaded, source)
         given["model"] = loaded.name or type(loaded.model).__name__
     if not isinstance(given["methods"], str):  # of several, or one alone
         several = given["methods"] if isinstance(given["methods"], Sequence) else [given["methods"]]
@@ -148,13 +149,20 @@ def check_model(model: Any) -> None:
         raise InputError(f"{type(module).__name__} is in training mode: call model.eval() first")
 
 
-def _loaded(model: nn.Module | LoadedModel, preprocess: Preprocess | None, source: DataSource | None) -> LoadedModel:
+def model_for(model: nn.Module | LoadedModel, preprocess: Preprocess | None, data: Any) -> LoadedModel:
+    """The model with what makes its inputs of this data; that is None where the data is what the model takes."""
     if isinstance(model, LoadedModel):
         return model if preprocess is None else model._replace(preprocess=preprocess)
-    if preprocess is None and source is not None:
-        shape = source.dataset(source.domains[0]).read(0).shape
-        return LoadedModel(model, cast(Preprocess, AsIs(shape)))  # only here: a model that is loaded takes images
+    if preprocess is None and isinstance(data, (str, os.PathLike, DataSource, ImageDataset)):
+        return for_images(model)
     return LoadedModel(model, cast(Preprocess, preprocess))
+
+
+def with_inputs(loaded: LoadedModel, source: DataSource | None) -> LoadedModel:
+    """The model, which takes the data as it is where there is no preprocessing."""
+    if loaded.preprocess is not None or source is None:
+        return loaded
+    return loaded._replace(preprocess=cast(Preprocess, AsIs(source.dataset(source.domains[0]).read(0).shape)))
 
 
 def _method_entry(entry: Any) -> Any:

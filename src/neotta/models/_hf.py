@@ -62,6 +62,19 @@ def load_hf(name: str, request: Request) -> Parts:
     return Parts(model, preprocess, beside or _labels(config))
 
 
+def parts_of_hf(model: Any) -> Parts:
+    """What is beside the weights of a model that the caller loaded: in their folder, or in their repository."""
+    from transformers import AutoImageProcessor
+
+    config = model.config
+    folder = _folder(config.name_or_path, getattr(config, "_commit_hash", None), weights=False)
+    try:
+        processor = AutoImageProcessor.from_pretrained(folder)
+    except (OSError, ValueError):  # there is none
+        return Parts(model, None, _labels(config))
+    return Parts(model, preprocess_from_processor(processor, config), _labels(config))
+
+
 def _folder(name: str, revision: str | None, *, weights: bool) -> Path:
     folder = Path(name).expanduser()
     if not folder.is_dir():

@@ -47,6 +47,12 @@ def load_timm(name: str, request: Request) -> Parts:
     return Parts(model, preprocess or _preprocess_of(model, kwargs), labels)
 
 
+def parts_of_timm(model: nn.Module) -> Parts:
+    """What timm has on record for a model that the caller made."""
+    side = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    return Parts(model, _preprocess_of(model, {"img_size": side}), _imagenet_labels(model))
+
+
 def preprocess_from_timm(config: Mapping[str, Any]) -> Preprocess:
     """Translate timm's data config (`timm.data.resolve_data_config`)."""
     channels, height, width = config["input_size"]
@@ -69,23 +75,27 @@ def preprocess_from_timm(config: Mapping[str, Any]) -> Preprocess:
     )
 
 
-def guard_torchvision() -> None:
+def guard_torchvision() -> bool:
     """Let timm and transformers import a torchvision that was built for another torch. Call it before importing them.
 
     PyPI's torchvision is built for CUDA. Beside a CPU build of torch its operators do not load, and importing it raises
     "operator torchvision::nms does not exist". Preparing images does not need these operators, only their names.
+
+    Returns:
+        Whether torchvision is of that kind: without this call its import fails.
     """
     with _declaring:
         try:
             importlib.import_module("torchvision")
         except ImportError:
-            return
+            return False
         except RuntimeError as error:
             if "operator torchvision::" not in str(error):
                 raise
             _declared.append(torch.library.Library("torchvision", "FRAGMENT"))  # type: ignore[no-untyped-call]
             for schema in _OPERATORS:
                 _declared[-1].define(schema)
+    return bool(_declared)
 
 
 def timm_package() -> Any:
@@ -141,16 +151,21 @@ def create_timm(name: str, kwargs: Mapping[str, Any], weights: Path | None = Non
 
 def _published_labels(name: str, model: nn.Module) -> tuple[str, ...] | None:
     """Return the WordNet ids of an ImageNet model's classes; warn of a head that was not trained."""
-    from timm.data import ImageNetInfo, infer_imagenet_subset
-
     trained = timm_package().get_pretrained_cfg(name).num_classes
     if model.num_classes != trained:
         warnings.warn(
             f"the weights of timm:{name} have {trained} classes: its head of {model.num_classes} is random",
             stacklevel=4,
         )
+    return _imagenet_labels(model)
+
+
+def _imagenet_labels(model: Any) -> tuple[str, ...] | None:
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    if model.num_classes != model.pretrained_cfg["num_classes"]:
         return None
-    subset = infer_imagenet_subset({"num_classes": trained})
+    subset = infer_imagenet_subset({"num_classes": model.num_classes})
     return tuple(ImageNetInfo(subset).label_names()) if subset else None
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from neotta._registry import beside, blamed_on, load_object
 from neotta.errors import CodeError, ModelLoadError, OptionError, UnknownModelError, UnknownNameError
-from neotta.models._hf import load_hf
-from neotta.models._timm import load_timm, timm_package
+from neotta.models._hf import load_hf, parts_of_hf
+from neotta.models._timm import load_timm, parts_of_timm, timm_package
 from neotta.models._weights import Parts, Request, existing_safetensors
 from neotta.models.packaged import BUNDLED, load_packaged
 from neotta.models.preprocess import Preprocess
@@ -109,13 +109,34 @@ def load_model(
     return _finished(parts, ready, name, labels, norm_eps, device, dtype)
 
 
+def known_parts(model: nn.Module) -> Parts:
+    """A model of the caller with what is on record for it: in a model of timm, or beside one of Hugging Face."""
+    if isinstance(getattr(model, "pretrained_cfg", None), Mapping):
+        return parts_of_timm(model)
+    if getattr(getattr(model, "config", None), "name_or_path", ""):
+        return parts_of_hf(model)
+    return Parts(model, None, None)
+
+
+def for_images(model: nn.Module) -> LoadedModel:
+    """A model of the caller with the preprocessing that is on record for it.
+
+    Raises:
+        OptionError: There is none.
+    """
+    _, preprocess, labels, _ = known_parts(model)
+    if preprocess is None:
+        raise OptionError("the data are images: pass preprocess=neotta.Preprocess(...) for the model")
+    return LoadedModel(model, preprocess, labels)
+
+
 def _own(
     name: str, target: str, checkpoint: Path | None, num_classes: int | None, pretrained: bool, kwargs: dict[str, Any]
 ) -> Parts:
     options = {"checkpoint": checkpoint, "num_classes": num_classes, "pretrained": None if pretrained else False}
     made = _call_python(target, {**{key: value for key, value in options.items() if value is not None}, **kwargs})
     if isinstance(made, nn.Module):
-        return Parts(made, None, None)
+        return known_parts(made)
     if not isinstance(made, LoadedModel):
         raise ModelLoadError(
             f"{name} returned a {type(made).__name__}: it has to return an nn.Module or a neotta.LoadedModel"

@@ -14,9 +14,8 @@ from support.serving import GatedEngine, in_background, pictures, serving, small
 from support.small_model import network
 
 import neotta
-from neotta.deploy.serve.batcher import Batcher, Job
 from neotta.deploy.serve.engine import TorchEngine
-from neotta.deploy.serve.fair import FairQueue
+from neotta.deploy.serve.fair import Batcher, FairQueue, Job
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import Limits, RequestError, Settings
 

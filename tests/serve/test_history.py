@@ -80,7 +80,7 @@ def test_a_second_server_is_kept_out_by_the_database_itself(tmp_path):
     for path in tmp_path.iterdir():
         if path.name != FILE:
             path.unlink()  # there is no lock file whose removal lets a second server in
-    with pytest.raises(StateFileError, match="in use by another server"):
+    with pytest.raises(StateFileError, match="in use by another"):
         History(tmp_path)
     first.close()
     History(tmp_path).close()

@@ -143,7 +143,6 @@ WRONG = {
     "a strange stream": ({"inputs": [ONE], "parameters": {"stream": "a\nb"}}, "printable"),
     "a strange adapt": ({"inputs": [ONE], "parameters": {"adapt": "no"}}, "parameters.adapt: "),
     "strange parameters": ({"inputs": [ONE], "parameters": [1]}, "parameters: input should be an object"),
-    "shared memory": ({"inputs": [{**ONE, "parameters": {"shared_memory_region": "x"}}]}, "shared memory"),
     "missing bytes": ({"inputs": [{**ONE, "parameters": {"binary_data_size": 12288}}]}, "more than the 0 bytes"),
 }
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from support.serving import GatedEngine, in_background, pictures, serving, small_engine, tensor, wait_until
 
-from neotta.deploy.serve.batcher import Batcher, Job
 from neotta.deploy.serve.dashboard import LISTENERS
-from neotta.deploy.serve.fair import FairQueue, Readers
+from neotta.deploy.serve.fair import Batcher, FairQueue, Job, Readers
 from neotta.deploy.serve.protocol import parse
 from neotta.deploy.serve.service import REFRESHED, Service
 from neotta.deploy.serve.settings import Limits, RequestError, Settings

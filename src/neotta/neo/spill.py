@@ -44,10 +44,7 @@ class Spill:
         self.folder, self.width = Path(folder), width
         self._process = os.getpid()
         with self._translated():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(
-                self.folder / FILE, isolation_level=None, check_same_thread=False, timeout=0
-            )
+            self._database = exclusive(self.folder, FILE)
             try:
                 self._prepare(owner)
             except BaseException:
@@ -61,19 +58,6 @@ class Spill:
 
     def _prepare(self, owner: str) -> None:
         run = self._database.execute
-        run("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
-        try:
-            run("PRAGMA journal_mode = WAL")
-            run("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
-            run("BEGIN EXCLUSIVE")
-            run("COMMIT")
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise StateFileError(
-                    f"the folder of streams {str(self.folder)!r} is in use by another model or process: "
-                    "use another folder"
-                ) from None
-            raise
         with transaction(self._database):
             run("CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
             run("CREATE TABLE IF NOT EXISTS streams (id TEXT PRIMARY KEY, count REAL NOT NULL, state BLOB NOT NULL)")
@@ -156,17 +140,43 @@ class Spill:
     def _translated(self) -> Iterator[None]:
         """Convert errors of SQLite and the system to neotta's own; reject a forked child."""
         self.check_process()
-        try:
+        with translated(f"the streams in {str(self.folder)!r}"):
             yield
-        except (sqlite3.OperationalError, OSError) as error:
-            raise StorageError(
-                f"the streams in {str(self.folder)!r} cannot be read or written: {error} (nothing was changed)"
-            ) from error
-        except sqlite3.DatabaseError as error:
+
+
+@contextlib.contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Convert errors of SQLite and the system to neotta's own."""
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError) as error:
+        raise StorageError(f"{what} cannot be read or written: {error} (nothing was changed)") from error
+    except sqlite3.DatabaseError as error:
+        raise StateFileError(
+            f"{what} are damaged ({error}): restore the folder from a backup, or delete it to start again"
+        ) from error
+
+
+def exclusive(folder: Path | None, file: str) -> sqlite3.Connection:
+    """Open a database, in memory without a folder, that no other process opens until it is closed."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    where = ":memory:" if folder is None else folder / file
+    database = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=0)
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+        database.execute("BEGIN EXCLUSIVE")
+        database.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        database.close()
+        if "locked" in str(error):
             raise StateFileError(
-                f"the streams in {str(self.folder)!r} are damaged ({error}): restore the folder from a backup, or "
-                "delete it to start again"
-            ) from error
+                f"the folder {str(folder)!r} is in use by another model or process: use another folder"
+            ) from None
+        raise
+    return database
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import h11
 import numpy as np
+import torch
 import uvicorn
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -28,8 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from neotta._version import __version__
 from neotta.deploy.serve import dashboard
 from neotta.deploy.serve.auth import Guard, check_exposure, is_loopback
-from neotta.deploy.serve.batcher import Answer, Job
-from neotta.deploy.serve.fair import SMALL, Owner
+from neotta.deploy.serve.fair import SMALL, Answer, Job, Owner
 from neotta.deploy.serve.images import Step
 from neotta.deploy.serve.protocol import HEADER, Message, encode, head_length, parse
 from neotta.deploy.serve.requests import Body, Measured, Requests, on_error
@@ -236,22 +236,21 @@ def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, An
 
 
 def _softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True), np.float32)
+    return torch.from_numpy(logits).softmax(-1).numpy()
 
 
 def _outputs(answer: Answer, names: dict[str, bool], service: Service) -> dict[str, Array]:
     shown = answer.plain if service.settings.shadow else answer.adapted
     best = shown.argmax(1)
-    every: dict[str, Callable[[], Array]] = {
-        "logits": lambda: np.asarray(shown, np.float32),
-        "probabilities": lambda: _softmax(shown),
-        "label": lambda: np.array([service.engine.labels[index] for index in best], object),
-        "class": lambda: best.astype(np.int64),
-        "plain_class": lambda: answer.plain.argmax(1).astype(np.int64),
-        "adapted_class": lambda: answer.adapted.argmax(1).astype(np.int64),
+    every = {
+        "logits": shown,
+        "probabilities": _softmax(shown),
+        "label": np.array([service.engine.labels[index] for index in best], object),
+        "class": best,
+        "plain_class": answer.plain.argmax(1),
+        "adapted_class": answer.adapted.argmax(1),
     }
-    return {name: every[name]() for name in names}
+    return {name: every[name] for name in names}
 
 
 # ---- streams

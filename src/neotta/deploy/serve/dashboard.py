@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from functools import partial
 from importlib.resources import files
 
 from fastapi import FastAPI, Request
@@ -22,7 +22,6 @@ from neotta.deploy.serve.settings import RequestError
 
 LISTENERS = 16  # most pages of one client that listen at once
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-STATIC = files("neotta.deploy.serve").joinpath("static")
 POLICY = "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 SAFE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
@@ -39,7 +38,7 @@ def add(app: FastAPI, service: Service) -> None:
     async def metrics(request: Request) -> Response:
         """Metrics for Prometheus."""
         await service.board.latest()
-        work = partial(generate_latest, service.metrics.registry)
+        work = functools.partial(generate_latest, service.metrics.registry)
         content = await service.images.readers.run(work, (client_of(request), "metrics"), 1)
         return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -81,11 +80,16 @@ def add(app: FastAPI, service: Service) -> None:
 
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
-        if name not in [each.name for each in STATIC.iterdir()]:
-            raise RequestError(404, "there is no such file")
         return _file(name)
 
 
+@functools.cache
+def _static() -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in files("neotta.deploy.serve").joinpath("static").iterdir()}
+
+
 def _file(name: str) -> Response:
+    if name not in _static():
+        raise RequestError(404, "there is no such file")
     headers = {"Content-Security-Policy": POLICY, **SAFE}
-    return Response(STATIC.joinpath(name).read_bytes(), media_type=KINDS[name.rpartition(".")[2]], headers=headers)
+    return Response(_static()[name], media_type=KINDS[name.rpartition(".")[2]], headers=headers)

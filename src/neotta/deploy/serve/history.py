@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from neotta.errors import StateFileError, StorageError
+from neotta.errors import StateFileError
 from neotta.neo.codec import StateFile
-from neotta.neo.spill import transaction
+from neotta.neo.spill import exclusive, transaction, translated
 
 FILE = "history.sqlite"
 FORMAT = 4
@@ -42,31 +41,15 @@ class History:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._lock = threading.RLock()
-        self._where = ":memory:" if folder is None else str(Path(folder) / FILE)
+        self._where = "memory" if folder is None else repr(str(Path(folder) / FILE))
         with self._translated():
-            if folder is not None:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(self._where, isolation_level=None, check_same_thread=False, timeout=0)
-            self._open()
+            self._database = exclusive(None if folder is None else Path(folder), FILE)
+            (version,) = self._database.execute("PRAGMA user_version").fetchone()
+            if version not in (0, FORMAT):
+                raise StateFileError(f"{self._where} was written by another version of neotta")
+            self._database.executescript(_TABLES)
+            self._database.execute(f"PRAGMA user_version = {FORMAT}")
             self.frozen = {stream for (stream,) in self._database.execute("SELECT stream FROM frozen")}
-            self._points = dict(self._database.execute("SELECT stream, COUNT(*) FROM points GROUP BY stream"))
-
-    def _open(self) -> None:
-        run = self._database.execute
-        run("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
-        try:
-            run("PRAGMA journal_mode = WAL")
-            run("BEGIN EXCLUSIVE")
-            run("COMMIT")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
-            raise StateFileError(f"{self._where!r} is in use by another server: choose another --store") from None
-        (version,) = run("PRAGMA user_version").fetchone()
-        if version not in (0, FORMAT):
-            raise StateFileError(f"{self._where!r} was written by another version of neotta")
-        self._database.executescript(_TABLES)
-        run(f"PRAGMA user_version = {FORMAT}")
 
     def close(self) -> None:
         """Close the database, so that another server can open it."""
@@ -85,19 +68,11 @@ class History:
             for table in ("frozen", "points", "snapshots"):
                 self._database.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
             self.frozen.discard(stream)
-            self._points.pop(stream, None)
 
     # ---- points
 
     def add_points(self, points: Mapping[str, Mapping[str, Any]], now: float | None = None) -> None:
-        stamp = time.time() if now is None else now
-        with self._translated(), transaction(self._database):
-            rows = [(stream, stamp, json.dumps(point)) for stream, point in points.items()]
-            self._database.executemany("INSERT INTO points VALUES (?, ?, ?)", rows)
-            for stream in points:
-                self._points[stream] = self._points.get(stream, 0) + 1
-                if self._points[stream] > POINTS:
-                    self._points[stream] = self._thinned("points", stream)
+        self._add("points", POINTS, {stream: json.dumps(point) for stream, point in points.items()}, now)
 
     def points(self, stream: str) -> list[dict[str, Any]]:
         """The points of a stream in order, each with its `time`."""
@@ -108,15 +83,8 @@ class History:
     # ---- snapshots
 
     def add_snapshots(self, states: Mapping[str, StateFile], now: float | None = None) -> None:
-        """Keep copies of states, in one transaction."""
-        stamp = time.time() if now is None else now
-        with self._translated(), transaction(self._database):
-            rows = [(stream, stamp, state.to_bytes()) for stream, state in states.items()]
-            self._database.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", rows)
-            for stream in states:
-                query = "SELECT COUNT(*) FROM snapshots WHERE stream = ?"
-                if self._database.execute(query, (stream,)).fetchone()[0] > SNAPSHOTS:
-                    self._thinned("snapshots", stream)
+        """Keep copies of states."""
+        self._add("snapshots", SNAPSHOTS, {stream: state.to_bytes() for stream, state in states.items()}, now)
 
     def snapshots(self, stream: str) -> list[float]:
         """The times of a stream's snapshots."""
@@ -131,13 +99,16 @@ class History:
             row = self._database.execute(query, (stream, before)).fetchone()
         return None if row is None else (row[0], StateFile.from_bytes(row[1], f"the snapshot of {stream!r}"))
 
-    def _thinned(self, table: str, stream: str) -> int:
-        """Delete every second row of the older half of a stream's, the first stays; how many are left."""
-        query = f"SELECT rowid FROM {table} WHERE stream = ? ORDER BY rowid"
-        rows = self._database.execute(query, (stream,)).fetchall()
-        extra = rows[1 : len(rows) // 2 : 2]
-        self._database.executemany(f"DELETE FROM {table} WHERE rowid = ?", extra)
-        return len(rows) - len(extra)
+    def _add(self, table: str, most: int, rows: Mapping[str, str | bytes], now: float | None) -> None:
+        """Write rows of streams in one transaction; of more than `most`, every second of the older half goes."""
+        run, stamp = self._database.execute, time.time() if now is None else now
+        with self._translated(), transaction(self._database):
+            for stream, row in rows.items():
+                run(f"INSERT INTO {table} VALUES (?, ?, ?)", (stream, stamp, row))
+                if run(f"SELECT COUNT(*) FROM {table} WHERE stream = ?", (stream,)).fetchone()[0] > most:
+                    every = run(f"SELECT rowid FROM {table} WHERE stream = ? ORDER BY rowid", (stream,)).fetchall()
+                    extra = every[1 : len(every) // 2 : 2]
+                    self._database.executemany(f"DELETE FROM {table} WHERE rowid = ?", extra)
 
     # ---- the database
 
@@ -153,12 +124,5 @@ class History:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except (sqlite3.OperationalError, OSError) as error:
-                raise StorageError(f"the history in {self._where!r} cannot be read or written: {error}") from error
-            except sqlite3.DatabaseError as error:
-                raise StateFileError(
-                    f"the history in {self._where!r} is damaged ({error}): delete the file to start a new one"
-                ) from error
+        with self._lock, translated(f"the points and snapshots in {self._where}"):
+            yield

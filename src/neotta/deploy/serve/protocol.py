@@ -38,7 +38,6 @@ class _Part(BaseModel):
 
 class TensorParameters(_Part):
     binary_data_size: Size | None = None
-    shared_memory_region: Any = None
 
 
 class Tensor(_Part):
@@ -127,8 +126,6 @@ def _sentence(error: ValidationError) -> str:
 def _values(tensor: Tensor, rest: memoryview) -> tuple[Array, int]:
     """The values of an input, and how many bytes it took."""
     parameters = tensor.parameters or TensorParameters()
-    if parameters.shared_memory_region is not None:
-        raise RequestError(400, "the input is in shared memory, which this server does not support")
     size = parameters.binary_data_size
     if size is None:
         if tensor.data is None:

@@ -15,13 +15,12 @@ import numpy as np
 from PIL import Image
 
 from neotta.deploy.serve.auth import Keys
-from neotta.deploy.serve.batcher import Answer, Batcher, Job
-from neotta.deploy.serve.board import Board
+from neotta.deploy.serve.board import Board, Metrics
 from neotta.deploy.serve.engine import Engine
+from neotta.deploy.serve.fair import Answer, Batcher, Job
 from neotta.deploy.serve.history import History
 from neotta.deploy.serve.images import Images
 from neotta.deploy.serve.judging import CAMERAS, Shown
-from neotta.deploy.serve.metrics import Metrics
 from neotta.deploy.serve.settings import RequestError, Settings
 from neotta.errors import NeottaError, StateError, StorageError
 from neotta.evaluate.judgement import readable_names
@@ -67,7 +66,7 @@ class Service:
         self.metrics = Metrics(self)
         self.batcher = Batcher(self.run, settings.limits)
         self.call = self.batcher.call
-        self.version, self.started = 0, time.monotonic()
+        self.version = 0
         self.keys = Keys(settings.key, settings.key_file)
         self.board = Board(self, self.images.readers)
         self.writable = True  # whether the last write succeeded
@@ -189,7 +188,6 @@ class Service:
                 if job.stream in self.shown or len(self.shown) < CAMERAS:
                     plain, adapted = (self.names[logits[-1].argmax()] for logits in (answer.plain, answer.adapted))
                     self.shown.setdefault(job.stream, Shown()).add(plain, adapted, stream.picture)
-        self.metrics.count(job.stream, len(job.images))
 
     def _quarantine(self, name: str, error: StateError) -> str:
         """Answer no more requests of a stream whose state cannot be read, until it is reset."""

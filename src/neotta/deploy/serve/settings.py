@@ -44,7 +44,7 @@ class Settings(Options):
     history: float = Field(10.0, gt=0, description="Seconds between two points of a stream's history.")
     snapshots: float = Field(3600.0, gt=0, description="Seconds between two snapshots of a stream's state.")
     pictures: bool = Field(False, description="Show and judge the last pictures of streams; kept in memory only.")
-    metric_streams: int = Field(100, ge=0, description='Most streams with metrics of their own; others are "other".')
+    metric_streams: int = Field(100, ge=0, description="Most streams with metrics of their own.")
 
     @field_validator("name")
     @classmethod

@@ -224,9 +224,12 @@ def test_the_table_of_one_method_and_its_footnotes(command):
     assert not any(line.startswith("TENT") for line in lines)
 
 
-@pytest.mark.parametrize("words", ["--help", "--version", "check --help", "chek", "run --modle x"])
+@pytest.mark.parametrize("words", ["--help", "--version", "check --help", "chek", "run --modle x", "completion"])
 def test_help_and_typos_start_without_torch(words):
     heavy = "{'torch', 'numpy', 'pandas', 'scipy'}"
     code = f"import sys; from neotta.cli import main\ntry: main()\nfinally: print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True)
+    completion = {"_NEOTTA_COMPLETE": "complete_bash", "COMP_WORDS": "neotta ju", "COMP_CWORD": "1"}
+    environment = {**os.environ, **(completion if words == "completion" else {})}
+    done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True, env=environment)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    assert words != "completion" or "judge" in done.stdout

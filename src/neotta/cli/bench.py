@@ -49,7 +49,7 @@ def bench(
 
     random = {"pretrained": False} if model.startswith(("timm:", "hf:")) else {}
     options = {**random, **model_options(model_option)}
-    with progress_bar(Console(stderr=True), every=0.0) as show:
+    with progress_bar(Console(stderr=True)) as show:
         import torch
 
         costs = measure_costs(

@@ -41,16 +41,23 @@ def next_step(command: str) -> None:
 
 
 @contextmanager
-def progress_bar(console: RichConsole, *, every: float | None = None) -> Iterator[Show]:
-    """A moving bar on a terminal; elsewhere a line after so many seconds and at the end of a step, or nothing."""
+def progress_bar(console: RichConsole, every: float = 2.0) -> Iterator[Show]:
+    """A moving bar on a terminal, elsewhere a line every so many seconds; both say how long the step still takes."""
     if not console.is_terminal:
-        last = 0.0
+        last = began = time.monotonic()
+        first, before = 0, sys.maxsize
 
         def line(name: str, done: int, total: int) -> None:
-            nonlocal last
-            if every is not None and (time.monotonic() - last >= every or done == total):
-                last = time.monotonic()
-                say(console, f"{done} of {total}: {name}")
+            nonlocal last, began, first, before
+            now = time.monotonic()
+            if done <= before:  # another step
+                began, first = now, done
+            before = done
+            if now - last >= every:
+                last = now
+                seconds = (now - began) / max(1, done - first) * (total - done)
+                left = f", about {_time(seconds)} left" if first < done < total else ""
+                say(console, f"{done} of {total}: {name}{left}")
 
         yield line
         return
@@ -62,3 +69,13 @@ def progress_bar(console: RichConsole, *, every: float | None = None) -> Iterato
     ) as bar:
         task = bar.add_task("opening the model and the data", total=None)
         yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -15,9 +15,9 @@ from neotta.evaluate.sweep import Watcher
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Watcher]:
+def watching(console: Console, every: float = 2.0) -> Iterator[Watcher]:
     """What shows how runs are carried out."""
-    with progress_bar(console, every=2.0) as show:
+    with progress_bar(console, every) as show:
         yield _Watching(console, show)
 
 

@@ -158,6 +158,7 @@ def _answers(
         done += count
         progress("encoding images", done, len(order))
 
+    encoded(0)
     embeddings.fill(dataset, order, encoded)
     rows, readable = embeddings.get(dataset, order)
     rows = rows.to(head.weight)

@@ -33,7 +33,7 @@ PLANS = {
 def test_a_record_knows_which_images_were_right(name, tmp_path):
     bench = open_bench(Plan.make(PLANS[name]))
     run = bench.runs()[-1]
-    record, result = bench.execute(run)
+    record, result = bench.execute(run, {bench.key(run)})
     Records(tmp_path / "records.jsonl").append(record)
     (read,) = Records(tmp_path / "records.jsonl").read()
     found, order = unpack(read), bench.orders(run)[-1]
@@ -79,7 +79,7 @@ def test_answers_that_are_missing_or_of_an_earlier_version():
 
 def test_how_sure_a_method_was_comes_back_in_its_bin():
     bench = open_bench(Plan.make({**FOG, "methods": "none", "samples": [300], "seeds": [1]}))
-    record, result = bench.execute(bench.runs()[0])
+    record, result = bench.execute(run := bench.runs()[0], {bench.key(run)})
     found, stats = unpack(Record.model_validate_json(as_line(record.entries()))), result.stats
     for name, term in {"confidence": stats.confidence, "nll": stats.surprise, "brier": stats.brier}.items():
         assert np.abs(found.sure[name] - term.double().numpy()).max() < 1e-3

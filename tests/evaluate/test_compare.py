@@ -13,7 +13,7 @@ from support.benches import open_bench
 
 from neotta.errors import DataError, OptionError
 from neotta.evaluate.answers import SURE
-from neotta.evaluate.compare import AVERAGE, RELATIVE, compare, difference_in, mean_in, notes
+from neotta.evaluate.compare import AVERAGE, compare, difference_in, mean_in, notes
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.frame import frame
 from neotta.evaluate.plan import Plan
@@ -61,9 +61,8 @@ class Compared:
     def __init__(self, records, metric="top1", **how):
         self.table = compare(frame(records), metric, **how)
         rows = {(row.domain, row.method): row for row in self.table.itertuples()}
-        self.cells = {place: row for place, row in rows.items() if place[0] not in (AVERAGE, RELATIVE)}
+        self.cells = {place: row for place, row in rows.items() if place[0] != AVERAGE}
         self.average = {label: row for (domain, label), row in rows.items() if domain == AVERAGE}
-        self.relative = {label: row for (domain, label), row in rows.items() if domain == RELATIVE}
         self.differences = {place: row for place, row in self.cells.items() if row.pairs}
         self.domains = tuple(dict.fromkeys(domain for domain, _ in self.cells))
         ran = {label for _, label in self.cells}
@@ -134,26 +133,6 @@ def test_runs_on_other_samples_are_not_paired(other):
     assert difference.pairs == 2
     assert difference.difference == 10
     assert any("1 runs are left out of the differences" in note for note in block.notes)
-
-
-def test_relative_is_a_mean_without_an_interval():
-    records, numbers = made_up()
-    block = Compared(records)
-    errors = 100 - numbers[:, 1:].reshape(3, 2, 2, len(SEEDS))  # method, corruption, severity, seed
-    per_seed = 100 * (errors.sum(axis=2) / errors[0].sum(axis=1)).mean(axis=1)
-    for m, method in enumerate(block.methods):
-        assert block.relative[method].mean == pytest.approx(per_seed[m].mean())
-        assert np.isnan(block.relative[method].half_width), "an interval over seeds would not be about images"
-        assert block.relative[method].seeds == len(SEEDS)
-    assert block.relative["none"].mean == 100
-    assert Compared(records, "ece").relative == {}
-
-
-def test_no_mean_corruption_error_without_corruptions_or_errors_or_baseline():
-    assert Compared([record(domain="camera"), record("neo", "camera")]).relative == {}
-    assert Compared([record(top1=100.0), record("neo")]).relative == {}
-    block = Compared([record("neo")])
-    assert (block.relative, set(block.table["baseline"]), block.differences) == ({}, {None}, {})
 
 
 @pytest.mark.parametrize("seeds", [(1,), SEEDS])
@@ -317,13 +296,17 @@ def test_a_baseline_of_which_nobody_knows_what_it_saw_is_not_paired():
     assert len(Compared([record(), record("neo")]).differences) == 1
 
 
+def test_without_the_baseline_there_are_no_differences():
+    block = Compared([record("neo")])
+    assert (set(block.table["baseline"]), block.differences) == ({None}, {})
+
+
 def test_a_missing_cell_gives_no_average():
     records, _ = made_up()
     records = [entry for entry in records if (entry.method, entry.domain) != ("neo", "snow/3")]
     block = Compared(records)
     assert ("snow/3", "neo") not in block.cells
     assert set(block.average) == {"none", "tent"}
-    assert set(block.relative) == {"none", "tent"}
     assert any("only for methods that have a value for every domain" in note for note in block.notes)
 
 
@@ -357,7 +340,6 @@ def test_continual_runs_are_taken_apart_by_domain():
     assert block.domains == ("snow/5", "fog/5")
     assert block.average["none"].mean == 40
     assert block.differences["fog/5", "neo"].difference == -10
-    assert block.relative["neo"].mean == pytest.approx(100 * (60 / 70 + 60 / 50) / 2)
     gone = failed(method="tent", **{**shared, "per_domain": None})
     block = Compared([*records, gone])
     assert len({key for _, key, _ in block.errors}) == 1
@@ -470,7 +452,6 @@ def test_real_records():
     block = Compared(records)
     assert block.methods == ("none", "neo", "neo-bn")
     assert block.average["neo"].mean > block.average["none"].mean
-    assert block.relative["neo"].mean < 100
     assert len(block.errors) == 6
 
 

@@ -76,7 +76,6 @@ class Bench:
         self._kept = 0
         self._hashes: dict[str, list[str]] = {}
         self._adapters: dict[str, AnyAdapter] = {}
-        self._filled: set[str] = set()
 
     def _load(self) -> LoadedModel:
         with torch.random.fork_rng():
@@ -140,26 +139,23 @@ class Bench:
         """
         key = run.order_key
         if key not in self._orders:
-            self._orders[key] = made = self._make_orders(run)
-            self._kept += sum(len(order) for order in made)
+            made = find_order(run.order)(
+                {name: self.data.dataset(name) for name in run.domains},
+                samples=run.samples,
+                at_most=run.at_most,
+                seed=run.seed,
+                batch_size=run.batch_size,
+                held_out=run.held_out_samples,
+                source=None if run.source_domain is None else {run.source_domain: self.data.dataset(run.source_domain)},
+                **run.order_options,
+            )
+            self._orders[key] = (made,) if isinstance(made, Order) else tuple(made)
+            self._kept += sum(map(len, self._orders[key]))
             while self._kept > KEPT and len(self._orders) > 1:
                 _, oldest = self._orders.popitem(last=False)
                 self._kept -= sum(len(order) for order in oldest)
         self._orders.move_to_end(key)
         return self._orders[key]
-
-    def _make_orders(self, run: Run) -> tuple[Order, ...]:
-        made = find_order(run.order)(
-            {name: self.data.dataset(name) for name in run.domains},
-            samples=run.samples,
-            at_most=run.at_most,
-            seed=run.seed,
-            batch_size=run.batch_size,
-            held_out=run.held_out_samples,
-            source=None if run.source_domain is None else {run.source_domain: self.data.dataset(run.source_domain)},
-            **run.order_options,
-        )
-        return made if isinstance(made, tuple) else (made,)
 
     def order_hashes(self, run: Run) -> list[str]:
         """Hashes of the orders of a run, and of the images and labels that they show."""
@@ -222,10 +218,8 @@ class Bench:
 
     def fill(self, runs: Iterable[Run]) -> None:
         """Let the encoder see, once, every image that runs from the cache will ask for."""
-        fresh = {run.order_key: run for run in runs if self.uses_cache(run) and run.order_key not in self._filled}
-        for name, indices in self.wanted(fresh.values()).items():
+        for name, indices in self.wanted(runs).items():
             self.embeddings.fill(self.data.dataset(name), indices)
-        self._filled.update(fresh)
 
     def wanted(self, runs: Iterable[Run]) -> dict[str, Indices]:
         """The samples that runs from the cache ask for and the encoder has not seen, by domain."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
@@ -20,8 +19,8 @@ from neotta.evaluate.metrics import NOTHING, Interval
 if TYPE_CHECKING:
     import pandas
 
-AVERAGE, RELATIVE = "average", "relative error"
-"""The domains of rows that concern all domains but the clean one."""
+AVERAGE = "average"
+"""The domain of rows that concern all domains but the clean one."""
 ESTIMATES = (
     *("mean", "half_width", "seeds", "failed"),
     *("difference", "difference_low", "difference_high", "pvalue", "verdict"),
@@ -33,9 +32,7 @@ def compare(runs: pandas.DataFrame, metric: str = "top1", *, baseline: str = "no
     """Compare methods that were run under the same conditions: a row for each of these, domain and method.
 
     Rows of the domain `average` are unweighted means over all domains but the clean one, then over seeds, of methods
-    that have all of them. Rows of `relative error` have, for each corruption, the errors summed over severities and
-    divided by the baseline's, then the mean over corruptions, in percent (Hendrycks & Dietterich, 2019, with this
-    baseline instead of AlexNet). Intervals and verdicts in single domains are corrected for the number of domains.
+    that have all of them. Intervals and verdicts in single domains are corrected for the number of domains.
 
     Beside the conditions and `ESTIMATES` there are:
 
@@ -139,7 +136,7 @@ Cells = Mapping[str, Mapping[int, Any]]
 
 
 def _rows(runs: pandas.DataFrame, metric: Metric, labels: Sequence[str], base: str | None) -> Iterator[dict[str, Any]]:
-    """A row for each domain and method, then the averages, then the relative errors."""
+    """A row for each domain and method, then the averages."""
     cells, failed = cells_of(runs, metric), dict[tuple[str, str], list[Any]]()
     measured = {}
     for row in runs.itertuples(index=False):
@@ -165,13 +162,13 @@ def _rows(runs: pandas.DataFrame, metric: Metric, labels: Sequence[str], base: s
                 **{"replaced": again[name, label] - len(cell) if cell else 0, "rank": math.nan},
                 "seen": frozenset((seed, row.seen) for seed, row in cell.items()),
             }
-    for name in (*domains, AVERAGE, RELATIVE):
-        inside = [domain for domain in domains if domain != CLEAN] if name in (AVERAGE, RELATIVE) else [name]
+    for name in (*domains, AVERAGE):
+        inside = [domain for domain in domains if domain != CLEAN] if name == AVERAGE else [name]
         rows = found.get(name, {})
         for label, row in rows.items():
             row["seen"] = frozenset((each, seen) for each in inside for seen in found[each][label]["seen"])
         of_methods = {label: {domain: cells.get((domain, label), {}) for domain in inside} for label in rows}
-        ranks = _ranks(of_methods, metric) if name != RELATIVE else {}
+        ranks = _ranks(of_methods, metric)
         yield from ({**row, "rank": ranks.get(label, math.nan)} for label, row in rows.items())
 
 
@@ -192,8 +189,6 @@ def _estimates(
     several = shifted if len(shifted) > 1 else []
     if runs := [[cells[domain][seed] for domain in several] for seed in _complete(cells, several)]:
         means[AVERAGE] = mean_of(runs, metric)
-    if metric.name == "top1" and (relative := _relative_error(pairs)) is not None:
-        means[RELATIVE] = relative
     if is_base:
         return means, {}
     given = {domain: [[pair] for pair in by_seed.values()] for domain, by_seed in pairs.items() if by_seed}
@@ -231,23 +226,6 @@ def _ranks(by_method: Mapping[str, Cells], metric: Metric) -> dict[str, int]:
     return {label: 1 + places.index(mean) for label, mean in means.items()}
 
 
-def _relative_error(pairs: Mapping[str, Mapping[int, tuple[Any, Any]]]) -> Interval | None:
-    kinds: dict[str, list[str]] = {}
-    for domain in pairs:
-        if match := re.fullmatch(r"(.+)/[1-5]", domain):
-            kinds.setdefault(match[1], []).append(domain)
-    per_seed = []
-    for seed in _complete(pairs, [domain for group in kinds.values() for domain in group]):
-        ratios = []
-        for group in kinds.values():
-            mine, theirs = (math.fsum(100 - pairs[domain][seed][which].top1 for domain in group) for which in (0, 1))
-            if theirs == 0:
-                return None
-            ratios.append(mine / theirs)
-        per_seed.append(100 * fmean(ratios))
-    return Interval(fmean(per_seed), math.nan, len(per_seed)) if per_seed else None
-
-
 def _complete(cells: Mapping[str, Mapping[int, Any]], domains: Sequence[str]) -> list[int]:
     return sorted(set.intersection(*(set(cells[domain]) for domain in domains))) if domains else []
 
@@ -263,14 +241,8 @@ def _domain_order(domain: str) -> tuple[Any, ...]:
 
 def notes(table: pandas.DataFrame) -> list[str]:
     """Sentences on what the numbers of a comparison are about, and on what is missing."""
-    cells = table[~table["domain"].isin([AVERAGE, RELATIVE])]
+    cells = table[table["domain"] != AVERAGE]
     lines = [*_about_seeds(cells), *_about_gaps(table, cells)]
-    if (table["domain"] == RELATIVE).any():
-        lines.append(
-            f"{RELATIVE}: errors of each corruption summed over severities, in % of the baseline's, "
-            "averaged over corruptions, without an interval; below 100 is better than the baseline. The mean "
-            "corruption error (mCE) of the literature is relative to AlexNet's, and does not compare with it."
-        )
     with_average = set(table["table"][table["domain"] == AVERAGE])
     if (table["table"].isin(with_average) & (table["domain"] == CLEAN)).any():
         lines.append("The average leaves the clean domain out.")

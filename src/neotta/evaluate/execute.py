@@ -7,7 +7,7 @@ import functools
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,15 @@ TOGETHER = 4096
 """Number of embeddings that are gathered, and of predictions that are scored, at once."""
 
 
-def execute(bench: Bench, run: Run) -> tuple[Record, RunResult | None]:
-    """The record of a run and its predictions; a run that fails gives a record that says so, and None."""
+def execute(bench: Bench, run: Run, keep: Collection[str] = ()) -> tuple[Record, RunResult | None]:
+    """The record of a run, and its predictions if its key is to be kept; a run that fails has a record that says so."""
     try:
         result = predict(bench, run)
         answers = pack(result, bench.orders(run)[-1], bench.data.dataset, bench.data.groups)
         took = "seconds_without_encoder" if bench.uses_cache(run) else "seconds"
         scores = {**_scores(run, result), **answers, took: round(result.seconds, 4)}
-        return Record.make({**about(bench, run), "status": "ok", **scores, **surroundings()}), result
+        record = Record.make({**about(bench, run), "status": "ok", **scores, **surroundings()})
+        return record, result if record.key in keep else None
     except StorageError:  # it would be so for every other run
         raise
     except Exception as error:  # whatever a method may raise: it is its run that fails, not the sweep

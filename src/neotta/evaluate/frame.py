@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from neotta.adapters.registry import find, methods
 from neotta.errors import NeottaError
@@ -49,11 +49,13 @@ def frame(records: Iterable[Record], *, answers: bool = True) -> pandas.DataFram
     import pandas
 
     runs = [record for record in records if record.failed or record.measured]
-    names, weights = labels(runs), _weights(runs)
+    names, weights, places = labels(runs), _weights(runs), list(methods())
+    ordered = sorted({(label, run.method) for label, run in zip(names, runs, strict=True)},
+                     key=lambda each: (_rank(each[1], places), natural(each[0])))  # fmt: skip
     rows = []
-    for run in runs:
+    for run, label in zip(runs, names, strict=True):
         about = _conditions(run, weights.get(run.model, UNKNOWN))
-        about |= {"method": names[Variant.of(run)], "name": run.method, "seed": run.seed, "key": run.key}
+        about |= {"method": label, "name": run.method, "seed": run.seed, "key": run.key}
         about |= {"failed": run.failed, "error": run.error, "held_out": run.scores_others, "order_text": run.order_text}
         about["seen"] = (*run.manifests, run.count)
         given = unpack(run) if answers and not run.failed else None
@@ -66,8 +68,8 @@ def frame(records: Iterable[Record], *, answers: bool = True) -> pandas.DataFram
     for row, key in zip(rows, keys, strict=True):
         row["table"] = numbers[key]
     made = pandas.DataFrame(rows, columns=list(COLUMNS))
-    methods = pandas.CategoricalDtype(list(dict.fromkeys(names.values())))  # in their order
-    return made.astype({**dict.fromkeys(METRICS, float), "method": methods})
+    categories = pandas.CategoricalDtype(list(dict.fromkeys(label for label, _ in ordered)))
+    return made.astype({**dict.fromkeys(METRICS, float), "method": categories})
 
 
 def _conditions(run: Record, weights: str) -> dict[str, Any]:
@@ -103,30 +105,24 @@ def _weights(runs: Sequence[Record]) -> dict[str, str]:  # a run that failed ear
 # ---- labels of methods
 
 
-class Variant(NamedTuple):
-    """A method with all its options, defaults included."""
+_Variant = tuple[str, tuple[tuple[str, str], ...]]
+"""A method with all its options, defaults included."""
 
-    method: str
-    options: tuple[tuple[str, str], ...]
 
-    @classmethod
-    def of(cls, run: Record | Run) -> Variant:
+def labels(runs: Sequence[Record | Run]) -> list[str]:
+    """Name the method of each run, with the options that differ from the default or that are varied."""
+    variants: list[_Variant] = []
+    for run in runs:
         options = {name: str(value) for name, value in (run.options or {}).items()}
         full = {**(defaults_of(run.method, run.preset or "paper") or {}), **options}
-        return cls(run.method, tuple(sorted(full.items())))
-
-
-def labels(runs: Iterable[Record] | Iterable[Run]) -> dict[Variant, str]:
-    """Name every variant by its method and the options that differ from the default or that are varied."""
-    presets: dict[Variant, str] = {}
-    titles: dict[str, str] = {}
-    for run in runs:
-        presets.setdefault(Variant.of(run), run.preset or "paper")
-        titles[run.method] = run.title or run.method
+        variants.append((run.method, tuple(sorted(full.items()))))
+    titles = {run.method: run.title or run.method for run in runs}
     names = {method: title if list(titles.values()).count(title) == 1 else method for method, title in titles.items()}
-    named = {variant: _label(variant, names[variant.method], preset, presets) for variant, preset in presets.items()}
-    places = list(methods())
-    return dict(sorted(named.items(), key=lambda entry: (_rank(entry[0].method, places), natural(entry[1]))))
+    presets: dict[_Variant, str] = {}
+    for variant, run in zip(variants, runs, strict=True):
+        presets.setdefault(variant, run.preset or "paper")
+    named = {variant: _label(variant, names[variant[0]], preset, presets) for variant, preset in presets.items()}
+    return [named[variant] for variant in variants]
 
 
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
@@ -135,20 +131,18 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     return tuple((0, float(word), "") if _is_number(word) else (1, 0.0, word) for word in words)
 
 
-def _label(variant: Variant, name: str, preset: str, presets: Mapping[Variant, str]) -> str:
-    default = defaults_of(variant.method, preset)
-    if preset != "paper" and defaults_of(variant.method, "paper") == dict(variant.options):
-        preset, default = "paper", dict(variant.options)
-    siblings = [
-        dict(other.options) for other, its in presets.items() if (other.method, its) == (variant.method, preset)
-    ]
+def _label(variant: _Variant, name: str, preset: str, presets: Mapping[_Variant, str]) -> str:
+    (method, options), default = variant, defaults_of(variant[0], preset)
+    if preset != "paper" and defaults_of(method, "paper") == dict(options):
+        preset, default = "paper", dict(options)
+    siblings = [dict(theirs) for (other, theirs), its in presets.items() if (other, its) == (method, preset)]
     shown = [
         f"{option}={value}"
-        for option, value in variant.options
+        for option, value in options
         if (default is not None and default.get(option) != value)
         or any(other.get(option) != value for other in siblings)
     ]
-    others = {its for other, its in presets.items() if other.method == variant.method}
+    others = {its for (other, _), its in presets.items() if other == method}
     papers = preset == "paper" or (preset.startswith("paper-") and others == {preset})  # chosen by the data
     return " ".join([name if papers else f"{name}@{preset}", *shown])
 

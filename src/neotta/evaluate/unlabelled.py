@@ -12,7 +12,7 @@ from torch import Tensor
 from neotta.errors import NeottaError
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.execute import predict
-from neotta.evaluate.frame import Variant, labels
+from neotta.evaluate.frame import labels
 from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import Run
 from neotta.evaluate.predictions import RunResult
@@ -132,10 +132,11 @@ def predictions(
 
     known, errors = results or {}, {record.key: record.error or "" for record in failed}
     failures, parts = dict[str, str](), []
-    for variant, label in labels(runs).items():
+    names = labels(runs)
+    for label in dict.fromkeys(names):
         mine = []
         try:
-            for run in (each for each in runs if Variant.of(each) == variant):
+            for run in (each for each, name in zip(runs, names, strict=True) if name == label):
                 if (key := run_key(bench, run)) in errors:
                     failures[label] = errors[key]
                     break

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.compare import AVERAGE, RELATIVE, cells_of, compare, difference_in, mean_in, notes
+from neotta.evaluate.compare import AVERAGE, cells_of, compare, difference_in, mean_in, notes
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.estimates import METRICS, Metric, difference_of, mean_of
 from neotta.evaluate.frame import frame
@@ -84,7 +84,7 @@ class Measured:
 
     @cached_property
     def domains(self) -> list[str]:
-        return [name for name in dict.fromkeys(self.table["domain"]) if name not in (AVERAGE, RELATIVE)]
+        return [name for name in dict.fromkeys(self.table["domain"]) if name != AVERAGE]
 
     @property
     def averaged(self) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
+from neotta.evaluate.compare import AVERAGE, difference_in, mean_in
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
@@ -37,7 +37,7 @@ def known(value: float) -> float | None:
 
 
 def value_rows(block: pandas.DataFrame) -> Rows:
-    rows = block[(block["domain"] != RELATIVE)].itertuples()
+    rows = block.itertuples()
     return [
         {"domain": row.domain, "method": row.method, **plain(mean_in(row))}
         | ({} if row.domain == AVERAGE else {"failed": row.failed})

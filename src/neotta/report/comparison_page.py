@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
+from neotta.evaluate.compare import AVERAGE, difference_in, mean_in
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import Interval
 from neotta.report.charts import dot_chart
@@ -33,7 +33,7 @@ def comparison_page(table: pandas.DataFrame, remarks: Sequence[str] = ()) -> str
 
 def _figures(block: pandas.DataFrame, place: int) -> Iterator[Figure]:
     metric, difference = METRICS[block["metric"].iloc[0]].title, f"difference to {block['baseline'].iloc[0]}"
-    average, single = block[block["domain"] == AVERAGE], block[~block["domain"].isin([AVERAGE, RELATIVE])]
+    average, single = block[block["domain"] == AVERAGE], block[block["domain"] != AVERAGE]
     for name, rows, read, what, label in (
         ("average-difference", average, difference_in, f"Average {difference}", difference),
         ("average", average, mean_in, f"Average {metric}", metric),

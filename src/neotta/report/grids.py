@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from neotta.evaluate.compare import AVERAGE, RELATIVE, difference_in, mean_in
-from neotta.evaluate.estimates import METRICS, Metric
+from neotta.evaluate.compare import AVERAGE, difference_in, mean_in
+from neotta.evaluate.estimates import METRICS
 
 if TYPE_CHECKING:
     import pandas
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Mark = Literal["", "best", "second", "failed", "helps", "hurts"]
 _MARKS: dict[str | None, Mark] = {"helps": "helps", "hurts": "hurts"}
 UNTESTED = "not tested"
-RELATIVE_ERROR = Metric(RELATIVE, "error relative to the baseline's in %", "lower", 1)
 
 
 class Entry(NamedTuple):
@@ -67,7 +66,7 @@ def differences(block: pandas.DataFrame) -> Grid | None:
     """Domains by methods: differences to the baseline with their verdicts; None if there are none."""
     paired = block[block["pairs"] > 0]
     entries = {(row.domain, row.method): _difference(row) for row in paired.itertuples()}
-    domains = set(paired["domain"]) | set(block["domain"][~block["domain"].isin([AVERAGE, RELATIVE])])
+    domains = set(paired["domain"]) | set(block["domain"][block["domain"] != AVERAGE])
     kept = block["method"].isin(paired["method"]) & block["domain"].isin(domains)
     return _grid(block[kept], entries) if entries else None
 
@@ -111,19 +110,14 @@ def _entry(row: Any) -> Entry:
     if not row.seeds:
         return Entry("failed", "failed") if row.failed else Entry()
     marks: dict[float, Mark] = {1: "best", 2: "second"}
-    text = metric_of(row).text(mean_in(row))
+    text = METRICS[row.metric].text(mean_in(row))
     return Entry(f"{text} ({row.failed} failed)" if row.failed else text, marks.get(row.rank, ""))
 
 
 def _difference(row: Any) -> Entry:
-    text = metric_of(row).text(difference_in(row), "+")
+    text = METRICS[row.metric].text(difference_in(row), "+")
     return Entry(text if (said := _said(row)) == UNTESTED else f"{text} {said}", _MARKS.get(row.verdict, ""))
 
 
 def _said(row: Any) -> str:
     return UNTESTED if math.isnan(row.difference_low) else str(row.verdict)
-
-
-def metric_of(row: Any) -> Metric:
-    """How to read the numbers in a row of a comparison."""
-    return RELATIVE_ERROR if row.domain == RELATIVE else METRICS[row.metric]

@@ -36,14 +36,9 @@ class Worker(Protocol):
         """Stop at once, whatever it is busy with."""
 
 
-def outcome(bench: Bench, run: Run, keep: set[str]) -> Outcome:
-    record, result = execute(bench, run)
-    return record, result if record.key in keep else None
-
-
 def here(bench: Bench, runs: Sequence[Run], jobs: int, keep: set[str]) -> Generator[Outcome, None, None]:
     for run in runs:
-        yield outcome(bench, run, keep)
+        yield execute(bench, run, keep)
 
 
 def hand_out(

@@ -19,7 +19,8 @@ import torch
 from neotta._processes import begin_worker, interrupts_held, terminations_raised, usable_cores
 from neotta.errors import NeottaError, StorageError
 from neotta.evaluate.bench import Bench
-from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
+from neotta.evaluate.engines import LIVES, Outcome, hand_out
+from neotta.evaluate.execute import execute as carry_out
 from neotta.evaluate.plan import Run
 
 Opener = Callable[[], Bench]
@@ -95,4 +96,4 @@ def _open(opener: Opener) -> None:
 
 
 def _execute(run: Run, keep: set[str]) -> Outcome:
-    return outcome(_BENCH[0], run, keep)
+    return carry_out(_BENCH[0], run, keep)

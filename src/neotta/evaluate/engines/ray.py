@@ -19,7 +19,8 @@ from neotta._extras import need
 from neotta._warning import warn
 from neotta.errors import NeottaError
 from neotta.evaluate.bench import Bench
-from neotta.evaluate.engines import LIVES, Outcome, hand_out, outcome
+from neotta.evaluate.engines import LIVES, Outcome, hand_out
+from neotta.evaluate.execute import execute as carry_out
 from neotta.evaluate.plan import Run
 
 
@@ -107,4 +108,4 @@ class Actor:
         self._bench.embeddings.take(package().get(contents[0]))
 
     def execute(self, run: Run, keep: set[str]) -> Outcome:
-        return outcome(self._bench, run, keep)
+        return carry_out(self._bench, run, keep)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neotta.evaluate.domains import CLEAN
-from neotta.evaluate.frame import Variant, labels
+from neotta.evaluate.frame import labels
 from neotta.evaluate.metrics import BINS
 from neotta.evaluate.records import Record
 from neotta.paper.claims import listed
@@ -63,14 +63,12 @@ def error(curve: Curve) -> float:
 def _curves(results: Measured, records: Sequence[Record]) -> dict[str, Curve]:
     means = results.means
     others = sorted((label for label in means if label not in ("none", "neo")), key=lambda label: means[label].mean)
-    names = labels([record for record in records if record.measured])
+    measured = [record for record in records if record.measured]
     by_label: dict[str, dict[tuple[str, int], Curve]] = {label: {} for label in ("none", "neo", *others[:1])}
     samples = results.conditions.samples
-    for record in records:
-        if record.reliability and record.samples == samples and record.domain != CLEAN:
-            label = names[Variant.of(record)]
-            if label in by_label:
-                by_label[label][record.domain, record.seed] = _sums(record.reliability)
+    for record, label in zip(measured, labels(measured), strict=True):
+        if record.reliability and record.samples == samples and record.domain != CLEAN and label in by_label:
+            by_label[label][record.domain, record.seed] = _sums(record.reliability)
     by_label = {label: curves for label, curves in by_label.items() if curves}
     shared = set.intersection(*(set(curves) for curves in by_label.values())) if by_label else set()
     return {

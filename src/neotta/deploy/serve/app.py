@@ -108,8 +108,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
                 return images.opened(_files(body.take(), kind, limits.rows))
 
             opened = await readers.read(read, owner, body.length)
-            ready = await images.ready(opened, owner)
-            answer = await service.answer(Job(ready.images, name, adapt, ready.picture), owner[0])
+            tensor, picture = await images.ready(opened, owner)
+            answer = await service.answer(Job(tensor, name, adapt, picture), owner[0])
             size = 64 * len(answer.plain) * min(top, engine.classes)
             return await readers.read(partial(_classified, answer, name, top, service), owner, size)
 
@@ -169,8 +169,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
 
             message, opened = await readers.read(read, owner, body.length)
             owner = owner[0], message.stream
-            ready = await images.ready(opened, owner)
-            answer = await service.answer(Job(ready.images, message.stream, message.adapt, ready.picture), owner[0])
+            tensor, picture = await images.ready(opened, owner)
+            answer = await service.answer(Job(tensor, message.stream, message.adapt, picture), owner[0])
             size = 4 * len(message.outputs) * answer.plain.size
             return await readers.read(partial(_inferred, answer, message, service), owner, size)
 
@@ -214,14 +214,14 @@ def _classified(answer: Answer, stream: str, top: int, service: Service) -> Resp
         {"label": best[0]["label"], "predictions": best, "adapted" if shadow else "plain": _best(other, 1, labels)[0]}
         for best, other in zip([_best(row, top, labels) for row in shown], beside, strict=True)
     ]
-    about = {"model": service.settings.name, "stream": stream, "adapted": answer.learnt, "results": results}
+    about = {"model": service.settings.name, "stream": stream, "adapted": bool(answer.learnt.any()), "results": results}
     return JSONResponse(about)
 
 
 def _inferred(answer: Answer, message: Message, service: Service) -> Response:
     head: dict[str, Any] = {"model_name": service.settings.name, "model_version": "1"}
     head |= {"id": message.id} if message.id else {}
-    head["parameters"] = {"stream": message.stream, "adapted": answer.learnt}
+    head["parameters"] = {"stream": message.stream, "adapted": bool(answer.learnt.any())}
     head["parameters"] |= {"shadow": True} if service.settings.shadow else {}
     content, length = encode(head, _outputs(answer, message.outputs, service), message.outputs)
     if not length:

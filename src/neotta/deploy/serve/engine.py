@@ -6,12 +6,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neotta.deploy.serve.fair import Answer
 from neotta.errors import (
     InputError,
     OptionError,
@@ -41,15 +42,6 @@ from neotta.neo.variants import rule_of
 MEASURED = 32  # rows of a batch whose stability is measured
 
 
-class Prediction(NamedTuple):
-    """What is said of a batch."""
-
-    plain: Array  # logits of the plain model, (N, C) float32
-    adapted: Array  # logits of the adapted model, (N, C) float32; the same where nothing adapts
-    learnt: Array  # which rows were learnt from, (N,)
-    stable: Array  # how stable each answer is (see `monitoring.accuracy`), (N,); NaN where it was not measured
-
-
 class Engine(ABC):
     """A model and the states of its streams. Not thread-safe: one thread owns it."""
 
@@ -60,7 +52,7 @@ class Engine(ABC):
     heads: dict[str, NEOHead]  # what re-centers, by name; empty for the rule "none"
     dirty: dict[str, None]  # streams that learnt since they were last written, in order
 
-    def predict(self, images: Array, ids: Sequence[str], adapt: bool | Array = True) -> Prediction:
+    def predict(self, images: Array, ids: Sequence[str], adapt: bool | Array = True) -> Answer:
         """Answer a batch, (N, 3, H, W), with the stream of each row; if an error is raised, nothing was learnt."""
         plain, embeddings = self._forward(images)
         learnt = np.broadcast_to(adapt, len(plain)) & self.adapts & _usable(plain, embeddings)
@@ -73,7 +65,7 @@ class Engine(ABC):
                 chosen = [ids[row] for row in rows.tolist()]
                 adapted[rows] = self._recentered(plain, embeddings, rows, chosen, flag)
                 self.dirty.update(dict.fromkeys(chosen if flag else ()))
-        return Prediction(plain, adapted, learnt, self._stable(plain, adapted, embeddings))
+        return Answer(plain, adapted, learnt, self._stable(plain, adapted, embeddings))
 
     @abstractmethod
     def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:

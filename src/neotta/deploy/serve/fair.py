@@ -210,12 +210,12 @@ class Job(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is said of a job."""
+    """What is said of images."""
 
-    plain: Array  # logits of the plain model, (n, C)
-    adapted: Array  # logits of the adapted model, (n, C)
-    learnt: bool  # whether it was learnt from
-    stable: Array  # how stable each answer is, (n,)
+    plain: Array  # logits of the plain model, (n, C) float32
+    adapted: Array  # logits of the adapted model, (n, C) float32; the same where nothing adapts
+    learnt: Array  # which were learnt from, (n,)
+    stable: Array  # how stable each answer is (see `monitoring.accuracy`), (n,); NaN where it was not measured
 
 
 class Batcher(Workers[Job | Callable[[], Any]]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +21,6 @@ Step = tuple[int, Callable[[], Array]]
 SCANS = 16  # of the largest image, at most; encoders make up to ten
 
 
-class Ready(NamedTuple):
-    """The images of a request for the model, (n, 3, H, W) float32; the pixels of the last, (H, W, 3), if known."""
-
-    images: Array
-    picture: Array | None
-
-
 class Images:
     """Makes images ready for a model: first their headers are read, then each is decoded in its turn."""
 
@@ -43,7 +35,11 @@ class Images:
             if values.ndim not in (1, 2) or not all(isinstance(each, bytes) for each in values.flat):
                 raise RequestError(400, "BYTES images must be image files, sent as binary data, with the shape [N]")
             values = list(values.flat)
-        self._check_rows(0 if isinstance(values, np.ndarray) and not values.ndim else len(values))
+        rows = 0 if isinstance(values, np.ndarray) and not values.ndim else len(values)
+        if not 0 < rows <= self.limits.rows:
+            raise RequestError(
+                413 if rows else 400, f"it holds {rows or 'no'} images: 1 to {self.limits.rows} are taken"
+            )
         if isinstance(values, list):
             return [(self._size(file), partial(self._decoded, file)) for file in values]
         if values.dtype == np.uint8:
@@ -64,14 +60,14 @@ class Images:
             raise RequestError(400, "the images contain NaN, Inf or numbers beyond float32")
         return ready
 
-    async def ready(self, opened: Array | list[Step], owner: Owner) -> Ready:
-        """Do what is left to do, step by step."""
+    async def ready(self, opened: Array | list[Step], owner: Owner) -> tuple[Array, Array | None]:
+        """The images for the model, (n, 3, H, W) float32; and the pixels of the last, (H, W, 3), if they are known."""
         if not isinstance(opened, list):
-            return Ready(opened, None)
+            return opened, None
         images, picture = np.empty((len(opened), 3, *self.preprocess.size), np.float32), None
         for row, (size, work) in enumerate(opened):
             picture = await self.readers.run(partial(self._filled, images[row : row + 1], work), owner, size)
-        return Ready(images, picture)
+        return images, picture
 
     def _filled(self, row: Array, work: Callable[[], Array]) -> Array:
         pixels = work()
@@ -102,9 +98,3 @@ class Images:
                 413, f"an image of {height} x {width} pixels takes {size:,}, more than {self.limits.pixels:,}"
             )
         return size
-
-    def _check_rows(self, rows: int) -> None:
-        if rows < 1:
-            raise RequestError(400, "the request holds no image")
-        if rows > self.limits.rows:
-            raise RequestError(413, f"the request holds {rows} images: at most {self.limits.rows} are taken at once")

@@ -148,7 +148,7 @@ class Service:
             except NeottaError as error:
                 self.engine.undo()
                 self.writable = False
-                answers = [error if isinstance(each, Answer) and each.learnt else each for each in answers]
+                answers = [error if isinstance(each, Answer) and each.learnt.any() else each for each in answers]
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, Answer):
                 self._observe(job, answer)
@@ -170,15 +170,12 @@ class Service:
         ids = [job.stream for job in jobs for _ in job.images]
         found = self.engine.predict(images, ids, np.repeat(learns, counts))
         parts = [slice(end - count, end) for count, end in zip(counts, np.cumsum(counts), strict=True)]
-        return [
-            Answer(found.plain[part], found.adapted[part], learnt, found.stable[part])
-            for part, learnt in zip(parts, learns, strict=True)
-        ]
+        return [Answer(*(values[part] for values in found)) for part in parts]
 
     # ---- watching, in the thread that owns the model
 
     def _observe(self, job: Job, answer: Answer) -> None:
-        if answer.learnt or job.stream in self.streams:
+        if answer.learnt.any() or job.stream in self.streams:
             stream = self.streams.setdefault(job.stream, Stream(self.engine.classes))
             finite = np.isfinite(answer.adapted).all(1)
             stream.recent.add(answer.adapted[finite], answer.stable[finite])

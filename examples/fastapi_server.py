@@ -73,6 +73,7 @@ def in_a_thread(camera: str, content: ImageFile) -> dict[str, Any]:
 
 
 @app.get("/health/{camera}")
-def health(camera: str) -> str:
+def health(camera: str) -> dict[str, Any]:
     """What can be said about a camera."""
-    return str(neotta.health(model, stream=camera))
+    found = neotta.health(model, stream=camera)
+    return {"verdict": found.verdict, "samples": found.samples, "remarks": found.remarks}

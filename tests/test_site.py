@@ -49,6 +49,20 @@ def test_the_example_of_each_method_runs(method):
     assert len(names["logits"]) == 8
 
 
+def test_every_method_has_its_paper_and_the_licence_of_its_code_where_it_is_known():
+    pages()
+    from method_pages import PUBLISHED_CODE, sources_page
+
+    text = sources_page()
+    kinds = {name: kind for name, kind in neotta.methods().items() if kind.__module__.startswith("neotta.")}
+    for name, kind in kinds.items():
+        rows = re.findall(rf"^\| \[[^]]*\]\({name}\.md\) .*$", text, re.M)
+        assert len(rows) == (name != "none"), name
+        assert all(kind.paper in row or name == "neo-stream" for row in rows)
+        assert all(("not known" in row) is (name not in PUBLISHED_CODE and name != "neo-stream") for row in rows)
+    assert kinds.keys() >= PUBLISHED_CODE.keys(), "of methods that are gone"
+
+
 def test_the_page_of_a_method_shows_what_neotta_compare_prints(tmp_path):
     from measured import measured
 

@@ -29,6 +29,50 @@ def methods_index() -> str:
     )
 
 
+BENCHMARK, MIT = "mariodoebler/test-time-adaptation", "MIT"
+PUBLISHED_CODE = {
+    "bn": {BENCHMARK: "MIT, its file with a notice of Apache-2.0", "bethgelab/robustness": "Apache-2.0"},
+    "eta": {"mr-eggplant/EATA": MIT},
+    "eata": {"mr-eggplant/EATA": MIT, BENCHMARK: MIT},
+    "rdumb": {"oripress/CCC": MIT, BENCHMARK: MIT},
+    "deyo": {"Jhyun17/DeYO": MIT},
+    "roid": {BENCHMARK: MIT},
+    "rotta": {"BIT-DA/RoTTA": MIT},
+}
+"""Repositories of published code, and their licences as they were read; those of other methods were not recorded."""
+
+
+def sources_page() -> str:
+    """The paper of each method, and the licence of published code where it is known."""
+    rows = []
+    for name, kind in methods().items():
+        own = name == "neo-stream"
+        paper = "[Streams and NEO-Stream](../../ideas/streams.md)" if own else escaped(kind.paper)
+        code = [f"[{each}](https://github.com/{each})" for each in PUBLISHED_CODE.get(name, {})]
+        found = PUBLISHED_CODE.get(name, {}).values() or ["Apache-2.0, as neotta" if own else "not known"]
+        if name != "none":
+            rows.append(f"| [{kind.title}]({name}.md) | {paper} | {'<br>'.join(code)} | {'<br>'.join(found)} |")
+    return "\n".join(
+        [
+            "# Where each method comes from",
+            "",
+            "You want to cite a method, or to know whose licence its code has. What neotta ships is its own code, "
+            "under Apache-2.0: written from the papers and from specifications of behaviour, without the published "
+            "code. Recorded runs of that code are numbers, and only the tests read them.",
+            "",
+            "| method | paper | published code | its licence |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "Not known means that the licence was not recorded, not that there is none. The loss of COME, "
+            '`uncertainty="come"`, is from *COME: Test-time Adaption by Conservatively Minimizing Entropy*, ICLR 2025. '
+            "Its code, [BlueWhaleLab/COME](https://github.com/BlueWhaleLab/COME), had no licence file, so "
+            "nothing may be taken from it. Licences can change: look before you take code from a repository.",
+            "",
+        ]
+    )
+
+
 def method_page(name: str, kind: Any, table: list[str] | None) -> str:
     """One method: what it does, what it needs, what was measured, its options and presets."""
     return "\n".join(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from measured import measured
-from method_pages import method_page, methods_index
+from method_pages import method_page, methods_index, sources_page
 
 from neotta.adapters.registry import methods
 
@@ -49,7 +49,7 @@ def write(folder: Path, *records: Path) -> None:
     """
     tables = measured(*records)
     texts = {f"methods/{name}.md": method_page(name, kind, tables.get(name)) for name, kind in methods().items()}
-    texts["methods/index.md"] = methods_index()
+    texts |= {"methods/index.md": methods_index(), "methods/sources.md": sources_page()}
     shown: dict[int, str] = {}
     texts |= {f"reference/{package}.md": reference_page(package, shown) for package in PACKAGES}
     texts["reference/index.md"] = reference_index()

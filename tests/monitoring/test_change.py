@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import neotta
 from neotta.errors import InputError, OptionError
 from neotta.monitoring import ChangeDetector
-from neotta.monitoring.change import RankEvidence, Spread, ranks
+from neotta.monitoring.change import DirectionTest, RankEvidence, Spread, ranks
 
 D = 6
 
@@ -93,6 +93,19 @@ def test_numbers_beyond_all_others_raise_an_alarm_that_knows_when_it_began():
     assert alarm.position < 10
     assert alarm.since == alarm.position + 1
     assert evidence.share == 1.0
+
+
+def test_numbers_after_an_alarm_do_not_move_when_it_began():
+    winning, losing = np.ones(9, int), np.arange(10, 300)
+    alarm = RankEvidence(8.0, 1).observe(np.concatenate([winning, losing]))
+    assert alarm == RankEvidence(8.0, 1).observe(winning)
+
+
+def test_numbers_that_differ_by_rounding_are_ties():
+    seen, slack = np.array([1.0, 2.0]), np.full(2, 1e-3)
+    for step in (-1e-4, 1e-4):
+        above, below = ranks(np.array([2 + step, 2 - step]), seen, slack)
+        assert (above.tolist(), below.tolist()) == ([2, 3], [3, 4])
 
 
 # ---- the detector
@@ -197,6 +210,112 @@ def test_generations_follow_each_other_and_memory_stays_bounded():
     assert len(detector._generations) == 2
     assert max(len(test._tested) for _, test in detector._generations) <= 64
     assert len(detector.recent(10**6)) == 256
+
+
+class Slowly:
+    """Both tests of one generation, a sample and a number at a time, from the text at the top of the module."""
+
+    def __init__(self, reference):
+        self.spread, self.start, self.ranked = Spread(reference), reference.mean(0), False
+        self.mean, self.count, self.latest = self.start, len(reference), self.start
+        self.scores, self.offsets = [], []
+        self.won = {"distance": [[0.0]] * 6, "direction": [[0.0]] * 3}
+        self.log = {"distance": [0.0] * 6, "direction": [0.0] * 3}
+
+    def observe(self, rows):
+        """The direction is that of the samples before the rows, which come together."""
+        direction = self.spread.precision((self.latest - self.mean)[None])[0]
+        for row in rows:
+            self.scores.append(self.spread.distance(row[None])[0])
+            self.bet("distance", self.scores)
+            self.ranked = not self.ranked
+            if not self.ranked:
+                self.offsets.append(row - self.start)
+                self.bet("direction", [offset @ direction for offset in self.offsets])
+                continue
+            self.count += 1
+            self.mean = self.mean + (row - self.mean) / self.count
+            self.latest = self.latest + (row - self.latest) / 64
+
+    def bet(self, name, numbers):
+        n, last = len(numbers), numbers[-1]
+        tails = [sum(each >= last for each in numbers), sum(each <= last for each in numbers)]
+        bets = [
+            rank ** (exponent - 1) / (sum(k ** (exponent - 1) for k in range(1, n + 1)) / n)
+            for rank in tails[: len(self.log[name]) // 3]
+            for exponent in (0.15, 0.35, 0.6)
+        ]
+        self.log[name] = [(1 + r) * bet for r, bet in zip(self.log[name], bets, strict=True)]
+        self.won[name] = [[*won, won[-1] + math.log(bet)] for won, bet in zip(self.won[name], bets, strict=True)]
+
+    def evidence(self, name):
+        return math.log(sum(self.log[name]) / len(self.log[name]))
+
+    def since(self, name):
+        won = self.won[name][int(np.argmax(self.log[name]))]
+        return len(won) - 1 - int(np.argmin(won[:-1]))
+
+
+@pytest.mark.parametrize("sizes", [[1] * 110, [5] * 22, [3, 16, 2, 9] * 4])
+def test_the_tests_are_those_of_the_text(sizes):
+    rows = cloud(sum(sizes)) * np.linspace(0.2, 3, D) + np.linspace(0, 0.6, sum(sizes))[:, None]
+    detector, slowly = ChangeDetector(D, warmup=16, memory=32, false_alarm_rate=1e-9), {}
+    due, start = [16, 32, 64, 96, 128], 0
+    for size in sizes:
+        assert detector.observe(rows[start : start + size]) is None
+        while size:
+            part = min([size, *(at - start for at in due if at > start)])
+            for slow in slowly.values():
+                slow.observe(rows[start : start + part])
+            start, size = start + part, size - part
+            if start in due:
+                slowly[start] = Slowly(rows[:start])
+    assert len(slowly) >= 3
+    for tests, at in zip(detector._generations, sorted(slowly)[-2:], strict=True):
+        for test, name in zip(tests, ("distance", "direction"), strict=True):
+            if slowly[at].won[name][0][1:]:
+                assert test.evidence.log_r == pytest.approx(slowly[at].evidence(name), abs=1e-6), (at, name)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16])
+def test_the_alarm_of_a_small_shift_counts_all_samples(size):
+    reference, rows = cloud(64), np.concatenate([cloud(65, seed=1), cloud(400, 0.8, seed=2)])
+    test, slow = DirectionTest(Spread(reference), 64, 2e4), Slowly(reference)
+    for start in range(0, len(rows), size):
+        alarm = test.observe(rows[start : start + size])
+        if alarm is not None:
+            break
+        slow.observe(rows[start : start + size])
+    before = slow.log["direction"]
+    assert slow.evidence("direction") < math.log(1e4)
+    slow.observe(rows[start : start + alarm.position + 1])
+    assert slow.evidence("direction") >= math.log(1e4)
+    assert slow.log["direction"] != before
+    assert alarm.since == 2 * slow.since("direction")
+
+
+def test_what_never_varied_before_is_noticed_and_divides_by_nothing():
+    rows = cloud(400)
+    rows[:, 0] = 1.0
+    detector = ChangeDetector(D)
+    assert detector.observe(rows[:300]) is None
+    rows[300:, 0] = 1.1
+    assert detector.observe(rows[300:]).position < 40
+
+
+def test_after_many_samples_it_starts_again_with_the_last_of_them():
+    detector = ChangeDetector(D, warmup=32)
+    detector.restart(cloud(100))
+    assert (detector.count, detector.ready) == (32, True)
+    np.testing.assert_array_equal(detector.recent(100), cloud(100)[-32:])
+
+
+def test_the_last_sample_that_is_kept_is_that_of_the_alarm():
+    rows = np.concatenate([cloud(300), cloud(100, 6.0, seed=1)])
+    detector = ChangeDetector(D)
+    assert detector.evidence == 0.0
+    alarm = detector.observe(rows)
+    np.testing.assert_array_equal(detector.recent(1), rows[alarm.position : alarm.position + 1])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from torch import nn
 
 import neotta
 from neotta.errors import InputError, NotAdaptedError
-from neotta.monitoring.health import _changed_lately
-from neotta.neo.stream import Estimates
+from neotta.monitoring.health import _changed_lately, _moved_lately
+from neotta.neo.stream import Estimates, Moments
 
 CLASSES = 10
 
@@ -203,6 +203,76 @@ def test_the_shift_has_changed_where_its_step_is_twice_the_noise_of_both_scales(
     shift[0, 1, 0] = step
     both = torch.tensor([[1.0, 1.0 if usable else -1.0]])
     assert _changed_lately(Estimates(shift, noise, both, yes, shift, spreads)) is changed
+
+
+@pytest.mark.parametrize(
+    ("weight", "draws"),
+    [(16.0, 64 / 3), (32.0, 64.0), (40.0, 64.0), (200.0, 200.0)],  # weights that faded one by one are worth more
+)
+def test_a_stream_has_changed_where_its_mean_moved_beyond_chance(weight, draws):
+    def moments(count, mean):
+        sums = torch.zeros(3 + 4 * 3)
+        sums[0], sums[9] = count * mean, count
+        return Moments.of(sums)
+
+    for beyond, variance in ((1.05, 1.0), (0.95, 1.0), (1.05, 4.0), (0.95, 4.0)):
+        step = beyond * math.sqrt(2.5 * variance / draws)
+        moved = _moved_lately(moments(1000, 2.0), moments(weight, 2.0 + step), variance, 32.0)
+        assert moved is (beyond > 1), (weight, step)
+    assert not _moved_lately(moments(1000, 2.0), moments(1.4, 99.0), 1.0, 32.0), "too few to say"
+    assert not _moved_lately(moments(1000, 2.0), moments(0.0, 0.0), 1.0, 32.0)
+
+
+def test_the_figures_are_those_of_the_stream():
+    model, shift = neotta.adapt(network()), torch.linspace(-3, 3, CLASSES)
+    data = rows(MIXED, shift=shift)
+    data[:17] = math.nan
+    with pytest.warns(RuntimeWarning, match="NaN or Inf"):
+        answers = feed(model, data)
+    found, state = neotta.health(model), neotta.head(model).streams
+    fields = state.rule.state(state.state(None))
+    spread = float(data[17:].var(0, correction=0).sum().sqrt())
+    assert found.sticky == pytest.approx(float(fields.sticky))
+    assert found.shift == pytest.approx(float(fields.shift.norm()) / spread, rel=0.02)
+    assert found.shift == pytest.approx(float((shift - shift.mean()).norm()) / spread, rel=0.2)
+    assert found.samples == 303
+    assert found.changed == pytest.approx(float((answers != data.argmax(1))[17:].sum()) / 303)
+    assert found.changed > 0
+
+
+@pytest.mark.parametrize(("bad", "told"), [(5, False), (6, True)])
+def test_one_sample_in_twenty_may_be_rejected(bad, told):
+    model, data = neotta.adapt(network()), rows(MIXED[:105])
+    data[:bad] = math.inf
+    with pytest.warns(RuntimeWarning, match="NaN or Inf"):
+        feed(model, data[: 100 + bad], batch=200)
+    assert ("rejected" in neotta.health(model).signs) is told
+
+
+def test_sixteen_samples_are_a_start():
+    model = neotta.adapt(network())
+    feed(model, rows(MIXED[:15]))
+    assert neotta.health(model).verdict == "starting"
+    feed(model, rows(MIXED[15:16]))
+    assert neotta.health(model).verdict != "starting"
+
+
+@pytest.mark.parametrize("prior", [True, False])
+def test_the_top_share_is_that_of_the_most_frequent_class(prior):
+    model = neotta.adapt(network(), prior=prior)
+    feed(model, rows(np.where(np.arange(320) % 4 < 3, 3, MIXED)), batch=320)
+    share = float((np.where(np.arange(320) % 4 < 3, 3, MIXED) == 3).mean())
+    assert neotta.health(model).top_share == pytest.approx(share, abs=0.08)
+
+
+def test_without_a_label_prior_answers_differ_by_an_earlier_shift():
+    model = neotta.adapt(network(), prior=False, window=None)
+    feed(model, rows(MIXED, shift=torch.linspace(-3, 3, CLASSES)))
+    assert neotta.health(model).changed > 0
+    feed(model, rows(np.full(4000, 3)), batch=400)
+    found = neotta.health(model)
+    assert found.verdict == "idle"
+    assert "by an earlier shift" in str(found)
 
 
 # ---- health never contradicts itself

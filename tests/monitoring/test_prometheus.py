@@ -50,8 +50,8 @@ def test_adapters_are_exported_too_and_plain_models_rejected():
     adapter = neotta.create("neo-stream", network(), head="1")
     adapter.predict_embeddings(torch.randn(20, 6))
     assert scraped(adapter)["neotta_samples"] == 20
-    with pytest.raises(NotAdaptedError):
-        scraped(network())
+    with pytest.raises(NotAdaptedError):  # at once, and not when it is scraped
+        prometheus.export(network(), client.CollectorRegistry())
 
 
 def test_without_prometheus_the_error_names_the_extra(monkeypatch):

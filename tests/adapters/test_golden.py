@@ -11,8 +11,8 @@ from golden_replay.replay import DTYPES, golden, method_of, replay
 from torch import nn
 
 import neotta
+from neotta.evaluate.answers import PredictionStats
 from neotta.evaluate.metrics import Reliability, metrics
-from neotta.evaluate.predictions import PredictionStats
 from neotta.neo.mean import MeanRule, MovingMeanRule
 from neotta.neo.streams import Streams
 

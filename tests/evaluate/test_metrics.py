@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neotta.evaluate.answers import UNKNOWN, PredictionStats, RunResult
 from neotta.evaluate.metrics import BINS, Interval, Reliability, interval, metrics, score, verdict
-from neotta.evaluate.predictions import UNKNOWN, PredictionStats, RunResult
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

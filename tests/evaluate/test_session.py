@@ -13,8 +13,8 @@ from support.benches import PlanBench, open_bench, same_predictions
 import neotta
 from neotta.data import digits
 from neotta.errors import DataError, OptionError
+from neotta.evaluate.answers import PredictionStats
 from neotta.evaluate.plan import MethodPlan, Plan
-from neotta.evaluate.predictions import PredictionStats
 
 EVERY = {"corruptions": ["clean", "contrast", "fog"], "severities": [3], "seeds": 1, "samples": [96]}
 

@@ -16,12 +16,12 @@ from PIL import Image
 from rich.console import Console
 from support.benches import open_bench
 
-from neotta.cli.outcome import explain, render_unlabelled
+from neotta.cli.outcome import explain, render_unlabelled, write_predictions
 from neotta.data import digits
 from neotta.data.corruptions import corrupt
 from neotta.errors import MissingExtraError, OptionError
+from neotta.evaluate.answers import UNKNOWN, PredictionStats, RunResult
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.predictions import UNKNOWN, PredictionStats, RunResult, write_predictions
 from neotta.evaluate.unlabelled import Shift, predictions, reported_runs, unlabelled_report
 
 COUNT = 120

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from neotta.data.order import Order
-from neotta.evaluate.answers import pack
-from neotta.evaluate.predictions import PredictionStats, RunResult
+from neotta.evaluate.answers import PredictionStats, RunResult, pack
 from neotta.evaluate.records import Record
 
 

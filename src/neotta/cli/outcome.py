@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from neotta._extras import need
+from neotta._files import atomic
 from neotta._words import printable
 from neotta.cli.compare import render, shown
 from neotta.cli.console import say
+from neotta.errors import OptionError
+from neotta.evaluate.answers import UNKNOWN
 from neotta.evaluate.compare import compare
 from neotta.evaluate.measure import Measurement
 from neotta.evaluate.results import Results
@@ -20,6 +25,7 @@ from neotta.evaluate.unlabelled import PredictionChange, Shift, UnlabelledReport
 from neotta.report.formats import comparison_sheet
 
 if TYPE_CHECKING:
+    import pandas
     from rich.console import Group, RenderableType
     from rich.table import Table
 
@@ -44,7 +50,6 @@ def show(console: Console, measured: Measurement, predictions: Path | None) -> N
     elif results.unlabelled is not None:
         console.print(render_unlabelled(results.unlabelled))
     if predictions is not None and measured.runs:
-        from neotta.evaluate.predictions import write_predictions
         from neotta.evaluate.unlabelled import class_names
         from neotta.evaluate.unlabelled import predictions as every
 
@@ -178,3 +183,47 @@ def _explain_change(change: PredictionChange, report: UnlabelledReport) -> Itera
             "one-sided, re-centering can take the class itself for a shift, and do harm; if not, a shift makes the "
             "model answer so."
         )
+
+
+# ---- a file of predictions
+
+SUFFIXES = (".csv", ".parquet")
+
+
+def check_suffix(path: str | os.PathLike[str]) -> None:
+    """Raise an `OptionError` if predictions cannot go to a file of this kind."""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise OptionError(f"predictions go to a .csv or .parquet file, got {os.fspath(path)!r}")
+
+
+def write_predictions(
+    path: str | os.PathLike[str], predictions: pandas.DataFrame, names: Sequence[str] | None = None
+) -> None:
+    """Write one line per seed and sample: `id`, `domain`, `seed`, `label` if any is known, and what methods predict.
+
+    The columns of a method are `METHOD.prediction` and `METHOD.confidence`. They are empty for a sample that the
+    method did not predict. The rows of `predictions` are those of `RunResult.frame`, with `seed` and `method`; the
+    first method gives the order of the samples. `names` are those of classes, instead of their numbers.
+    """
+    check_suffix(path)
+    need("pyarrow", "a file of predictions")
+
+    def named(classes: pandas.Series) -> pandas.Series:
+        known = classes.astype("Int64").where(classes != UNKNOWN).astype(object)
+        return known.map(lambda index: names[index], na_action="ignore") if names is not None else known
+
+    of_sample = ["id", "domain", "seed"]
+    frame = predictions.drop_duplicates(of_sample)[[*of_sample, "label"]]
+    if (frame["label"] == UNKNOWN).all():
+        frame = frame[of_sample]
+    for method, mine in predictions.groupby("method", sort=False):
+        answers = mine.drop_duplicates(of_sample, keep="last")[[*of_sample, "prediction", "confidence"]]
+        renamed = {name: f"{method}.{name}" for name in ("prediction", "confidence")}
+        frame = frame.merge(answers.rename(columns=renamed), how="left", on=of_sample)
+    classes = [name for name in frame if name == "label" or name.endswith(".prediction")]
+    frame = frame.assign(**{name: named(frame[name]) for name in classes})
+    with atomic(Path(path)) as temporary:
+        if Path(path).suffix.lower() == ".csv":
+            frame.to_csv(temporary, index=False, float_format="%.6f", lineterminator="\n")
+        else:
+            frame.to_parquet(temporary, index=False)

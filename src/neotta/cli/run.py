@@ -125,10 +125,9 @@ def _plan(
 def _carry_out(plan: Plan, output: Path, settings: dict[str, Any]) -> None:
     from neotta.cli.console import Console, next_step, say
     from neotta.cli.data import fetch_data
-    from neotta.cli.outcome import show, summarise
+    from neotta.cli.outcome import check_suffix, show, summarise
     from neotta.cli.watch import watching
     from neotta.evaluate.measure import measure
-    from neotta.evaluate.predictions import check_suffix
 
     console = Console(highlight=False)
     predictions = settings.pop("predictions", None)

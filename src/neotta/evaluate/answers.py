@@ -1,30 +1,132 @@
-"""Which samples a run answered rightly, how sure it was, and which image each was: what intervals are made from.
+"""What a run answered: each prediction, and what a record keeps of it, which intervals are made from.
 
-In a record this is a string with one character per sample, and the position of each image, unless that is the order in
-which the seed draws the images of a domain: then it is drawn again. How sure the method was is kept in two bytes per
-sample and number, compressed. If groups of images were declared, such as clips of
-a video, `groups` has the number of each sample's group among those of its dataset.
+In a record this is a string with one character per sample, whether it was right, and the position of each image, unless
+that is the order in which the seed draws the images of a domain: then it is drawn again. How sure the method was is
+kept in two bytes per sample and number, compressed. If groups of images were declared, such as clips of a video,
+`groups` has the number of each sample's group among those of its dataset.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from neotta.data.base import ImageDataset
 from neotta.data.drawing import Indices, shuffled
 from neotta.data.order import Order
-from neotta.errors import DataError
-from neotta.evaluate.predictions import UNKNOWN, RunResult
+from neotta.errors import DataError, InputError
 from neotta.evaluate.records import Record
+
+if TYPE_CHECKING:
+    import pandas
+
+UNKNOWN = -1
+"""The label of an unlabelled sample."""
+SMALLEST = 1e-8
+"""Probabilities are clamped to at least this in the entropy."""
+
+
+class PredictionStats(NamedTuple):
+    """All that the metrics need of each prediction, (N,) each: a thousandth of the logits."""
+
+    labels: Tensor  # the true classes, UNKNOWN if unlabelled
+    predicted: Tensor  # the most probable classes
+    confidence: Tensor  # probabilities of the most probable classes
+    entropy: Tensor  # entropy of the predicted distribution, in nats
+    surprise: Tensor  # -log of the label's probability; NaN if unlabelled
+    # whether the label is among the five most probable classes, 0 or 1; NaN with fewer than five classes
+    in_five: Tensor
+    # squared distance between the predicted distribution and the true one, 0 to 2; NaN if unlabelled
+    brier: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> PredictionStats:
+        known = labels != UNKNOWN
+        column = labels.clamp(min=0).unsqueeze(1)
+        _check_labels(logits, column.squeeze(1))
+        logs = logits.float().log_softmax(dim=1)
+        top, predicted = logs.max(dim=1)
+        in_five = torch.full_like(top, math.nan)
+        if logs.shape[1] >= 5:
+            in_five = logs.topk(5, dim=1).indices.eq(column).any(dim=1).float()
+        surprise = -logs.gather(1, column).squeeze(1)
+        brier = (logs.exp().square().sum(dim=1) - 2 * (-surprise).exp() + 1).clamp(min=0)
+        logs.clamp_(min=math.log(SMALLEST))
+        entropy = -(logs.exp() * logs).sum(dim=1)
+        return cls(
+            labels,
+            predicted,
+            top.exp(),
+            entropy,
+            surprise.masked_fill(~known, math.nan),
+            in_five.masked_fill(~known, math.nan),
+            brier.masked_fill(~known, math.nan),
+        )
+
+    @classmethod
+    def none(cls) -> PredictionStats:
+        whole = torch.empty(0, dtype=torch.int64)
+        return cls(whole, whole, *[torch.empty(0)] * 5)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PredictionStats]) -> PredictionStats:
+        return cls(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+    def at(self, chosen: Tensor) -> PredictionStats:
+        """Select some, by a mask (N,)."""
+        return PredictionStats(*(column[chosen] for column in self))
+
+    def labelled(self) -> PredictionStats:
+        known = self.labels != UNKNOWN
+        return self if bool(known.all()) else self.at(known)
+
+
+@dataclass
+class RunResult:
+    """What a run predicted, in the order of its samples; it grows while the run is carried out."""
+
+    ids: list[str] = field(default_factory=list)
+    domains: list[str] = field(default_factory=list)  # the domain of each
+    stats: PredictionStats = field(default_factory=PredictionStats.none)  # statistics of each prediction
+    unreadable: int = 0  # number of samples that could not be read
+    not_adapted: int = 0  # number of samples that were predicted but not adapted to
+    seconds: float = 0.0  # time of the predictions, without the encoder if the embeddings were cached
+
+    def add(self, order: Order, entries: Indices, logits: Tensor, labels: Tensor) -> None:
+        self.ids += [order.ids[entry] for entry in entries]
+        self.domains += [order.domains[domain] for domain in order.domain[entries]]
+        self.stats = PredictionStats.concatenate([self.stats, PredictionStats.of(logits, labels)])
+
+    def frame(self) -> pandas.DataFrame:
+        """One row for each sample: `id`, `domain`, `label`, `prediction`, `confidence` and `entropy`."""
+        import pandas
+
+        stats = {"label": self.stats.labels, "prediction": self.stats.predicted}
+        stats |= {"confidence": self.stats.confidence, "entropy": self.stats.entropy}
+        columns = {name: column.tolist() for name, column in stats.items()}
+        return pandas.DataFrame({"id": self.ids, "domain": self.domains, **columns})
+
+
+def _check_labels(logits: Tensor, labels: Tensor) -> None:
+    if logits.dim() != 2 or labels.shape != logits.shape[:1]:
+        shapes = f"{tuple(logits.shape)} and {tuple(labels.shape)}"
+        raise InputError(f"expected logits (N, C) and labels (N,), got {shapes}")
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < logits.shape[1]):
+        raise InputError(f"labels range from {labels.min()} to {labels.max()}, there are {logits.shape[1]} classes")
+
+
+# ---- in records
 
 Bits = NDArray[np.bool_]
 Reals = NDArray[np.float64]

@@ -23,12 +23,11 @@ from neotta.data.loading import Loader
 from neotta.data.order import Order
 from neotta.data.orders import BAD_FRAMES_DOMAIN
 from neotta.errors import DataError, NeottaError, StorageError
-from neotta.evaluate.answers import pack
+from neotta.evaluate.answers import UNKNOWN, RunResult, pack
 from neotta.evaluate.bench import Bench, data_entries
 from neotta.evaluate.key import content
 from neotta.evaluate.metrics import score
 from neotta.evaluate.plan import Run
-from neotta.evaluate.predictions import UNKNOWN, RunResult
 from neotta.evaluate.provenance import surroundings
 from neotta.evaluate.records import Record, content_key
 

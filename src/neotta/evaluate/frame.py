@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from neotta.adapters.registry import find, methods
 from neotta.errors import NeottaError
 from neotta.evaluate.answers import unpack
+from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import UNKNOWN, Record
 
@@ -30,8 +31,6 @@ CONDITIONS: dict[str, Callable[[Any], str]] = {
     "batch_size": "batch size {}".format,
 }
 """The columns that say under which conditions a run took place, and how to say them in words."""
-METRICS = ("top1", "top5", "ece", "ece_equal_mass", "nll", "brier", "entropy", "confidence")
-"""The columns of what is measured."""
 COLUMNS = (
     *("table", "method", "name", "domain", "seed", *CONDITIONS, "order_text"),
     *("failed", "error", "held_out", "seen", "key", *METRICS, "answers"),

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from neotta.evaluate.predictions import PredictionStats, RunResult
+from neotta.evaluate.answers import PredictionStats, RunResult
 
 BINS = 15
 CANNOT_TELL = "can't tell"
@@ -66,8 +66,14 @@ def score(result: RunResult) -> dict[str, Any]:
     }
     known = stats.labelled()
     if len(known.labels):
-        record["reliability"] = _reliability(known)
-        record["per_class"] = _per_class(known)
+        curve = Reliability.of(known.confidence, known.predicted == known.labels)._asdict()
+        record["reliability"] = {name: [round(value, 5) for value in column.tolist()] for name, column in curve.items()}
+        classes = int(known.labels.max()) + 1
+        right = torch.bincount(known.labels[known.predicted == known.labels], minlength=classes)
+        total = torch.bincount(known.labels, minlength=classes)
+        there = total.nonzero().flatten()
+        columns = {"class": there, "right": right[there], "samples": total[there]}
+        record["per_class"] = {name: column.tolist() for name, column in columns.items()}
     names = list(dict.fromkeys(result.domains))
     if len(names) > 1:
         where = torch.tensor([names.index(name) for name in result.domains])
@@ -95,23 +101,6 @@ def metrics(stats: PredictionStats) -> dict[str, float]:
 
 def _mean(values: Tensor) -> float:
     return float(values.double().mean())
-
-
-def _reliability(known: PredictionStats) -> dict[str, list[float]]:
-    curve = Reliability.of(known.confidence, known.predicted == known.labels)
-    return {
-        "samples": curve.samples.tolist(),
-        "confidence": [round(value, 5) for value in curve.confidence.tolist()],
-        "accuracy": [round(value, 5) for value in curve.accuracy.tolist()],
-    }
-
-
-def _per_class(known: PredictionStats) -> dict[str, list[int]]:
-    classes = int(known.labels.max()) + 1
-    correct = torch.bincount(known.labels[known.predicted == known.labels], minlength=classes)
-    total = torch.bincount(known.labels, minlength=classes)
-    present = total.nonzero().flatten()
-    return {"class": present.tolist(), "right": correct[present].tolist(), "samples": total[present].tolist()}
 
 
 class Interval(NamedTuple):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from neotta.adapters.registry import find
 from neotta.errors import ModelError, NeottaError, OptionError, StorageError
 from neotta.evaluate import engines
+from neotta.evaluate.answers import RunResult
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.execute import about, titles
 from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import Plan, Run
-from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.provenance import about_older
 from neotta.evaluate.records import Record, Records, content_key
 
@@ -65,11 +65,33 @@ def sweep(
     """
     execute, watcher = choose_engine(engine, jobs), progress or Watcher()
     records.check_appendable()
-    todo, keys, skipped = _left(bench, plan, set() if force else records.keys())
-    if line := about_older(list(_answers(bench, todo, records).values()), len(todo) + skipped):
+    seen = set() if force else records.keys()
+    keys: list[str] = []
+    todo: list[Run] = []
+    usable: list[Run] = []  # the others fail, and are recorded so
+    skipped = 0
+    for run in bench.runs(plan):
+        bench.options(run)  # wrong ones raise an error before anything is done
+        with contextlib.suppress(NeottaError):  # its data cannot be used
+            keys.append(key := run_key(bench, run))
+            if key in seen:
+                skipped += 1
+                continue
+            seen.add(key)
+            usable.append(run)
+        todo.append(run)
+    if line := about_older(_answers(bench, usable, records), len(todo) + skipped):
         watcher.noted(f"{line}: they are measured again")
-    _encode(bench, todo, skipped, watcher)
-    summary = Summary(keys, skipped)
+    wanted = bench.wanted(usable)
+    watcher.planned(todo, skipped, sum(map(len, wanted.values())))
+    for domain, indices in wanted.items():
+        try:
+            bench.embeddings.fill(bench.data.dataset(domain), indices, watcher.encoded)
+        except StorageError:
+            raise
+        except Exception:  # the runs that need these images will say so
+            continue
+    summary = Summary(list(dict.fromkeys(keys)), skipped)
     with contextlib.closing(execute(bench, todo, jobs, set(keep))) as outcomes:
         for record, result in outcomes:
             records.append(record)
@@ -100,55 +122,11 @@ def choose_engine(name: str, jobs: int) -> engines.Engine:
     return engines.here
 
 
-def _answers(bench: Bench, runs: Sequence[Run], records: Records) -> dict[str, Record]:
-    """Records of other revisions of the methods of runs, by what they answer."""
+def _answers(bench: Bench, runs: Sequence[Run], records: Records) -> list[Record]:
+    """Records of other revisions of the methods of runs."""
     known = {record.question: record for record in records.read() if record.status == "ok"} if runs else {}
-    asked = [Record.make(about(bench, run)).question for run in runs] if known else []
-    return {question: known[question] for question in asked if question in known}
-
-
-def _left(bench: Bench, plan: Plan, recorded: set[str]) -> tuple[list[Run], list[str], int]:
-    todo: list[Run] = []
-    seen = set(recorded)
-    keys: dict[str, None] = {}
-    skipped = 0
-    for run in bench.runs(plan):
-        bench.options(run)  # wrong ones raise an error before anything is done
-        try:
-            key = run_key(bench, run)
-        except NeottaError:  # its data cannot be used: it will fail, and be recorded so
-            todo.append(run)
-            continue
-        keys[key] = None
-        if key in seen:
-            skipped += 1
-        else:
-            seen.add(key)
-            todo.append(run)
-    return todo, list(keys), skipped
-
-
-def _encode(bench: Bench, todo: Sequence[Run], skipped: int, watcher: Watcher) -> None:
-    usable = []
-    for run in todo:
-        with _left_to_the_runs():
-            bench.orders(run)
-            usable.append(run)
-    wanted = bench.wanted(usable)
-    watcher.planned(todo, skipped, sum(len(indices) for indices in wanted.values()))
-    for domain, indices in wanted.items():
-        with _left_to_the_runs():
-            bench.embeddings.fill(bench.data.dataset(domain), indices, watcher.encoded)
-
-
-@contextlib.contextmanager
-def _left_to_the_runs() -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except Exception:
-        return
+    asked = dict.fromkeys(Record.make(about(bench, run)).question for run in runs) if known else {}
+    return [known[question] for question in asked if question in known]
 
 
 def suited(bench: Bench, plan: Plan) -> tuple[Plan, dict[str, str]]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from neotta.errors import NeottaError
+from neotta.evaluate.answers import RunResult
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.execute import predict
 from neotta.evaluate.frame import labels
 from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import Run
-from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
 
 if TYPE_CHECKING:

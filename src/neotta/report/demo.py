@@ -16,12 +16,12 @@ from neotta.data.corruptions import CORRUPTIONS
 from neotta.data.drawing import Indices
 from neotta.data.opening import open_data
 from neotta.errors import OptionError
+from neotta.evaluate.answers import PredictionStats
 from neotta.evaluate.compare import AVERAGE, compare, difference_in, mean_in
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.measure import Measurement, measure
 from neotta.evaluate.metrics import CANNOT_TELL
 from neotta.evaluate.plan import Plan
-from neotta.evaluate.predictions import PredictionStats
 from neotta.evaluate.sweep import Watcher
 from neotta.models.packaged import BUNDLED, read_package
 from neotta.report.charts import Ranking, dot_chart, ranking_chart

@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol
 
+from neotta.evaluate.answers import RunResult
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.execute import execute, failure
 from neotta.evaluate.plan import Run
-from neotta.evaluate.predictions import RunResult
 from neotta.evaluate.records import Record
 
 Outcome = tuple[Record, RunResult | None]

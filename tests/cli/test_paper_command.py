@@ -50,7 +50,7 @@ def test_a_report_with_its_files(report):
     }
     assert "Next: neotta compare" in output
     assert "is not judged: T3A, SAR, LAME, TENT, CoTTA, FOA and Surgeon are missing" in output
-    assert "| domain | none | neo |" in (folder / "corruptions.md").read_text()
+    assert "| domain | No adaptation | NEO |" in (folder / "corruptions.md").read_text()
     assert r"\begin{tabular}{lrr}" in (folder / "corruptions.tex").read_text()
     table = next(folder.glob("corruptions-1-*.csv")).read_text().splitlines()
     assert table[0] == "domain,method,mean,half_width,low,high,seeds,failed"
@@ -195,7 +195,7 @@ def test_foa_is_in_the_table_of_imagenet_c_if_there_is_source_data(tmp_path):
         said, text, head = table(**more)
         assert "foa is left out on timm:vit_tiny_patch16_224 on imagenet-c: FOA needs 32 clean images" in said
         assert f"- foa was left out: {needs}" in text
-        assert head == "| domain | none | neo |"
+        assert head == "| domain | No adaptation | NEO |"
     said, text, head = table(source=f"imagenet={clean}")
     assert "left out" not in said + text
-    assert head == "| domain | none | foa | neo |"
+    assert head == "| domain | No adaptation | FOA | NEO |"

@@ -13,13 +13,13 @@ SAME, WORSE, CLOSE, BETTER = (Interval(mean, 0.5, 3) for mean in (0.01, -2.0, -0
     ("gaps", "words"),
     [
         ({"none": WORSE, "t3a": WORSE}, "the best of 3 methods"),
-        ({"none": WORSE, "t3a": CLOSE}, "first of 3 methods (its difference to t3a may be chance)"),
+        ({"none": WORSE, "t3a": CLOSE}, "first of 3 methods (its difference to T3A may be chance)"),
         ({"none": CLOSE, "t3a": CLOSE}, "first of 3 methods (all its differences may be chance)"),
-        ({"none": WORSE, "sar": BETTER}, "number 2, after sar, of 3 methods"),
-        ({"none": WORSE, "sar": SAME}, "first, level with sar, of 3 methods"),
+        ({"none": WORSE, "sar": BETTER}, "number 2, after SAR, of 3 methods"),
+        ({"none": WORSE, "sar": SAME}, "first, level with SAR, of 3 methods"),
         (
             {"none": SAME, "sar": BETTER, "t3a": CLOSE},
-            "number 2, after sar, level with none, of 4 methods (its difference to t3a may be chance)",
+            "number 2, after SAR, level with no adaptation, of 4 methods (its difference to T3A may be chance)",
         ),
     ],
 )

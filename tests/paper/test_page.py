@@ -80,7 +80,7 @@ def test_a_click_sorts_and_a_third_one_brings_the_order_back(browser, address):
     with browser.new_page(offline=True) as page:
         page.goto(address)
         table = page.locator("#corruptions table").first
-        column = table.locator("thead th").all_inner_texts().index("neo") + 1
+        column = table.locator("thead th").all_inner_texts().index("NEO") + 1
         read = f"rows => rows.map(row => parseFloat(row.cells[{column - 1}].textContent))"
 
         def values():

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from neotta.evaluate.metrics import Interval, verdict
+from neotta.report.figures import display
 
 Holds = Literal["yes", "partly", "no", "unclear", "not judged"]
 
@@ -31,6 +32,11 @@ def together(parts: Sequence[Holds]) -> Holds:
     if "partly" in parts or {"yes", "no"} <= set(parts):
         return "partly"
     return "no" if "no" in parts else "unclear"
+
+
+def at_once(parts: Sequence[Holds]) -> Holds:
+    """One verdict for a claim that says several things of the same: refuted with any one of them."""
+    return "no" if "no" in parts else "yes" if set(parts) == {"yes"} else "unclear"
 
 
 def counted(outcomes: Iterable[bool]) -> Holds:
@@ -75,9 +81,17 @@ def some(count: float, what: str) -> str:
     return f"{count:g} {what}" if count == 1 else f"{count:g} {what}{'es' if what.endswith('s') else 's'}"
 
 
+def called(name: str) -> str:
+    """What a sentence calls a method or a domain: `NEO-Continual alpha=0.1`, `gaussian noise/5`."""
+    return "no adaptation" if name == "none" else display(name)
+
+
 def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+    """`a, b and c`; methods and corruptions by the names that figures have."""
+    if not names:
+        return "none"
+    *others, last = map(called, names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def place_among(ahead: Sequence[str], tied: Sequence[str], first: str) -> str:

@@ -13,7 +13,7 @@ from neotta.paper.claims import file_name
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report
 from neotta.paper.published import in_words
-from neotta.report.figures import Figure
+from neotta.report.figures import Figure, display
 from neotta.report.formats import comma_separated, latex_table, markdown_table
 from neotta.report.grids import Grid, Table, grid
 from neotta.report.html import render
@@ -57,9 +57,16 @@ def _part(part: Table | Figure) -> dict[str, Any]:
     from markupsafe import Markup
 
     if isinstance(part, Table):
-        texts = {"markdown": markdown_table(part.grid), "latex": _latex_table(part)}
-        return {"kind": "table", "part": part, **texts}
+        shown = _named(part.grid)
+        texts = {"markdown": markdown_table(shown), "latex": _latex_table(part)}
+        return {"kind": "table", "part": part, "grid": shown, **texts}
     return {"kind": "figure", "part": part, "svg": Markup(part.svg())}
+
+
+def _named(shown: Grid) -> Grid:
+    """A table with the names that figures have for methods and corruptions."""
+    rows = ((display(name), entries) for name, entries in shown.rows)
+    return Grid(shown.corner, tuple(map(display, shown.columns)), tuple(rows))
 
 
 def claims(reports: Sequence[Report]) -> Grid:
@@ -101,7 +108,7 @@ def markdown(report: Report) -> str:
     if item.claim:
         parts.append(f"The paper ({item.place}): {item.claim} This {report.verdict}.")
     for part in report.parts:
-        shown = markdown_table(part.grid) if isinstance(part, Table) else f"![{part.title}]({part.name}.png)"
+        shown = markdown_table(_named(part.grid)) if isinstance(part, Table) else f"![{part.title}]({part.name}.png)"
         parts += [f"### {part.title}", shown, part.caption]
     parts.append("\n".join(f"- {note}" for note in report.notes))
     parts.append(f"```\n{report.command}\n```")
@@ -114,4 +121,4 @@ def latex(report: Report) -> str:
 
 
 def _latex_table(table: Table) -> str:
-    return latex_table(table.grid, " ".join(filter(None, (f"{table.title}.", table.caption))))
+    return latex_table(_named(table.grid), " ".join(filter(None, (f"{table.title}.", table.caption))))

@@ -12,6 +12,7 @@ from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
 from neotta.report import grids
 from neotta.report.charts import Series
+from neotta.report.figures import display
 from neotta.report.grids import Entry, Table
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def curve_table(
         texts = [metric.text(by_place.get(x, NOTHING)) for by_place in means.values()]
         texts += [metric.text(by_place.get(x, NOTHING), "+") for by_place in gains.values()]
         shown[(names or {}).get(x, f"{x:g}")] = texts
-    columns = (*curves, *(f"gain of {label}" for label in gains))
+    columns = (*curves, *(f"gain of {display(label)}" for label in gains))
     return Table(title, grids.grid(corner, columns, shown), curve_rows(corner, curves), caption)
 
 

@@ -72,8 +72,9 @@ def display(name: str) -> str:
     Legends leave out names that begin with an underscore: these get a space in front.
     """
     method = re.split(r"@| \w+=", name)[0]
-    parts = [known.title if (known := methods().get(part)) else part for part in method.split("+")]
-    shown = " + ".join(parts) + name[len(method) :]
+    known, parts = methods(), method.split("+")
+    titles = [known[part].title if part in known else part for part in parts]
+    shown = (method if titles == parts else " + ".join(titles)) + name[len(method) :]
     kind = name.split("/")[0]
     shown = kind.replace("_", " ") + name[len(kind) :] if kind in CORRUPTIONS else shown
     return f" {shown}" if shown.startswith("_") else shown

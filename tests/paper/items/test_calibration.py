@@ -72,7 +72,7 @@ def test_an_error_is_below_another_if_it_is_with_every_seed(mine, theirs, holds)
     assert _with_every_seed([change < 0 for change in _changes(*seeds)]) == holds
 
 
-@pytest.mark.parametrize(("methods", "said"), [(["none", "lame"], "lowest"), (["neo"], "neo has the lowest")])
+@pytest.mark.parametrize(("methods", "said"), [(["none", "lame"], "lowest"), (["neo"], "NEO has the lowest")])
 def test_without_neo_or_others_nothing_can_be_claimed(tmp_path, methods, said):
     evidence = Evidence(small_study(methods=methods, seeds=[1]), tmp_path / "records.jsonl")
     evidence.gather([ITEM])
@@ -87,5 +87,5 @@ def test_equal_errors_are_a_tie():
         for record in records_of({"none": (1, 1), "t3a": (1, 1), "neo": (1, 1)}, ("fog/5", "snow/5"), seeds=(1, 2))
     ]
     answer, holds = _lowest(Measured.of(records, "ece"))
-    assert "is 0.200 ± 0.004, the lowest, level with t3a, of 3 methods" in answer
+    assert "is 0.200 ± 0.004, the lowest, level with T3A, of 3 methods" in answer
     assert holds == "no"

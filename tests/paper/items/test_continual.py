@@ -78,7 +78,7 @@ def test_methods_with_other_seeds_are_followed_over_those_that_they_share():
     assert {label: [point.mean.mean for point in points] for label, points in found.over_index(ORDERS).items()} == {
         label: [10.0, 10.0] for label in having
     }
-    assert "With fewer seeds: tent; their means" in found.basis
+    assert "With fewer seeds: TENT; their means" in found.basis
 
 
 def test_each_method_reaches_what_it_should_in_each_domain(found, expected):
@@ -147,6 +147,6 @@ def test_a_difference_that_may_be_chance_is_no_rank():
     same = Interval(-0.1, 0.5, 3)
     ours = gains["neo-continual"]
     answer = continual._answer(2, ours, gains, {"cotta": same}, (" (here)", " (there)"))
-    assert "in a row (here); for comparison (there), cotta +0.9" in answer
+    assert "in a row (here); for comparison (there), CoTTA +0.9" in answer
     assert "before" not in answer
-    assert answer.endswith("; its difference to cotta may be chance")
+    assert answer.endswith("; its difference to CoTTA may be chance")

@@ -18,7 +18,7 @@ def finding(evidence):
 
 
 def test_the_tables_hold_what_is_computed_from_embeddings(evidence, finding):
-    accuracy, error, single_accuracy, single_error = finding.parts
+    accuracy, error, _, single_accuracy, single_error, _ = finding.parts
     first, second = evidence.settings
     scores = computed(evidence, first)
     for place, table in enumerate((accuracy, error)):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.small_studies import answers, small_study
 
+from neotta.paper.claims import called
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import chosen
 from neotta.paper.items.reliability import error
@@ -32,7 +33,7 @@ def test_bins_are_sums_over_domains_and_seeds(evidence, finding):
                 if inside.any():
                     assert row["confidence"] == pytest.approx(confidence[inside].mean(), abs=1e-4)
                     assert row["accuracy"] == pytest.approx(right[inside].mean(), abs=1e-4)
-            said = f"{100 * confidence.mean():.1f} and {100 * right.mean():.1f} % with {method}"
+            said = f"{100 * confidence.mean():.1f} and {100 * right.mean():.1f} % with {called(method)}"
             assert said in finding.answer
 
 

@@ -10,6 +10,7 @@ from support.small_studies import first_embeddings, recentered, small_study
 import neotta
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import chosen
+from neotta.report.figures import display
 
 (ITEM,) = chosen(["stacks"])
 
@@ -57,10 +58,8 @@ def test_the_answer_has_one_sentence_per_subject_with_all_differences(evidence, 
     for table in pairs:
         assert len(table.data) == 4
         for row in table.data:
-            assert (
-                f"{row['mean']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] points against {row['part']} alone"
-                in finding.answer
-            )
+            gap = f"{row['mean']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] points"
+            assert f"{gap} against {display(row['part'])} alone" in finding.answer
     assert "<svg" in finding.parts[0].svg()
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import Interval
-from neotta.paper.claims import Holds, all_hold, gained, listed, place_among, points, some, together
+from neotta.paper.claims import Holds, all_hold, at_once, called, gained, listed, place_among, points, some, together
 from neotta.paper.item import Report, Skip, item, need
 from neotta.paper.measured import Measured, PerSeed
 from neotta.paper.study import RIVALS, method_of
@@ -38,7 +38,9 @@ class Gain(NamedTuple):
 
 def _conclude(report: Report, shown: dict[str, Gain]) -> None:
     if shown:
-        report.concluded = _gains_hold(list(shown.values()))
+        subjects = {setting.title: setting.subject for setting in report.evidence.settings}
+        once = {(subjects[title].model, subjects[title].data): gain for title, gain in reversed(shown.items())}
+        report.concluded = _gains_hold(list(once.values()))
         report.parts = [_gains_figure(shown), _gains_table(shown)]
 
 
@@ -66,7 +68,7 @@ def gains(report: Report) -> Gain:
     report.say_all(
         f"On all images of {report.title}, NEO changes accuracy by {points(accuracy[2])} and the calibration "
         f"error by {METRICS['ece'].text(error[2], '+')}.",
-        together([gained(accuracy[2]), kept]),
+        at_once([gained(accuracy[2]), kept]),
     )
     return Gain(accuracy, error, kept)
 
@@ -168,13 +170,14 @@ def _lowest(results: Measured) -> tuple[str, Holds]:
     errors = {label: round(mean.mean, metric.digits) for label, mean in means.items()}
     ranked = sorted(errors, key=errors.__getitem__)
     if "neo" not in means or len(ranked) < 2:
-        return f"{ranked[0]} has the lowest calibration error ({errors[ranked[0]]:.3f})", "unclear"
+        return f"{called(ranked[0])} has the lowest calibration error ({errors[ranked[0]]:.3f})", "unclear"
     before = [label for label in ranked if errors[label] < errors["neo"]]
     tied = [label for label in ranked if errors[label] == errors["neo"] and label != "neo"]
     rival = next(label for label in ranked if label != "neo")
     answer = (
         f"the calibration error with NEO on all images is {metric.text(means['neo'])}, "
-        f"{place_among(before, tied, 'the lowest')} of {len(ranked)} methods; that of {rival} is {errors[rival]:.3f}"
+        f"{place_among(before, tied, 'the lowest')} of {len(ranked)} methods; that of {called(rival)} is "
+        f"{errors[rival]:.3f}"
     )
     rivals = [results.per_seed(label) for label in ranked if method_of(label) in ("none", *RIVALS)]
     changes = [_changes(results.per_seed("neo"), values) for values in rivals]

@@ -8,7 +8,7 @@ from neotta.evaluate.answers import unpack
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.evaluate.records import Record
-from neotta.paper.claims import Holds, doubted, file_name, gained, listed, points, some, together
+from neotta.paper.claims import Holds, called, doubted, file_name, gained, listed, points, some, together
 from neotta.paper.item import Report, Skip, item, need
 from neotta.paper.measured import Gaps, Measured, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
@@ -61,7 +61,7 @@ def continual(report: Report) -> None:
         report.say(_answer(len(report.setting.domains), ours, gains, of_others, where), _holds(ours, rivals), rivals)
     else:
         best = next(iter(gains))
-        report.say(f"{best} gains most: {points(gains[best])}", "unclear")
+        report.say(f"{called(best)} gains most: {points(gains[best])}", "unclear")
     report.note(*results.failures)
 
 
@@ -95,7 +95,7 @@ def _follow(report: Report, path: dict[str, list[Point]]) -> None:
 def _answer(domains: int, ours: Interval, gains: Mapping[str, Interval], others: Gaps, where: tuple[str, str]) -> str:
     first = next(iter(gains))
     named = [
-        f"{label} {doubted(gain)}"
+        f"{called(label)} {doubted(gain)}"
         for label, gain in gains.items()
         if label in ("neo", "cotta", "surgeon") or (label == first and label != OURS)
     ]

@@ -8,7 +8,7 @@ from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import NOTHING, Interval, verdict
 from neotta.evaluate.plan import Plan
 from neotta.paper import published
-from neotta.paper.claims import Holds, doubted, gained, listed, points, some, together
+from neotta.paper.claims import Holds, at_once, called, doubted, gained, listed, points, some, together
 from neotta.paper.item import Report, item, need
 from neotta.paper.measured import Gaps, Measured, ahead, rank, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
@@ -65,7 +65,7 @@ def _judge(results: Measured, against: Measured | None) -> tuple[str, Holds]:
     means, gains = sure.means, sure.gaps
     if "neo" not in gains or against is None:
         best = max(means, key=lambda label: means[label].mean, default=None)
-        text = f"{best} is best with {means[best].mean:.1f} %" if best else "no method has a result in every domain"
+        text = f"{called(best)} is best with {means[best].mean:.1f} %" if best else "no method has all domains"
         return text, "unclear"
     where = sure.extent("neo"), against.extent(*against.gaps)
     mine, theirs = ("", "") if where[0] == where[1] else (f" ({where[0]})", f" ({where[1]})")
@@ -83,7 +83,7 @@ def _judge(results: Measured, against: Measured | None) -> tuple[str, Holds]:
         f"{doubted(gains['neo'])}{mine}, and is {rank(against.gaps)}{theirs}{placed}"
     ) + (f"; it hurts under {listed(hurt)}" if hurt else "")
     harmless: Holds = "no" if hurt else gained(gains["neo"])
-    return answer, together([ahead(_rivals(against.gaps)), harmless, *([_placed(by_domain)] if placed else [])])
+    return answer, at_once([ahead(_rivals(against.gaps)), harmless, *([_placed(by_domain)] if placed else [])])
 
 
 def _rivals(gaps: Gaps) -> Gaps:
@@ -212,7 +212,7 @@ def stacks(report: Report) -> None:
         sign="+",
     )
     shown = {
-        f"{stack} against {part}": [
+        f"{called(stack)} against {called(part)}": [
             metric.text(means.get(stack, NOTHING)),
             metric.text(means.get(part, NOTHING)),
             f"{metric.text(gap, '+')} {verdict(gap)}",
@@ -228,9 +228,9 @@ def stacks(report: Report) -> None:
     report.comparison(results, gaps=False)
     against: dict[str, list[str]] = {}
     for (stack, part), gap in gaps.items():
-        against.setdefault(stack, []).append(f"{points(gap)} against {part} alone ({verdict(gap)})")
+        against.setdefault(stack, []).append(f"{points(gap)} against {called(part)} alone ({verdict(gap)})")
     said = []
     for stack, parts in against.items():
         level = f"{means[stack].mean:.1f} %, " if stack in means else ""
-        said.append(f"{stack} reaches {level}{listed(parts)}")
+        said.append(f"{called(stack)} reaches {level}{listed(parts)}")
     report.say("; ".join(said))

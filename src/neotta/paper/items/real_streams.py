@@ -9,6 +9,7 @@ from neotta.data.orders import find_order
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import Plan
 from neotta.evaluate.stream_harm import HURT, STREAM, gains, summed
+from neotta.paper.claims import called
 from neotta.paper.item import Report, item, need
 from neotta.paper.study import Setting, needs_images
 from neotta.paper.tables import Rows
@@ -75,8 +76,9 @@ def real_streams(report: Report) -> None:
     _harm_by_kind(report, every)
     sums = _table(report, every)
     lines = [
-        f"{method} changes accuracy by {sums[method]['mean']:+.1f} points on average ({sums[method]['worst']:+.1f} in "
-        f"the worst case) and costs more than a point in {sums[method]['hurt']:.0f} % of the cases"
+        f"{called(method)} changes accuracy by {sums[method]['mean']:+.1f} points on average "
+        f"({sums[method]['worst']:+.1f} in the worst case) and costs more than a point in {sums[method]['hurt']:.0f} % "
+        "of the cases"
         for method in ("neo", "neo-stream")
         if method in sums
     ]
@@ -157,6 +159,7 @@ def _table(report: Report, gains: pandas.DataFrame) -> dict[str, dict[str, float
         rows[method] += [f"{on_clean.mean():+.1f}", f"{on_clean.min():+.1f}"] if len(on_clean) else ["–", "–"]
         sums[method] = total
     columns = ["mean gain", "5 %", "worst", "which", "hurt", "streams", "mean on clean", "worst on clean"]
-    caption = f"Points over the plain model; 5 %: the 5th percentile; hurt: a loss of more than {HURT:g} point."
+    caption = f"Points over the plain model; 5 %: the 5th percentile; hurt: a loss of more than {HURT:g} point. "
+    caption += "Every stream counts once, so that kinds with more streams weigh more."
     report.table("harm and gain over all kinds of streams", grid("method", columns, rows), data, caption)
     return sums

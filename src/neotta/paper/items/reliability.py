@@ -11,7 +11,7 @@ from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.frame import labels
 from neotta.evaluate.metrics import BINS
 from neotta.evaluate.records import Record
-from neotta.paper.claims import listed
+from neotta.paper.claims import called, listed
 from neotta.paper.item import Report, item, need
 from neotta.paper.measured import Measured
 from neotta.paper.tables import Rows
@@ -51,7 +51,7 @@ def reliability(report: Report) -> None:
     said = []
     for label, curve in curves.items():
         count, confidence, right = curve.sum(axis=1)
-        said.append(f"{100 * confidence / count:.1f} and {100 * right / count:.1f} % with {label}")
+        said.append(f"{100 * confidence / count:.1f} and {100 * right / count:.1f} % with {called(label)}")
     report.say(f"mean confidence and share of right answers are {listed(said)}")
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from neotta.adapters import registry
 from neotta.evaluate.metrics import CANNOT_TELL, NOTHING, Interval, verdict
 from neotta.evaluate.records import Record
-from neotta.paper.claims import Holds, file_name, listed, some, together
+from neotta.paper.claims import Holds, at_once, called, file_name, listed, some
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, item, need
 from neotta.paper.measured import Gaps, ahead, with_verdict
@@ -141,7 +141,7 @@ def _free(measured: Measured) -> tuple[str, Holds]:
     more = mebibytes(costs["neo"]) - mebibytes(plain)
     memory = "" if math.isnan(more) else f" and {more:+.0f} MiB"
     slowest = max((name for name in costs if name not in ("none", "neo")), key=lambda name: factors[name], default=None)
-    other = f", the slowest other method ({slowest}) {factors[slowest]:.1f} times" if slowest else ""
+    other = f", the slowest other method ({called(slowest)}) {factors[slowest]:.1f} times" if slowest else ""
     answer = (
         f"{where}, NEO takes {factors['neo']:.2f} times the time of the unadapted model{memory}{other}; without extra "
         f"time and memory: {listed(free)}."
@@ -233,7 +233,8 @@ def tradeoff(report: Report) -> None:
     )
     gaps = report.against("neo")
     report.say(*_ahead_in_all(means, costs, gaps), costs.keys() & gaps.keys())
-    report.note(*(f"{name} has no point: its cost is not known." for name in results.methods if name not in costs))
+    unknown = [name for name in results.methods if name not in costs]
+    report.note(*(f"{called(name)} has no point: its cost is not known." for name in unknown))
 
 
 def _ahead_in_all(means: dict[str, Interval], costs: dict[str, Record], gaps: Gaps) -> tuple[str, Holds]:
@@ -257,7 +258,7 @@ def _ahead_in_all(means: dict[str, Interval], costs: dict[str, Record], gaps: Ga
     )
     if "none" in costs and (other_work := busy(costs["none"])):
         return f"{answer}.{other_work.rstrip('.')}", "unclear"
-    return answer, together(["unclear" if math.isnan(peak) else parts[2], *parts[:2]])
+    return answer, at_once(["unclear" if math.isnan(peak) else parts[2], *parts[:2]])
 
 
 # ---- what methods declare

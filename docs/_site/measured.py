@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from neotta.evaluate.compare import AVERAGE, RELATIVE, compare, difference_in
+from neotta.evaluate.compare import AVERAGE, compare, difference_in
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.frame import frame
 from neotta.evaluate.provenance import current, older
@@ -67,7 +67,7 @@ def row_of(row: Any, plain: float, where: str, note: str) -> str:
 
 def domains(block: pandas.DataFrame) -> str:
     """How many domains were averaged, and of which severity."""
-    averaged = set(block["domain"]) - {CLEAN, AVERAGE, RELATIVE}
+    averaged = set(block["domain"]) - {CLEAN, AVERAGE}
     severities = sorted({domain.rpartition("/")[2] for domain in averaged if "/" in domain})
     return ", severity ".join([str(len(averaged)), *([" and ".join(severities)] if severities else [])])
 

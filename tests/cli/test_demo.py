@@ -263,7 +263,7 @@ def test_the_command_writes_the_page_and_says_where(cli, tmp_path):
     assert "JPEG compression" in result.stdout
     assert "A camera that sees only one digit" in result.stdout
     assert "* and colours" in result.stdout, "colours are lost in a pipe"
-    assert "48 of 48: " in result.stderr
+    assert "48 runs to do" in result.stderr
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 

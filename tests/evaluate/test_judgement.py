@@ -256,6 +256,7 @@ def test_skips_alone_decide_nothing():
     give(judged, SKIP)
     assert judged.gains[0].verdict == UNSURE
     assert (judged.gains[0].low, judged.gains[0].high) == (-50, 50)
+    assert "what was skipped leaves it open" in str(judged)
 
 
 def test_labels_are_used_and_only_the_others_are_asked():
@@ -377,7 +378,7 @@ def test_rows_left_empty_count_as_skipped_and_wrong_words_are_refused(tmp_path):
     judged.read(path)
     assert judged.given == ["right", SKIP, "right"]
     path.write_text(f"image,right\n{judged.order[3]},rihgt\n")
-    with pytest.raises(DataError, match="line 2"):
+    with pytest.raises(DataError, match=r"'rihgt' of .* expected"):
         judged.read(path)
     path.write_text("image,right\nelsewhere.png,right\n")
     with pytest.raises(DataError):
@@ -385,6 +386,29 @@ def test_rows_left_empty_count_as_skipped_and_wrong_words_are_refused(tmp_path):
     path.write_text("picture,right\na,b\n")
     with pytest.raises(DataError, match="image"):
         judged.read(path)
+
+
+def test_answers_of_a_csv_file_for_images_that_changed_since_are_not_used(tmp_path):
+    path, hashes = tmp_path / "ask.csv", {}
+    judged = judgement(mixed(12, 0, 0), digest=lambda name: hashes.get(name, "old"))
+    judged.ask(path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([lines[0], *(line.replace(",,old", ",right,old") for line in lines[1:])]))
+    first = judged.order[0]
+    hashes[first] = "new"
+    other = {name: ("wrong", "third") if name == first else row for name, row in mixed(12, 0, 0).items()}
+    judged = judgement(other, digest=lambda name: hashes.get(name, "old"))
+    with pytest.warns(RuntimeWarning, match="changed since"):
+        judged.read(path)
+    assert judged.given == [SKIP, *["right"] * 11]
+
+
+def test_more_is_asked_where_so_many_answers_told_nothing(tmp_path):
+    judged = judgement(mixed(30, 30, 30), at_most=12)
+    give(judged, count=12)
+    assert judged.finished
+    assert not judged.decided
+    assert judged.ask(tmp_path / "ask.csv") == 12
 
 
 def test_answers_of_a_csv_file_are_kept(tmp_path):

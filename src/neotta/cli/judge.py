@@ -90,7 +90,7 @@ def judge(
     if ask is not None:
         number = counted(judgement.ask(ask), "image")
         say(console, f"{number} to judge: fill in the column right of {ask} from the top, in any tool.")
-    elif judgement.finished or answers is not None or not _judged_on_page(judgement, console):
+    elif judgement.decided or judgement.next is None or answers is not None or not _judged_on_page(judgement, console):
         say(console, "\n".join(judgement.sentences()))
 
 

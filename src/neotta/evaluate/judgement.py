@@ -16,7 +16,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -162,7 +162,13 @@ class Judgement:
         self._known = [sum(self._value(*item, place)[0] for item in self.known.items()) for place in places]
         self._stored: dict[str, str] = {}
         if self._path is not None and self._path.exists():
-            self._stored = self._usable(_lines(self._path), self._path)
+            last = {line["image"]: line for line in _lines(self._path)}
+            kept = self._usable({name: line for name, line in last.items() if line["right"] is not None}, self._path)
+            self._stored = {
+                name: line["right"]
+                for name, line in kept.items()
+                if line["right"] != NONE or set(self.candidates(name)) <= set(line["candidates"])  # of those shown
+            }
         self._restart()
 
     def _restart(self) -> None:
@@ -232,30 +238,20 @@ class Judgement:
         except OSError as error:
             raise StorageError(f"the answer cannot be written to {str(self._path)!r}: {error}") from error
 
-    def _usable(self, lines: Iterable[Mapping[str, Any]], source: str | os.PathLike[str]) -> dict[str, str]:
-        """The answers that are for these images; that no candidate is right is known of those shown alone."""
-        last = {line["image"]: line for line in lines}
-        last = {name: line for name, line in last.items() if line["right"] is not None}
+    def _usable(self, last: Mapping[str, Mapping[str, Any]], source: str | os.PathLike[str]) -> dict[str, Any]:
+        """The lines for these images, of those by name that were written last."""
         strange = [name for name in last if name not in self.answers]
         if strange and len(strange) == len(last):
             raise DataError(
                 f"the answers in {os.fspath(source)!r} are for other images, such as {strange[0]!r}: name another file"
             )
-        changed = [
-            name
-            for name, line in last.items()
-            if name in self.answers and line.get("hash") and line["hash"] != self._digest(name)
-        ]
+        hashed = [name for name, line in last.items() if name in self.answers and line.get("hash")]
+        changed = [name for name in hashed if last[name]["hash"] != self._digest(name)]
         for names, what in ((strange, "are not among these images"), (changed, "changed since")):
             if names:
                 message = f"{counted(len(names), 'answer')} in {os.fspath(source)!r} not used: {names[0]!r}, ... {what}"
                 warnings.warn(message, RuntimeWarning, stacklevel=4)
-        return {
-            name: line["right"]
-            for name, line in last.items()
-            if name not in {*strange, *changed}
-            and (line["right"] != NONE or set(self.candidates(name)) <= set(line["candidates"]))
-        }
+        return {name: line for name, line in last.items() if name not in {*strange, *changed}}
 
     # ---- the result
 
@@ -295,8 +291,8 @@ class Judgement:
         judged += [f"{len(self.known):,} known from labels"] * bool(self.known)
         lines = [f"{gain.rule} {gain.text}." for gain in self.gains]
         if self.finished:
-            unsure = not self.decided and self.next is not None
-            none = "Use none until you can tell: give more answers." if unsure else "Use none: no rule helps here."
+            more = "give more answers" if self.next is not None else "what was skipped leaves it open"
+            none = "Use none: no rule helps here." if self.decided else f"Use none until you can tell: {more}."
             lines.append(f"Write: model = {self.line}" if self.line else none)
             exact = all(gain.low == gain.high for gain in self.gains)
             sure = "" if exact else f", with {1 - ALPHA:.0%} confidence"
@@ -310,7 +306,7 @@ class Judgement:
 
     def ask(self, path: str | os.PathLike[str]) -> int:
         """Write the images to judge to a CSV file with an empty column `right`. Returns how many these are."""
-        names = self.order[len(self.given) : max(self.at_most, len(self.given))]
+        names = self.order[len(self.given) :][: self.at_most]
         several = max((len(self.candidates(name)) for name in names), default=0)
         text = io.StringIO()
         writer = csv.writer(text)
@@ -326,26 +322,22 @@ class Judgement:
 
         Images that were left out before the last answer count as skipped.
         """
-        lines = []
-        for number, row in enumerate(read_csv(path, ("image", "right")), 2):
-            name, said = row["image"], row["right"].strip().casefold()
-            shown = self.candidates(name) if name in self.answers else ()
-            meant = {"none": NONE, "skip": SKIP, **{candidate.casefold(): candidate for candidate in shown}}
-            if said and shown and said not in meant:
-                choices = ", ".join([*shown, "none or skip"])
-                raise DataError(f"line {number} of {os.fspath(path)!r} says {row['right']!r}: expected {choices}")
-            if said:
-                right = meant.get(said, said)
-                lines.append({"image": name, "right": right, "candidates": shown, "hash": row.get("hash")})
+        rows = {row["image"]: row for row in read_csv(path, ("image", "right")) if row["right"].strip()}
         with self.lock:
-            fresh = self._usable(lines, path)
+            fresh = {name: self._meant(name, row["right"]) for name, row in self._usable(rows, path).items()}
             last = max((place for place, name in enumerate(self.order) if name in fresh), default=-1)
             left_out = {name: SKIP for name in self.order[: last + 1] if name not in self._stored}
-            fresh = {**left_out, **fresh}
-            for name, right in fresh.items():
+            for name, right in {**left_out, **fresh}.items():
                 self._write(name, right)
-            self._stored |= fresh
+                self._stored[name] = right
             self._restart()
+
+    def _meant(self, name: str, said: str) -> str:
+        choices = {candidate.casefold(): candidate for candidate in self.candidates(name)}
+        right = {"none": NONE, "skip": SKIP, **choices}.get(said.strip().casefold())
+        if right is None:
+            raise DataError(f"{said!r} of {name!r} is no candidate: expected {', '.join(choices)}, none or skip")
+        return right
 
     # ---- notebooks
 

@@ -109,7 +109,7 @@ def test_metrics_by_hand():
 
 def test_a_record_by_hand():
     result = RunResult(list("abcde"), ["fog", "fog", "snow", "fog", "snow"], stats(), unreadable=3, not_adapted=2)
-    found = score(result)
+    found = score(result, ("snow", "fog", "rain"))
     assert (found["count"], found["unreadable"], found["not_adapted"]) == (5, 3, 2)
     assert found["metrics"] == metrics(stats())
     assert found["per_class"] == {"class": [0, 1, 5], "right": [1, 1, 0], "samples": [1, 2, 1]}

@@ -164,16 +164,11 @@ def _text(shown: Group) -> str:
 
 def read_records(paths: list[Path]) -> list[Record]:
     """All records of files, with names that can be printed; what is damaged is left out with a warning."""
-    from neotta.errors import DataError
-    from neotta.evaluate.records import Records
+    from neotta.evaluate.results import results
 
-    records: list[Record] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for path in paths:
-            if not path.exists():
-                raise DataError(f"there is no file of records {str(path)!r}")
-            records += Records(path).read()
+        records = results(paths).records
     for warning in caught:
         typer.echo(f"neotta: {printable(warning.message)}", err=True)
     return [shown(record) for record in records]

@@ -282,7 +282,10 @@ def _about_seeds(cells: pandas.DataFrame) -> Iterator[str]:
             "they have no interval and no verdict until they are measured again, to another file."
         )
     elif cells["metric"].iloc[0] != "top1" and (paired & cells["pvalue"].isna() & ~held_out).any():
-        yield "No verdict where there is one seed or all seeds see the same images: only accuracy has one then."
+        yield (
+            "No verdict where there is one seed or all seeds see the same images: records do not have this metric "
+            "image by image."
+        )
 
 
 def _about_gaps(table: pandas.DataFrame, cells: pandas.DataFrame) -> Iterator[str]:

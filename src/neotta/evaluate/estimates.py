@@ -1,9 +1,10 @@
 """From the rows of a frame to a mean with its interval, or to a paired difference with its verdict.
 
-Accuracies are compared image by image, see `neotta.evaluate.statistics`. Other metrics have one number per run: they
-are compared over seeds, with the variance corrected for the images that seeds share. A verdict is what an interval
-says: it excludes 0 or not. There is neither where it is not known which samples were right, as in records of older
-versions, nor where a single state was scored on images that it did not adapt to: another seed has another state.
+Accuracies are compared image by image, see `neotta.evaluate.statistics`; calibration errors, NLL and Brier scores by
+drawing images again. Other metrics have one number per run: they are compared over seeds, with the variance corrected
+for the images that seeds share. A verdict is what an interval says: it excludes 0 or not. There is neither where it is
+not known which samples were right, as in records of older versions, nor where a single state was scored on images that
+it did not adapt to: another seed has another state.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from neotta.adapters.registry import names as parts_of
 from neotta.data.drawing import Indices
 from neotta.data.loading import Loader
 from neotta.data.order import Order
-from neotta.data.orders import BAD_FRAMES_DOMAIN
 from neotta.errors import DataError, NeottaError, StorageError
 from neotta.evaluate.answers import UNKNOWN, RunResult, pack
 from neotta.evaluate.bench import Bench, data_entries
@@ -43,7 +42,7 @@ def execute(bench: Bench, run: Run, keep: Collection[str] = ()) -> tuple[Record,
         result = predict(bench, run)
         answers = pack(result, bench.orders(run)[-1], bench.data.dataset, bench.data.groups)
         took = "seconds_without_encoder" if bench.uses_cache(run) else "seconds"
-        scores = {**_scores(run, result), **answers, took: round(result.seconds, 4)}
+        scores = {**score(result, run.domains), **answers, took: round(result.seconds, 4)}
         record = Record.make({**about(bench, run), "status": "ok", **scores, **surroundings()})
         return record, result if record.key in keep else None
     except StorageError:  # it would be so for every other run
@@ -90,15 +89,6 @@ def titles(model: str, data: str) -> dict[str, str]:
         **{"model": model, "model_title": Path(model.split(":")[-1]).name},
         **{"data": data, "data_title": Path(data.split("=")[0]).name},
     }
-
-
-def _scores(run: Run, result: RunResult) -> dict[str, Any]:
-    scores = score(result)
-    shown = [name for name in dict.fromkeys(result.domains) if not name.startswith(BAD_FRAMES_DOMAIN)]
-    per_domain = scores.pop("per_domain", dict.fromkeys(shown, scores["metrics"]))
-    if len(run.domains) > 1:
-        scores["per_domain"] = {name: per_domain[name] for name in shown}
-    return scores
 
 
 # ---- predictions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +125,13 @@ def labels(runs: Sequence[Record | Run]) -> list[str]:
     return [named[variant] for variant in variants]
 
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
+
+
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     """A key to sort by in which 0.05 comes before 0.1, and 5 before 10."""
     words = text.replace("=", " ").replace("/", " ").split()
-    return tuple((0, float(word), "") if _is_number(word) else (1, 0.0, word) for word in words)
+    return tuple((0, float(word), "") if _NUMBER.fullmatch(word) else (1, 0.0, word) for word in words)
 
 
 def _label(variant: _Variant, name: str, preset: str, presets: Mapping[_Variant, str]) -> str:
@@ -166,11 +170,3 @@ def _known_defaults(method: str, preset: str) -> dict[str, str]:
 def _rank(method: str, places: list[str]) -> tuple[int, int, str]:
     first = method.split("+")[0]
     return (places.index(first) if first in places else len(places), method.count("+"), method)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -55,8 +56,8 @@ class Reliability(NamedTuple):
         return float((self.samples * (self.confidence - self.accuracy).abs()).sum()) / total
 
 
-def score(result: RunResult) -> dict[str, Any]:
-    """Compute all entries of a record that follow from predictions; some need labels."""
+def score(result: RunResult, domains: Sequence[str] = ()) -> dict[str, Any]:
+    """Compute all entries of a record that follow from predictions, of several domains also apart; some need labels."""
     stats = result.stats
     record: dict[str, Any] = {
         "count": len(stats.labels),
@@ -74,10 +75,10 @@ def score(result: RunResult) -> dict[str, Any]:
         there = total.nonzero().flatten()
         columns = {"class": there, "right": right[there], "samples": total[there]}
         record["per_class"] = {name: column.tolist() for name, column in columns.items()}
-    names = list(dict.fromkeys(result.domains))
-    if len(names) > 1:
-        where = torch.tensor([names.index(name) for name in result.domains])
-        record["per_domain"] = {name: metrics(stats.at(where == index)) for index, name in enumerate(names)}
+    if len(domains) > 1:
+        where = torch.tensor([domains.index(name) for name in result.domains])
+        seen = dict.fromkeys(where.tolist())
+        record["per_domain"] = {domains[index]: metrics(stats.at(where == index)) for index in seen}
     return record
 
 

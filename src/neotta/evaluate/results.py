@@ -142,7 +142,7 @@ def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     for each in paths:
-        if not Path(each).is_file():
+        if not Path(each).exists():
             raise DataError(f"there is no file of records {os.fspath(each)!r}")
     return Results([record for each in paths for record in Records(each).read()])
 

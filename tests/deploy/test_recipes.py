@@ -51,7 +51,7 @@ with torch.inference_mode():
     alone(torch.from_numpy(make({"id": range(500)})["image"]))
 assert neotta.head(model).count == len(answers.take_all()) == 500
 ours, theirs = (neotta.head(each).streams.rule.state(neotta.head(each).streams.state()) for each in (model, alone))
-ours, theirs = (Moments.of(state.ever) for state in (ours, theirs))
+ours, theirs = (Moments.of(state.scales[:, 0]) for state in (ours, theirs))
 torch.testing.assert_close(ours.sum1 / ours.weight, theirs.sum1 / theirs.weight, rtol=0, atol=0.1)
 ray.shutdown()
 """

@@ -90,9 +90,9 @@ def test_merged_the_moments_over_all_time_add_up():
     rule = neotta.head(one).streams.rule
     a, b, c = (rule.state(neotta.head(model).streams.state()) for model in (one, other, both))
     assert c.tallies[0, 0] == 60
-    torch.testing.assert_close(c.ever, a.ever + b.ever)
+    torch.testing.assert_close(c.scales[:, 0], a.scales[:, 0] + b.scales[:, 0])
     empty = neotta.merge([one, adapted(prior=False)])
-    torch.testing.assert_close(torch.from_numpy(empty.heads["classes"].arrays()["ever"]), a.ever[0])
+    torch.testing.assert_close(torch.from_numpy(empty.heads["classes"].arrays()["ever"]), a.scales[0, 0])
 
 
 def test_folded_the_shift_is_in_the_bias():

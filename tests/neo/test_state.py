@@ -64,12 +64,13 @@ def test_a_state_of_neo_stream_is_fifteen_numbers_per_class_and_fourteen(size):
     assert StreamRule().layout(size).width == 15 * size + 14
     assert MeanRule().layout(size).width == size + 5
     for rule in (StreamRule(), MeanRule()):
-        states = rule.layout(size).blank(2)
+        states = torch.arange(2.0 * rule.layout(size).width).view(2, -1)
         state = rule.state(states)
-        assert list(state._fields) == list(rule.layout(size).fields)
-        assert torch.equal(rule.layout(size).join(state), states)
-        assert rule.offset(states).shape == rule.standing(states).shape == (2, size)
-        assert not rule.standing(states).any()
+        assert torch.equal(torch.cat([part.reshape(2, -1) for part in state], 1), states)
+        assert list(rule.layout(size).fields)[-1] == state._fields[-1]
+        blank = rule.layout(size).blank(2)
+        assert rule.offset(blank).shape == rule.standing(blank).shape == (2, size)
+        assert not rule.standing(blank).any()
 
 
 def test_rows_that_cannot_be_learnt_from_count_nothing():

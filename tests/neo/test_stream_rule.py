@@ -87,7 +87,7 @@ def test_it_replays_the_recorded_vectors(name):
     answers = [stream.step(logits[at : at + case["batch"]]) for at in range(0, len(logits), case["batch"])]
     np.testing.assert_allclose(np.concatenate(answers), case["outputs"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(stream.shift, case["shift"], rtol=0, atol=1e-9)
-    np.testing.assert_allclose(float(Moments.of(stream.fields.ever).weight), case["weight"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(float(Moments.of(stream.fields.scales[:, 0]).weight), case["weight"], rtol=0, atol=1e-9)
     if case["sticky"] is not None:
         np.testing.assert_allclose(float(stream.fields.sticky), case["sticky"], rtol=0, atol=1e-9)
 
@@ -137,7 +137,7 @@ def test_with_many_classes_the_gate_is_lower(classes, visible):
     for gate in (None, 0.99 * skewness, 1.01 * skewness):
         stream = Stream(np.zeros(classes), prior=False, gate=gate)
         stream.step(logits)
-        scales[gate] = torch.stack([stream.fields.ever, stream.fields.lately], 1)
+        scales[gate] = stream.fields.scales
         expected = skewness >= (gate if gate is not None else 0.5 if visible else 0.6)
         assert bool(stream.rule.estimates(scales[gate]).visible[0, 0]) == expected
     moments = Moments.of(scales[None])
@@ -240,7 +240,7 @@ def test_a_class_with_nine_tenths_of_the_samples_stops_the_subtraction():
     stream = Stream(np.zeros(6), window=None)
     for part in np.split(logits, 20):
         stream.step(part)
-    own = stream.rule.estimates(torch.stack([stream.fields.ever, stream.fields.lately], 1))
+    own = stream.rule.estimates(stream.fields.scales)
     assert not own.mixed[0, 0]
     np.testing.assert_array_equal(stream.shift, 0.0)
 
@@ -375,13 +375,13 @@ def test_merging_commutes_and_is_associative_and_exact_in_its_moments(options, s
     left, right = rule.merged(merged(a, b), c, layout), rule.merged(merged(c), merged(b, a), layout)
     torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
     state = rule.state(left)
-    torch.testing.assert_close(state.ever, sum(rule.state(each).ever for each in (a, b, c)))
+    torch.testing.assert_close(state.scales[:, 0], sum(rule.state(each).scales[:, 0] for each in (a, b, c)))
     assert state.tallies[0, 0] == sum(sizes)
     empty = rule.merged(a, layout.blank(), layout)
-    torch.testing.assert_close(rule.state(empty).ever, rule.state(a).ever)
+    torch.testing.assert_close(rule.state(empty).scales[:, 0], rule.state(a).scales[:, 0])
     torch.testing.assert_close(empty, a)
     assert float(state.sticky) == pytest.approx(0.1)
-    for field in (state.last, state.labels, state.points[:, 0], state.lately, state.mix - 1):
+    for field in (state.last, state.labels, state.points[:, 0], state.scales[:, 1], state.mix - 1):
         assert not field.any()
 
 
@@ -395,7 +395,7 @@ def test_a_merge_derives_its_shift_from_the_moments_of_both(window):
         stream.step(rows)
     (one, other), rule = (part.states for part in parts), parts[0].rule
     scale, layout = slow.scales[0], rule.layout(5)
-    sums = Moments.of((parts[0].fields.ever + parts[1].fields.ever)[0])
+    sums = Moments.of((parts[0].fields.scales + parts[1].fields.scales)[0, 0])
     for name in ("weight", "trust", "peak"):
         setattr(scale, name, float(getattr(sums, name)))
     scale.sums = {power: getattr(sums, f"sum{power}").tolist() for power in (1, 2, 3)}
@@ -415,7 +415,7 @@ def test_one_and_a_half_samples_are_too_few(rows, known):
     logits = 6 * np.eye(3)[np.resize([0, 1, 2], rows)] + np.array([30.0, 0.0, -30.0])
     stream = Stream(np.zeros(3), prior=False, window=None)
     stream.step(logits, np.full(rows, 1 / 16))
-    assert float(Moments.of(stream.fields.ever).weight) == rows / 16
+    assert float(Moments.of(stream.fields.scales[:, 0]).weight) == rows / 16
     assert bool(stream.shift.any()) == known
     slow = SlowStream([0.0] * 3, prior=False, window=None)
     slow.step(logits.tolist(), [1 / 16] * rows)

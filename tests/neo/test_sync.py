@@ -35,7 +35,7 @@ def batch(rank, turn):
 
 def state(model):
     streams = neotta.head(model).streams
-    return streams.rule.state(streams.state())._asdict()
+    return dict(zip(streams.layout.fields, streams.layout.split(streams.state()), strict=True))
 
 def close(one, other, names=None):
     for name, values in one.items():

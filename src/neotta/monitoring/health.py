@@ -89,8 +89,8 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         remarks["cannot-tell"] = "this rule cannot tell a label from a shift: neotta.adapt(model) can"
         return Health(verdict, tuple(remarks.values()), samples, rejected, signs=tuple(remarks))
     fields = rule.state(state.cpu().double())
-    ever = Moments.of(fields.ever[0])
-    own = rule.estimates(torch.stack([fields.ever, fields.lately], 1))
+    ever, lately = map(Moments.of, fields.scales[0])
+    own = rule.estimates(fields.scales)
     enough, visible, mixed = (bool(flags[0, 0]) for flags in (own.enough, own.visible, own.mixed))
     shift, spread = float(fields.shift.norm()), math.sqrt(max(float(own.variance[0, 0]), 0.0))
     verdict = "starting" if samples < FEW else "adapting" if shift > 0 else "idle"
@@ -130,7 +130,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
     if rule.window is not None and samples >= FEW and enough:
         if verdict == "adapting" and _changed_lately(own):
             remarks["changed"] = "the shift has changed lately"
-        elif _moved_lately(ever, Moments.of(fields.lately[0]), float(own.variance[0].max()), rule.window):
+        elif _moved_lately(ever, lately, float(own.variance[0].max()), rule.window):
             remarks["changed"] = "what the stream shows has changed lately: a shift, or other labels"
     return Health(
         verdict,

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
 
 from neotta.errors import InputError
 from neotta.neo.state import widest
@@ -25,16 +24,16 @@ class Call(NamedTuple):
 
 
 # A context variable is local to each thread and to each task of an event loop.
-_CALL: ContextVar[Call] = ContextVar("neotta_call", default=Call())  # noqa: B039  # it cannot be changed
+CALL: ContextVar[Call] = ContextVar("neotta_call", default=Call())  # noqa: B039  # it cannot be changed
 
 
 @contextlib.contextmanager
 def _inside(call: Call) -> Iterator[None]:
-    token = _CALL.set(call)
+    token = CALL.set(call)
     try:
         yield
     finally:
-        _CALL.reset(token)
+        CALL.reset(token)
 
 
 @contextlib.contextmanager
@@ -63,7 +62,7 @@ def streams(ids: StreamId | Iterable[StreamId] | Tensor) -> Iterator[None]:
         InputError: An id is neither a string nor an integer, or there are not as many as samples in a call. No state is
             then changed.
     """
-    with _inside(_CALL.get()._replace(ids=checked(ids))):
+    with _inside(CALL.get()._replace(ids=checked(ids))):
         yield
 
 
@@ -86,7 +85,7 @@ def rows(weights: Any) -> Iterator[None]:
         InputError: A weight is negative, NaN or Inf, or there are not as many as samples in a call. No state is then
             changed.
     """
-    with _inside(_CALL.get()._replace(weights=torch.from_numpy(checked_weights(weights)))):
+    with _inside(CALL.get()._replace(weights=torch.from_numpy(checked_weights(weights)))):
         yield
 
 
@@ -118,7 +117,7 @@ def paused(model: Any) -> Iterator[None]:
         parts = frozenset({id(model)})
     else:
         raise InputError(f"expected an adapted model or an adapter, got {type(model).__name__}")
-    call = _CALL.get()
+    call = CALL.get()
     with _inside(call._replace(paused=call.paused | parts)):
         yield
 
@@ -135,7 +134,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 def current_ids(rows: int) -> tuple[StreamId, ...]:
     """The stream of each row of a call."""
-    ids = _CALL.get().ids
+    ids = CALL.get().ids
     if ids is None:
         raise InputError(
             "this model has one state per stream and got no stream ids: "
@@ -147,7 +146,7 @@ def current_ids(rows: int) -> tuple[StreamId, ...]:
 
 def current_weights(rows: int) -> Tensor | None:
     """The weights of the rows of a call, (rows,) float64 on the CPU; None if there are none."""
-    weights = _CALL.get().weights
+    weights = CALL.get().weights
     if weights is not None and len(weights) != rows:
         raise InputError(f"got {len(weights)} weights for a batch of {rows}: pass one per sample")
     return weights
@@ -155,26 +154,12 @@ def current_weights(rows: int) -> Tensor | None:
 
 def has_weights() -> bool:
     """Whether rows have weights in this thread or task now."""
-    return _CALL.get().weights is not None
+    return CALL.get().weights is not None
 
 
 def is_paused(part: object) -> bool:
     """Whether an object must not adapt in this thread or task now."""
-    return id(part) in _CALL.get().paused
-
-
-def settings(head: Any, rows: Tensor) -> tuple[bool, Tensor | None]:
-    """Whether a head adapts in this call, and the weights of its rows."""
-    if is_compiling():
-        if torch.compiler.is_exporting():
-            return head.adapting, None
-        _define_operators()
-        return head.adapting, torch.ops.neotta.row_weights(rows, id(head))
-    call = _CALL.get()
-    if head.followers and call.weights is not None:
-        raise InputError("neo-bn normalises whole batches, so its rows cannot have weights: leave bad ones out")
-    weights = None if call.weights is None else current_weights(len(rows))
-    return head.adapting and id(head) not in call.paused, weights
+    return id(part) in CALL.get().paused
 
 
 # ---- compiled graphs, which are traced once and so must look up the settings when they run
@@ -202,7 +187,7 @@ _define_operators._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def _row_weights(rows: Tensor, head: int) -> Tensor:
     ones = _ones(rows, head)
     weights = current_weights(len(rows))
-    if head in _CALL.get().paused:
+    if head in CALL.get().paused:
         return ones * 0
     return ones if weights is None else weights.to(ones, copy=True)
 
@@ -212,7 +197,16 @@ def _ones(rows: Tensor, head: int) -> Tensor:
 
 
 def _adapts(like: Tensor, part: int) -> Tensor:
-    return like.new_full((), part not in _CALL.get().paused)
+    return like.new_full((), part not in CALL.get().paused)
+
+
+def weights_in_graph(rows: Tensor, head: object) -> Tensor | None:
+    """The weights of the rows of a call of a compiled graph, (rows,), 0 while the head is paused; none if exported."""
+    if torch.compiler.is_exporting():
+        return None
+    _define_operators()
+    weights: Tensor = torch.ops.neotta.row_weights(rows, id(head))
+    return weights
 
 
 def adapts_in_graph(like: Tensor, part: object) -> Tensor | float:

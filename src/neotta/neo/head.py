@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from neotta._warning import warn
 from neotta.errors import InputError, UnsupportedModelError
 from neotta.neo.codec import owner_of
-from neotta.neo.context import settings
+from neotta.neo.context import CALL, current_weights, weights_in_graph
 from neotta.neo.mean import MeanRule
 from neotta.neo.module_swap import Unregistered
 from neotta.neo.norms import AdaptiveNorm, warned_of_few_classes
@@ -108,7 +108,14 @@ class NEOHead(nn.Linear):
 
     def recentered(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
         """Re-center embeddings, or logits with this bias, as the rule wants them."""
-        adapt, weights = settings(self, rows)
+        if is_compiling():
+            adapt, weights = self.adapting, weights_in_graph(rows, self)
+        else:
+            call = CALL.get()
+            adapt = self.adapting and id(self) not in call.paused
+            weights = None if call.weights is None else current_weights(len(rows))
+            if weights is not None and self.followers:
+                raise InputError("neo-bn normalises whole batches, so its rows cannot have weights: leave bad ones out")
         return recenter(self.streams, rows, bias, self._buffers["origin"], adapt=adapt, weights=weights)
 
     def _check_classes(self, logits: Tensor) -> None:

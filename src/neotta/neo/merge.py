@@ -105,7 +105,7 @@ def sync(model: nn.Module, *, group: Any = None) -> None:
         if any(other != theirs[0] for other in theirs):
             raise StateMismatchError(f"the replicas have different {what}: adapt, load or reset them alike")
     for name, each in streams.items():
-        with each.guard():
+        with each.lock:
             learnt = (each.table - each.baseline) * sums[name]
             dist.all_reduce(learnt, group=group)
             # What cannot be shared stays this replica's own.

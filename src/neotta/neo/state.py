@@ -7,9 +7,10 @@ The arithmetic is written in torch without branches on values: it runs on every 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -31,14 +32,17 @@ class Layout:
 
     def __init__(self, fields: Mapping[str, Field]) -> None:
         self.fields = {"tallies": Field((len(TALLIES),), least=0.0), **fields}
-        self._sizes = [field.size for field in self.fields.values()]
-        self._shapes = [(-1, *field.shape) for field in self.fields.values()]
+        self._sizes, self._shapes = list[int](), list[tuple[int, ...]]()
+        self._start = list[float]()
+        for field in self.fields.values():
+            self._sizes.append(math.prod(field.shape))
+            self._shapes.append((-1, *field.shape))
+            self._start += [field.start] * self._sizes[-1]
         self.width = sum(self._sizes)
 
     def blank(self, streams: int = 1, device: torch.device | str | None = None) -> Tensor:
         """States of streams that have seen nothing, (K, width)."""
-        row = [field.start for field in self.fields.values() for _ in range(field.size)]
-        return torch.tensor(row, dtype=widest(torch.device(device or "cpu")), device=device).repeat(streams, 1)
+        return torch.tensor(self._start, dtype=widest(torch.device(device or "cpu")), device=device).repeat(streams, 1)
 
     def split(self, states: Tensor) -> list[Tensor]:
         """The fields of states, (K, width), as views, (K, ...)."""
@@ -62,13 +66,8 @@ class Rule(Options, ABC):
 
     # Whether rows are embeddings (the input of the head) or logits (its output).
     space: ClassVar[Literal["embeddings", "logits"]]
-    # Below, what a rule holds besides its options, in its `__dict__`, which compilers can read.
+    # Like its layouts, what is no option lies in the `__dict__` of a rule, which compilers can read.
     clean: ClassVar[CleanLogits | None] = None
-    layouts: ClassVar[dict[int, Layout]]
-
-    def model_post_init(self, context: Any) -> None:
-        """Called once the options are set."""
-        self.__dict__["layouts"] = {}
 
     def knowing(self, clean: CleanLogits | None) -> Rule:
         """The same rule where the logits of clean data were measured (see `neotta.reference`)."""
@@ -87,9 +86,10 @@ class Rule(Options, ABC):
 
     def layout(self, size: int) -> Layout:
         """The state of a stream of vectors of this length."""
-        if size not in self.layouts:
-            self.layouts[size] = Layout(self.fields(size))
-        return self.layouts[size]
+        layouts: dict[int, Layout] = self.__dict__.setdefault("layouts", {})
+        if size not in layouts:
+            layouts[size] = Layout(self.fields(size))
+        return layouts[size]
 
     @abstractmethod
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,14 +38,13 @@ PART = {torch.float64: (22, 1e-13), torch.float32: (4, 1e-7)}
 
 
 class StreamState(NamedTuple):
-    """The fields of the states of K streams of logits; see `Moments` for `ever` and `lately`.
+    """The fields of the states of K streams of logits; see `Moments` for the `scales`.
 
     Distributions of labels are relative to equal shares: their mean over classes is 1.
     """
 
     tallies: Tensor  # see `Layout`, (K, 3)
-    ever: Tensor  # moments over all time, (K, 3 + 4C)
-    lately: Tensor  # moments over the window, (K, 3 + 4C)
+    scales: Tensor  # moments over all time and over the window, (K, 2, 3 + 4C)
     points: Tensor  # the last sample, and the mean over all time, (K, 2, C)
     spreads: Tensor  # total variance over all time, and the mean square of samples, (K, 2)
     shift: Tensor  # the vector v that is subtracted, (K, C)
@@ -126,7 +125,7 @@ class StreamRule(Rule):
     prior: bool = Option(default=True, description="Use the order of the samples; off where it means nothing.")
 
     def fields(self, size: int) -> dict[str, Field]:
-        """See `StreamState`."""
+        """See `StreamState`, whose scales are two fields here, as only one of them can be merged."""
         scale, vector = (3 + 4 * size,), (size,)
         return {
             "ever": Field(scale),
@@ -142,7 +141,9 @@ class StreamRule(Rule):
 
     def state(self, states: Tensor) -> StreamState:
         """The fields of states, as views."""
-        return StreamState._make(self.layout((states.shape[1] - 14) // 15).split(states))
+        tallies, ever, _, *others = self.layout((states.shape[1] - 14) // 15).split(states)
+        start, width = tallies.shape[1], ever.shape[1]
+        return StreamState(tallies, states[:, start : start + 2 * width].view(-1, 2, width), *others)
 
     def update(self, states: Tensor, rows: Tensor, weights: Tensor | None, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Learn from logits, (K, T, C), and return what to subtract, (K, T, C); see `Rule`.
@@ -170,10 +171,7 @@ class StreamRule(Rule):
             state, chain, sticky = judged(state, likelihood, weights, counted)
             log_prior = (sticky[..., None] * (chain - 1)).log1p().clamp(max=BOOST)
             drawn = torch.addcmul(drawn, drawn, sticky, value=-self.stay)
-        kept = self._kept(drawn.sum(1, keepdim=True))
-        scales = _learnt(_scales(states), clipped, drawn, clipped + rest, kept)
-        own = self.estimates(scales)
-        learnt = self._joined(state, scales, previous, own)
+        learnt = self._learnt(state, clipped, drawn, clipped + rest, previous)
         after = torch.where(counted.amax(1, keepdim=True) > 0, learnt, states)
         shift = self.state(after).shift[:, None]
         offsets = shift.expand_as(rows) if log_prior is None else shift - log_prior
@@ -191,16 +189,14 @@ class StreamRule(Rule):
         novelty, clipped = _limited(state, y[:, None], state.points[:, None])
         drawn, log_prior = novelty.clamp(min=LEAST), None
         if self.prior:
-            drawn = torch.addcmul(drawn, drawn, state.sticky[:, None], value=-self.stay)
-        kept = self._kept(drawn)
-        if self.prior:
+            sticky = state.sticky[:, None]
+            drawn = torch.addcmul(drawn, drawn, sticky, value=-self.stay)
             likelihood = (novelty * free).softmax(-1)
             mix = state.mix if self.clean is None else self._mixed(state.labels)
-            sticky = state.sticky[:, None]
             posterior = mix * likelihood
             counts = F.pad(posterior / posterior.mean(-1, keepdim=True), (1, 0), value=1.0)
-            fading = F.pad(kept, (0, 1), value=FADING)[:, ::2]  # over all time, and lately
-            labels = torch.addcmul(counts[:, None], state.labels, fading[..., None])
+            labels = state.labels + counts[:, None]
+            labels[:, 1].sub_(state.labels[:, 1], alpha=1 - FADING)
             mix = torch.where(usable, self._mixed(labels), mix)
             chain = torch.lerp(mix, torch.where(state.labels[:, 0, :1] > 0, state.last, mix), self.stay)
             expected = torch.lerp(mix, chain, sticky)
@@ -211,23 +207,42 @@ class StreamRule(Rule):
                 torch.full_like(sticky, SHARE * START), sticky * by_chain, by_both, value=classes * (1 - SHARE)
             )
             state = state._replace(sticky=sticky[:, 0], last=last / by_chain, mix=mix, labels=labels)
-        scales = _learnt(_scales(states), clipped, drawn, clipped + rest[:, None], kept)
-        after = torch.where(usable, self._joined(state, scales, y, self.estimates(scales)), states)
+        after = torch.where(usable, self._learnt(state, clipped, drawn, clipped + rest[:, None], y), states)
         shift = self.state(after).shift
         offsets = shift if log_prior is None else shift - log_prior
         changed = ((rows - offsets).argmax(-1, keepdim=True) != rows.argmax(-1, keepdim=True)) & usable
         after[:, : len(TALLIES)].add_(torch.cat([usable, ~usable, changed], 1))
         return after, offsets[:, None]
 
-    def _joined(self, state: StreamState, scales: Tensor, previous: Tensor, own: Estimates) -> Tensor:
-        """States with what was learnt, (K, width)."""
-        streams, shift = len(scales), self._shift(own)
-        known = [previous, own.mean[:, 0], own.spreads[:, 0], shift, state.sticky[:, None], state.last, state.mix]
-        return torch.cat([state.tallies, scales.view(streams, -1), *known, state.labels.view(streams, -1)], 1)
+    def _learnt(self, state: StreamState, y: Tensor, weights: Tensor, centred: Tensor, previous: Tensor) -> Tensor:
+        """States after more samples, but for the tallies, (K, width).
 
-    def _kept(self, drawn: Tensor) -> Tensor:
-        """What each time scale keeps while labels are drawn, (K, 1); over all time everything, (K, 2)."""
-        return F.pad(math.exp(-1 / (self.window or math.inf)) ** drawn, (1, 0), value=1.0)
+        Args:
+            state: The states so far; what the label prior learns is in them.
+            y: The samples, (K, T, C), outliers pulled in.
+            weights: How many label draws each counts as, (K, T).
+            centred: The samples with their bias and without the shift, (K, T, C).
+            previous: The last sample as it was, (K, C).
+        """
+        streams, count, classes = y.shape
+        drawn = weights if count == 1 else weights.sum(1, keepdim=True)
+        # What each time scale keeps while labels are drawn: over all time everything.
+        kept = F.pad(math.exp(-1 / (self.window or math.inf)) ** drawn, (1, 0), value=1.0)
+        one, square = kept[:, None, :1].expand(-1, count, 1), y * y
+        uneven = centred.softmax(-1) - 1 / classes
+        peak = torch.linalg.vecdot(uneven, centred)[..., None]
+        samples, weights = torch.cat([y, square, square * y, one, one, peak, uneven], -1), weights[:, None]
+        added = samples * weights if count == 1 else weights @ samples
+        sizes = [1 + 3 * classes, 2 + classes]
+        (moments, beliefs), old = torch.split(added, sizes, -1), torch.split(state.scales, sizes, -1)
+        moments = torch.addcmul(moments, old[0], kept[..., None])
+        # Responsibilities age: older shifts made them. So each counts like the weight of all samples up to it.
+        beliefs = torch.addcmul(beliefs * moments[..., -1:], old[1], (kept * kept)[..., None])
+        scales = torch.cat([moments, beliefs], -1)
+        own = self.estimates(scales)
+        known = [previous, own.mean[:, 0], own.spreads[:, 0], self._shift(own)]
+        prior = [state.sticky[:, None], state.last, state.mix, state.labels.view(streams, -1)]
+        return torch.cat([state.tallies, scales.view(streams, -1), *known, *prior], 1)
 
     def _mixed(self, labels: Tensor) -> Tensor:
         """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
@@ -248,9 +263,8 @@ class StreamRule(Rule):
             of the chain, (K, T).
         """
         chains, sticky = [], []
-        for chance, some_weights, some_counted in zip(
-            *(torch.split(rows, BLOCK, 1) for rows in (likelihood, weights, counted)), strict=True
-        ):
+        blocks = torch.split(likelihood, BLOCK, 1), torch.split(weights, BLOCK, 1), torch.split(counted, BLOCK, 1)
+        for chance, some_weights, some_counted in zip(*blocks, strict=True):
             state = self._told(state, chance, some_weights, some_counted)
             chances = chance / (chance @ (state.mix / chance.shape[-1])[..., None])
             chain, gain, last = _chain(chances, some_counted, state.mix, state.last, self.stay)
@@ -381,17 +395,12 @@ class StreamRule(Rule):
     def merged(self, one: Tensor, other: Tensor, layout: Layout) -> Tensor:
         """The states of both: moments over all time add up; what follows from them is derived anew."""
         states = layout.merged(one, other)
-        state, own = self.state(states), self.estimates(_scales(states))
+        state = self.state(states)
+        own = self.estimates(state.scales)
         state.shift.copy_(self._shift(own))
         state.points[:, 1].copy_(own.mean[:, 0])
         state.spreads.copy_(own.spreads[:, 0])
         return states
-
-
-def _scales(states: Tensor) -> Tensor:
-    """The moments over all time and over the window, (K, 2, 3 + 4C)."""
-    width = 3 + 4 * ((states.shape[1] - 14) // 15)
-    return states[:, len(TALLIES) : len(TALLIES) + 2 * width].view(-1, 2, width)
 
 
 def _before(y: Tensor, counted: Tensor, stored: Tensor) -> tuple[Tensor, Tensor]:
@@ -411,7 +420,7 @@ def _limited(state: StreamState, y: Tensor, points: Tensor) -> tuple[Tensor, Ten
 
     The points are the sample before each and the mean over all time, (K, T, 2, C).
     """
-    cold = state.ever[:, 3 * y.shape[-1]] <= WARM  # the weight, as in `Moments`
+    cold = state.scales[:, 0, 3 * y.shape[-1]] <= WARM  # the weight, as in `Moments`
     away = y[:, :, None] - points
     far = torch.linalg.vecdot(away, away) / state.spreads.clamp(min=FLAT)[:, None]
     far = far.masked_fill(cold[:, None, None], 1.0)
@@ -488,20 +497,3 @@ def _competed(sticky: Tensor, gain: Tensor, counted: Tensor) -> tuple[Tensor, Te
     odds = (steps @ torch.stack([sticky, 1 - sticky], -1)[:, None, :, None])[..., 0]
     weights = torch.cat([sticky[:, None], odds[..., 0] / odds.sum(-1)], 1)
     return weights[:, :-1], weights[:, -1]
-
-
-def _learnt(scales: Tensor, y: Tensor, weights: Tensor, centred: Tensor, kept: Tensor) -> Tensor:
-    """Both time scales, (K, 2, W), after more samples, (K, T, C), of these weights, (K, T).
-
-    Responsibilities age: older shifts made them. So each counts in proportion to the weight of all samples up to it.
-    """
-    classes, one, square = y.shape[-1], kept[:, None, :1].expand(-1, y.shape[1], 1), y * y
-    uneven = centred.softmax(-1) - 1 / classes
-    peak = torch.linalg.vecdot(uneven, centred)[..., None]
-    samples, weights = torch.cat([y, square, square * y, one, one, peak, uneven], -1), weights[:, None]
-    added = samples * weights if y.shape[1] == 1 else weights @ samples
-    sizes = [1 + 3 * classes, 2 + classes]
-    (moments, beliefs), old = torch.split(added, sizes, -1), torch.split(scales, sizes, -1)
-    moments = torch.addcmul(moments, old[0], kept[..., None])
-    aged = torch.addcmul(beliefs * moments[..., -1:], old[1], (kept * kept)[..., None])
-    return torch.cat([moments, aged], -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -55,7 +55,7 @@ class Streams(nn.Module):
             raise OptionError(f"capacity is {capacity!r}: expected an integer, at least 1")
         self.rule, self.size, self.many, self.capacity, self.spill = rule, size, many, capacity, spill
         self.layout = rule.layout(size)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         with torch.inference_mode(False):  # tensors created in inference mode cannot be updated outside it
             self._start = self.layout.blank(1, device)
         self._clear()
@@ -68,10 +68,6 @@ class Streams(nn.Module):
         with torch.inference_mode(False):
             self.register_buffer("table", self._start.clone(), persistent=False)
         self.baseline = self.table.clone()  # the start of a single stream, for `neotta.sync`
-
-    def guard(self) -> AbstractContextManager[Any]:
-        """The lock; in a compiled graph, a null context."""
-        return nullcontext() if is_compiling() else self._lock
 
     # ---- one call
 
@@ -86,7 +82,7 @@ class Streams(nn.Module):
         weights = None if weights is None else weights.to(self.table)
         if self.many:
             return self._step_many(rows, bias, adapt, weights)
-        with self.guard():
+        with nullcontext() if is_compiling() else self.lock:
             if not adapt or rows.shape[0] == 0:
                 return self.rule.standing(self.table)
             return self._update(rows[None], bias, None if weights is None else weights[None], self.table)[0]
@@ -109,7 +105,7 @@ class Streams(nn.Module):
         if not ids:
             return rows
         counted = ids if weights is None else [ids[row] for row in weights.nonzero().flatten().tolist()]
-        with self._lock:
+        with self.lock:
             distinct = {item: place for place, item in enumerate(dict.fromkeys(ids))}
             stream = np.array([distinct[item] for item in ids])
             places = self._index(self._admit(list(distinct), counted if adapt else ()))
@@ -180,7 +176,7 @@ class Streams(nn.Module):
 
     def state(self, stream: StreamId | None = None) -> Tensor:
         """A copy of the state of a stream, (1, width); without ids, of the only one."""
-        with self.guard():
+        with self.lock:
             item = self.check_stream(stream)
             if item is None:
                 return self.table[:1].clone()
@@ -198,7 +194,7 @@ class Streams(nn.Module):
     @torch.no_grad()
     def put(self, state: Tensor, stream: StreamId | None = None) -> None:
         """Set the state of a stream, (1, width)."""
-        with self._lock:
+        with self.lock:
             item = self.check_stream(stream)
             place = 0 if item is None else self._admit([item], [item])[0]
             self.table[place : place + 1] = state.to(self.table)
@@ -207,14 +203,14 @@ class Streams(nn.Module):
     @torch.no_grad()
     def begin_with(self, state: Tensor) -> None:
         """Let streams that were never seen, and those that are reset, begin with a state, (1, width)."""
-        with self._lock:
+        with self.lock:
             self._start.copy_(state)
             self.table[:1] = self._start
 
     @torch.no_grad()
     def reset(self, stream: StreamId | None = None) -> None:
         """Forget one stream, or everything."""
-        with self._lock:
+        with self.lock:
             item = None if stream is None else self.check_stream(stream)
             if not self.many:
                 self.put(self._start)
@@ -236,7 +232,7 @@ class Streams(nn.Module):
 
     def everything(self) -> tuple[list[StreamId], Tensor]:
         """The ids of all streams, also on disk, least recently used first, and a copy of their states, (S, width)."""
-        with self._lock:
+        with self.lock:
             if not self.many:
                 return [], self.table[:1].clone()
             ids, states = list(self._rows), self.table[self._index(list(self._rows.values()))]
@@ -249,7 +245,7 @@ class Streams(nn.Module):
     @torch.no_grad()
     def replace(self, ids: Sequence[StreamId], states: Tensor) -> None:
         """Replace all streams by what `everything` returned."""
-        with self._lock:
+        with self.lock:
             if not self.many:
                 self.put(states)
                 return
@@ -263,7 +259,7 @@ class Streams(nn.Module):
 
     def counts(self) -> dict[StreamId, int]:
         """Number of samples of each stream, also of those on disk."""
-        with self._lock:
+        with self.lock:
             numbers = self.table[:, 0].tolist()
             stored = self.spill.counts() if self.spill is not None else {}
             return {**stored, **{item: int(numbers[row]) for item, row in self._rows.items()}}
@@ -276,13 +272,13 @@ class Streams(nn.Module):
         """Write the streams in memory, or those of `ids`, to disk in one transaction."""
         if self.spill is None:
             raise OptionError("these streams have no folder: save them with neotta.save(model, path)")
-        with self._lock:
+        with self.lock:
             held = list(self._rows) if ids is None else [item for item in ids if item in self._rows]
             self.spill.write(held, self.table[self._index([self._rows[item] for item in held])].cpu())
 
     def drop(self, ids: Iterable[StreamId]) -> None:
         """Forget what memory holds of streams; what is on disk is read again."""
-        with self._lock:
+        with self.lock:
             self._free += [self._rows.pop(item) for item in ids if item in self._rows]
 
     # ---- moving and copying
@@ -301,8 +297,8 @@ class Streams(nn.Module):
                 "streams with a folder cannot be copied, as two models would write into one folder: use neotta.save, "
                 "and load the file into the other model"
             )
-        with self._lock:
-            attributes = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        with self.lock:
+            attributes = {name: value for name, value in self.__dict__.items() if name != "lock"}
             return {
                 **attributes,
                 "_rows": self._rows.copy(),
@@ -312,7 +308,7 @@ class Streams(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def extra_repr(self) -> str:
         """Arguments shown when the module is printed."""

@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, UnsupportedModelError
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
-from neotta.neo.head_views import CosineView, NEOConvHead, linear_view
+from neotta.neo.head_views import CosineView, NEOConvHead
 from neotta.neo.model_inputs import Inputs
 from neotta.neo.module_swap import ModuleSwap, Unregistered
 from neotta.neo.norms import AdaptiveNorm, adaptive_norms
@@ -41,7 +41,6 @@ from neotta.neo.surgery import (
     adaptation,
     check_module,
     heads,
-    mark,
     one_at_a_time,
     stand_ins,
 )
@@ -98,13 +97,7 @@ def adapt(
         raise UnknownMethodError(
             str(method), VARIANTS, hint="other methods, as neotta.methods() lists them: neotta.create(name, model)"
         )
-    settings = Adaptation(
-        method,
-        rule_of(method, options),
-        _stream_settings(method, streams, capacity, folder),
-        _reference(method, reference),
-        at_logits(at, head),
-    )
+    settings = _settings(method, options, streams, capacity, folder, reference)._replace(output=at_logits(at, head))
     if not stand_ins(model):
         _put_in(model, head, example, settings)
     elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
@@ -126,26 +119,25 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
     if settings.output:
         last = _output_head(model, example, settings, per_output)
         made: list[NEOHead] = [last]
-        mark(last, settings)
+        last.__dict__["_adaptation"] = settings
     else:
-        check_outputs(model, [linear_view(layer).out_features for layer in layers.values()], per_output=per_output)
+        check_outputs(model, (len(layer.weight) for layer in layers.values()), per_output=per_output)
         if settings.reference is not None:
             hashes = {name: fingerprint(dict(layer.named_parameters())) for name, layer in layers.items()}
             settings.reference.check_fingerprints(hashes)
         made = []
         for name, layer in layers.items():
             known = None if settings.reference is None else settings.reference.heads[name]
-            linear = linear_view(layer)
-            states = _states(name, linear.in_features, linear.out_features, settings, layer, linear.weight.device)
+            classes, features = layer.weight.shape[:2]  # also of a 1x1 convolution
+            states = _states(name, features, classes, settings, layer, layer.weight.device)
             kind = NEOConvHead if isinstance(layer, nn.Conv2d) else NEOHead
             pairs[layer] = neo = kind(layer, states, uniform_bias=settings.method == "neo-mse", reference=known)
             made.append(neo)
     modes_differ = any(isinstance(module, (_NormBase, _DropoutNd)) for module in model.modules())
     for neo in made:
-        neo.followers, neo._warns_in_training = [Unregistered(norm) for norm in norms.values()], modes_differ
+        neo.followers, neo._warns_in_training = list(map(Unregistered, norms.values())), modes_differ
     for old, new in pairs.items():
-        mark(new, settings)
-        new.__dict__["_original"] = Unregistered(old)
+        new.__dict__.update(_adaptation=settings, _original=Unregistered(old))
     ModuleSwap(model, pairs).do()
     if settings.output:
         attach(model, last)
@@ -177,24 +169,25 @@ def _states(
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
 
 
-def _stream_settings(
-    method: str, streams: bool, capacity: int | None, folder: str | os.PathLike[str] | None
-) -> StreamSettings | None:
-    if not streams:
-        if capacity is not None or folder is not None:
-            raise OptionError("capacity and folder need streams=True")
-        return None
-    if method == "neo-bn":
+def _settings(
+    method: str,
+    options: dict[str, Any],
+    streams: bool,
+    capacity: int | None,
+    folder: str | os.PathLike[str] | None,
+    reference: Reference | str | os.PathLike[str] | None,
+) -> Adaptation:
+    if not streams and (capacity is not None or folder is not None):
+        raise OptionError("capacity and folder need streams=True")
+    if method == "neo-bn" and streams:
         raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
-    return StreamSettings(capacity, None if folder is None else os.fspath(folder))
-
-
-def _reference(method: str, reference: Reference | str | os.PathLike[str] | None) -> Reference | None:
-    if reference is not None and method == "neo-bn":
+    if method == "neo-bn" and reference is not None:
         raise OptionError(
             "neo-bn changes the embeddings, so that a reference of the plain model does not fit: use 'neo'"
         )
-    return None if reference is None else as_reference(reference)
+    each = StreamSettings(capacity, None if folder is None else os.fspath(folder)) if streams else None
+    known = None if reference is None else as_reference(reference)
+    return Adaptation(method, rule_of(method, options), each, known)
 
 
 def _norm_pairs(model: nn.Module, rule: Rule) -> dict[nn.Module, AdaptiveNorm]:

@@ -18,7 +18,6 @@ from neotta.neo.surgery import (
     check_module,
     check_stream,
     heads,
-    mark,
     one_at_a_time,
     original,
     stand_ins,
@@ -123,7 +122,7 @@ def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
     settings = adaptation(model)._replace(streams=None)
     pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
     for neo in pairs.values():
-        mark(neo, settings)
+        neo.__dict__["_adaptation"] = settings
     return pairs
 
 

@@ -48,7 +48,7 @@ class StreamSettings(NamedTuple):
 
 
 class Adaptation(NamedTuple):
-    """Arguments of `adapt`, stored in every module that it inserts."""
+    """Arguments of `adapt`, stored as `_adaptation` in every module that it inserts, beside the `_original` one."""
 
     method: str
     rule: Rule
@@ -62,11 +62,6 @@ class Adaptation(NamedTuple):
         streams = "" if self.streams is None else "; one state per stream"
         reference = "" if self.reference is None else f"; reference {self.reference.digest[:8]}"
         return f"{self.method}{where} ({self.rule}{streams}{reference})"
-
-
-def mark(module: nn.Module, settings: Adaptation) -> None:
-    """Store the arguments of `adapt` in an inserted module."""
-    module.__dict__["_adaptation"] = settings
 
 
 def stand_ins(model: nn.Module) -> list[nn.Module]:

@@ -21,13 +21,14 @@ VARIANTS: dict[str, type[Rule]] = {
 
 def rule_of(method: str, values: Mapping[str, Any]) -> Rule:
     """The rule of a variant with these options, which are checked."""
-    others = [name for name, kind in VARIANTS.items() if values.keys() <= kind.model_fields.keys()]
-    wrong = [name for name in values if name not in VARIANTS[method].model_fields]
-    if wrong and others:
-        call = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        takes = ", ".join(VARIANTS[method].model_fields)
-        raise OptionError(
-            f"method {method!r} has no option {wrong[0]!r}: it takes {takes}. Name the method that has it: "
-            f"neotta.adapt(model, {others[0]!r}, {call})"
-        )
-    return VARIANTS[method].make(method, values)
+    rule = VARIANTS[method]
+    if not values.keys() <= rule.model_fields.keys():
+        wrong = next(name for name in values if name not in rule.model_fields)
+        other = next((name for name, kind in VARIANTS.items() if values.keys() <= kind.model_fields.keys()), None)
+        if other is not None:
+            call = ", ".join(f"{name}={value!r}" for name, value in values.items())
+            raise OptionError(
+                f"method {method!r} has no option {wrong!r}: it takes {', '.join(rule.model_fields)}. Name the method "
+                f"that has it: neotta.adapt(model, {other!r}, {call})"
+            )
+    return rule.make(method, values)

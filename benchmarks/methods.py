@@ -152,7 +152,6 @@ def memory(rows, chosen, batch, threads):
         model_options={"pretrained": False},
         batch_size=batch,
         batches=2,
-        warmup=1,
         threads=threads,
         progress=lambda name, done, total: print(f"memory of {name} ({done + 1}/{total})", flush=True),
     )

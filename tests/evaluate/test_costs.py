@@ -13,13 +13,13 @@ import torch
 import neotta
 from neotta.adapters import registry
 from neotta.adapters.declaration import Declaration
-from neotta.errors import InputError, OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
+from neotta.errors import OptionError, UnknownMethodError, UnsupportedModelError, WorkerError
 from neotta.evaluate._cost_worker import PeakMemory, count_flops, counted_passes, measure, sharpen
 from neotta.evaluate.costs import _slowdown_error, ask, measure_costs
 
 MODEL = "timm:vit_tiny_patch16_224"
 TINY = {"pretrained": False, "img_size": 32, "depth": 2, "embed_dim": 48, "num_heads": 3, "num_classes": 10}
-CONDITIONS = {"model_options": TINY, "batch_size": 4, "batches": 2, "warmup": 1, "image_size": 32, "threads": 1}
+CONDITIONS = {"model_options": TINY, "batch_size": 4, "batches": 2, "threads": 1}
 MEGABYTE = 2**20
 
 OWN_METHODS = {
@@ -167,7 +167,6 @@ def test_an_answer_is_not_mixed_with_what_is_printed(tmp_path, monkeypatch):
         ("tent", {"options": {"lr": "fast"}}, "option 'lr'"),
         ("neo", {"batch_size": 0}, "option 'batch_size' .* is 0: input should be greater than or equal to 1"),
         ("neo", {"threads": True}, "'threads' .* is True: input should be a valid integer"),
-        ("neo", {"warmup": -1}, "'warmup' .* greater than or equal to 0"),
         ("neo", {"device": "tpu"}, "'device' .* is 'tpu'"),
         ("neo", {"timeout": 0}, "timeout"),
         ("neo", {"batchsize": 4}, "no option 'batchsize': did you mean 'batch_size'"),
@@ -254,13 +253,6 @@ def test_the_peak_of_memory_starts_afresh():
     assert memory.read() - start > 190 * MEGABYTE
     memory.restart()
     assert memory.read() - start < 100 * MEGABYTE
-
-
-def test_a_size_that_the_model_refuses_is_told():
-    task = {**CONDITIONS, "model": "digits", "model_options": {}, "image_size": 100}
-    task |= {"device": "cpu", "dtype": "float32", "threads": None, "modules": [], "method": None}
-    with pytest.raises(InputError, match="does not take images of 100 x 100 pixels"):
-        measure(task)
 
 
 def test_a_method_that_needs_source_images_gets_some(own_methods):

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from neotta.adapters.declaration import DataFacts
 from neotta.adapters.losses import entropy
 from neotta.adapters.registry import create, data_options
-from neotta.errors import InputError, NeottaError
+from neotta.errors import NeottaError
 from neotta.models.load import load_model
 from neotta.neo.find_head import logits_of
 from neotta.neo.split import split
@@ -34,6 +34,8 @@ IMAGES_TO_SHARPEN = 32
 """Number of images on which the sureness of an untrained model is set."""
 LEAST_SECONDS = 0.5
 """Minimum time of the timed batches: a few batches of a small model are over before the machine is steady."""
+WARMUP = 2
+"""Untimed batches before the timed ones."""
 SURENESS = 0.25
 """Entropy of the predictions of a trained model, as a share of that of a guess (ln C)."""
 
@@ -49,18 +51,16 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
     torch.manual_seed(0)
     device, dtype = torch.device(task["device"]), getattr(torch, task["dtype"], task["dtype"])
     loaded = load_model(task["model"], device=device, dtype=dtype, **task["model_options"])
-    height, width = [task["image_size"]] * 2 if task["image_size"] else loaded.preprocess.size
+    height, width = loaded.preprocess.size
 
     def images(count: int = task["batch_size"]) -> Tensor:
         return torch.randn(count, 3, height, width).to(device, dtype)
 
-    if task["image_size"]:
-        try_size(loaded.model, images(1))
     if task["model_options"].get("pretrained") is False:
         sharpen(loaded.model, images(IMAGES_TO_SHARPEN))
 
     def warm_up(run: Forward) -> None:
-        for _ in range(task["warmup"]):
+        for _ in range(WARMUP):
             run(images())
 
     facts = DataFacts(mean=loaded.preprocess.mean, std=loaded.preprocess.std, source=images)
@@ -91,16 +91,6 @@ def measure(task: Mapping[str, Any]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "image_size": [height, width],
     }
-
-
-def try_size(model: nn.Module, image: Tensor) -> None:
-    """Raise a clear error if a model does not take images of this size, (1, 3, H, W)."""
-    try:
-        with torch.no_grad():
-            model(image)
-    except (AssertionError, RuntimeError, ValueError) as error:  # every model raises another one
-        height, width = image.shape[2:]
-        raise InputError(f"the model does not take images of {height} x {width} pixels: {error}") from error
 
 
 def sharpen(model: nn.Module, images: Tensor) -> None:

@@ -42,12 +42,10 @@ class CostConditions(Options):
         model: What `neotta.load_model` takes.
         model_options: Options of the model, such as `{"pretrained": False}`. The head of an untrained model is
             scaled so that its answers are as sure as those of a trained one: some methods depend on it.
-        batch_size: Number of images in a batch. They are random.
+        batch_size: Number of images in a batch. They are random, of the size that the model takes.
         batches: Minimum number of timed batches; the median counts. At least half a second is timed.
-        warmup: Number of untimed batches before them.
         rounds: How often everything is measured again, in turns, so that a machine which is busy for a while disturbs
             all methods alike; medians over the rounds count.
-        image_size: Height and width of the images; None for what the model was trained on.
         device: `"cpu"`, or `"cuda"` with or without a number.
         dtype: Name of the torch dtype of model and images.
         threads: Number of threads of torch on the CPU; None for its own choice.
@@ -58,9 +56,7 @@ class CostConditions(Options):
     model_options: dict[str, Any] = Field(default={})
     batch_size: int = Field(64, ge=1)
     batches: int = Field(5, ge=1)
-    warmup: int = Field(2, ge=0)
     rounds: int = Field(1, ge=1)
-    image_size: int | None = Field(None, ge=1)
     device: str = Field("cpu", pattern="^(cpu|cuda(:.*)?)$")
     dtype: str = "float32"
     threads: int | None = Field(None, ge=1)

@@ -62,6 +62,22 @@ def test_requests_join_while_the_model_is_busy():
     assert engine.sizes == [1, 10]
 
 
+def test_a_batch_has_so_many_images_at_most():
+    sizes = []
+
+    async def run():
+        def answer(jobs):
+            sizes.append(sum(len(job.images) for job in jobs))
+            return [None] * len(jobs)
+
+        batcher = Batcher(answer, Limits(rows=4, wait=0.05))
+        await asyncio.gather(*(batcher.submit(Job(pictures(2), str(index))) for index in range(5)))
+        batcher.shutdown()
+
+    asyncio.run(run())
+    assert sizes == [4, 4, 2]
+
+
 def test_a_full_queue_is_refused_with_a_time_to_come_back():
     engine = GatedEngine()
     with serving(engine, limits=Limits(queue=2, rows=1)) as client:

@@ -242,6 +242,16 @@ def test_one_answer_for_most_images_is_always_a_check(rule):
         assert "one-answer" in camera["health"]["signs"]
 
 
+def test_no_accuracy_is_estimated_where_the_rule_takes_most_samples_for_one_class(frames):
+    with serving(TorchEngine(load_model("mnist")), name="mnist", limits=Limits(json_bytes=2**24)) as client:
+        for part in range(0, 300, 20):
+            client.infer(frames[0][part : part + 20], name="mnist", outputs=["class"], stream="gate")
+        camera = refreshed(client)["gate"]
+        assert not client.service.streams["gate"].recent.one_answer  # its answers are mixed, its state is not
+        assert ("one-answer" in camera["health"]["signs"], camera["accuracy"]["value"]) == (True, None)
+        assert "one class" in camera["accuracy"]["reason"]
+
+
 def test_points_are_written_and_come_back(tmp_path):
     with serving(folder=tmp_path, history=0.2) as client:
         client.infer(pictures(32), stream="gate")

@@ -226,6 +226,9 @@ class Service:
             stream.refreshed = stream.images
             stream.health = self._health(name)
             stream.accuracy = stream.recent.estimate()
+            if stream.health is not None and "one-answer" in stream.health.signs and not stream.accuracy.reason:
+                reason = "the rule takes most samples for one class, as after a collapse"
+                stream.accuracy = Estimate(math.nan, math.nan, math.nan, "", reason)
             self._changed(stream)
 
     def record(self) -> bool:

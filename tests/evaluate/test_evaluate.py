@@ -212,7 +212,7 @@ def test_domains_that_do_not_go_together_are_one_clear_error(small, data, groups
 
 def test_data_without_labels_is_reported(loaded, ready):
     results = evaluate(loaded.model, DataLoader(TensorDataset(ready), batch_size=32))
-    assert results.unlabelled.changes[0].samples == COUNT
+    assert results.unlabelled.table["samples"].tolist() == [COUNT]
     assert "changed predictions" in results._repr_html_()
     assert "changed predictions" in repr(results)
     with pytest.raises(DataError, match="may need labels"):

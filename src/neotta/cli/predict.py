@@ -86,11 +86,12 @@ _Row = tuple[str, str | int, str, str | int, str]  # plain answers are empty whe
 
 def _summary(predictor: _Predictor, answers: Sequence[_Row]) -> Iterator[str]:
     """What adapting did."""
+    from neotta.evaluate.unlabelled import frequent
     from neotta.monitoring.accuracy import most
 
     if not answers:
         return
-    now, before = Counter(row[1] for row in answers), Counter(row[3] for row in answers)
+    now, before = [row[1] for row in answers], [row[3] for row in answers]
     if "" in before:
         yield f"{predictor.rule}: it was folded into the file, which does not tell the plain answers."
     else:
@@ -98,12 +99,9 @@ def _summary(predictor: _Predictor, answers: Sequence[_Row]) -> Iterator[str]:
         yield f"{predictor.rule} changed {counted(changed, 'answer')} ({changed / len(answers):.1%})."
     for found in predictor.health:
         yield "Health: " + str(found).replace("\n- ", "; ")
-    yield "Most frequent answers: " + "; ".join(
-        f"{when} " + ", ".join(f"{name} {count / len(answers):.0%}" for name, count in counts.most_common(3))
-        for when, counts in (("plain", before), ("adapted", now))
-        if "" not in counts
-    )
-    (name, count), *_ = now.most_common(1)
+    told = [] if "" in before else [f"plain {frequent(before)}"]
+    yield "Most frequent answers: " + "; ".join([*told, f"adapted {frequent(now)}"])
+    (name, count), *_ = Counter(now).most_common(1)
     if count / len(answers) > most(predictor.classes):
         yield f"Check: most answers are {name}, as after a collapse."
 

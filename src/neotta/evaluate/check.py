@@ -24,7 +24,6 @@ from neotta.data.orders import Order, find_order
 from neotta.errors import DataError, ModelError
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.plan import MethodPlan
-from neotta.evaluate.unlabelled import Shift
 from neotta.neo.adapt import adapt
 from neotta.neo.context import streams as stream_ids
 from neotta.neo.find_head import logits_of
@@ -202,6 +201,8 @@ def check(
     _check_head(bench, clean, which)
     with torch.inference_mode():
         predicted = bench.head(embeddings[clean]).argmax(1).numpy()
+    rows = embeddings[clean].double()
+    rows = rows[rows.isfinite().all(dim=1)]
     labels = _labels(bench, clean, which)
     targets = predicted if labels is None else labels
     outputs, half = bench.head.out_features, len(which) // 2
@@ -221,7 +222,7 @@ def check(
         accuracy=math.nan if labels is None else 100 * float((predicted == labels).mean()),
         guessing=math.nan if labels is None else 100 * float(np.bincount(labels).max() / len(labels)),
         shares=(np.bincount(predicted, minlength=outputs) / len(predicted)).tolist(),
-        mean_to_spread=Shift.of(embeddings[clean]).relative,
+        mean_to_spread=float(rows.mean(0).norm() / rows.var(0).sum().sqrt()),
         reference=reference,
         surety=surety,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-    from neotta.evaluate.unlabelled import UnlabelledReport
+    from neotta.evaluate.unlabelled import Unlabelled
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +41,7 @@ class Results:
     """
 
     records: list[Record]
-    unlabelled: UnlabelledReport | None = field(default=None, compare=False)
+    unlabelled: Unlabelled | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -120,7 +120,7 @@ class Results:
     def _table(self) -> tuple[pandas.DataFrame | None, list[str]]:
         """What is shown of the results, with notes; None if there is nothing to compare."""
         if self.unlabelled is not None:
-            return _unlabelled_frame(self.unlabelled), ["Without labels nobody can tell which predictions are better."]
+            return self.unlabelled.table, self.unlabelled.notes
         if not any("top1" in record.metrics for record in self.records):
             return None, []
         table = compare(self.frame())
@@ -164,19 +164,3 @@ def _shown(table: pandas.DataFrame) -> pandas.DataFrame:
         for row in table.itertuples()
     )
     return shown.drop(columns="conditions") if shown["conditions"].nunique() == 1 else shown
-
-
-def _unlabelled_frame(report: UnlabelledReport) -> pandas.DataFrame:
-    import pandas
-
-    return pandas.DataFrame(
-        {
-            "method": change.method,
-            "domain": change.domain,
-            "samples": change.samples,
-            "changed predictions": change.changed,
-            "confidence before": round(change.mean("confidence_before"), 3),
-            "confidence after": round(change.mean("confidence_after"), 3),
-        }
-        for change in report.changes
-    )

@@ -1,14 +1,13 @@
-"""What can be known of adaptation without labels: how far the data shifted, and what a method changes."""
+"""What can be known of adaptation without labels: which answers a method changes, and not whether they are better."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import Tensor
-
+from neotta._words import counted
 from neotta.errors import NeottaError
 from neotta.evaluate.answers import RunResult
 from neotta.evaluate.bench import Bench
@@ -22,83 +21,15 @@ if TYPE_CHECKING:
     import pandas
 
 BASELINE = "none"
+LOPSIDED = 0.5
+"""The share of one class in the plain answers from which there is a warning."""
 
 
-@dataclass(frozen=True)
-class PredictionChange:
-    """What a method changes on a domain, compared with no adaptation on the same samples.
+class Unlabelled(NamedTuple):
+    """What methods change on images without labels: a row for each method and domain, and sentences."""
 
-    `rows` has one row for each sample: `id`, and `prediction`, `confidence` and `entropy` with the endings `_before`
-    and `_after`.
-    """
-
-    method: str
-    domain: str
-    rows: pandas.DataFrame
-
-    @property
-    def samples(self) -> int:
-        return len(self.rows)
-
-    @property
-    def changed(self) -> int:
-        return int((self.rows["prediction_before"] != self.rows["prediction_after"]).sum())
-
-    def mean(self, name: str) -> float:
-        return float(self.rows[name].mean())
-
-    def classes(self, count: int = 5) -> list[tuple[int, int, int]]:
-        """The classes predicted more or less often than before, the largest changes first: (class, before, after)."""
-        before, after = (self.rows[f"prediction_{when}"].value_counts().to_dict() for when in ("before", "after"))
-        both = [(each, before.get(each, 0), after.get(each, 0)) for each in sorted({*before, *after})]
-        moved = [(each, first, then) for each, first, then in both if first != then]
-        return sorted(moved, key=lambda entry: -abs(entry[2] - entry[1]))[:count]
-
-    def most_frequent(self) -> tuple[int, float]:
-        """The class that is predicted most often without the method, and its share."""
-        counts = self.rows["prediction_before"].value_counts(normalize=True).sort_index()
-        return int(counts.idxmax()), float(counts.max())
-
-
-class Shift(NamedTuple):
-    """How far the mean of some embeddings is from zero."""
-
-    samples: int
-    norm: float  # norm of their mean, which is what NEO removes
-    spread: float  # root of their total variance s^2: the distance of a typical embedding from the mean
-    noise: float  # sqrt(s^2 / n): the norm that the mean of n samples has by chance if the true mean is zero
-
-    @classmethod
-    def of(cls, embeddings: Tensor) -> Shift:
-        """Measure it on embeddings, (n, d); rows with NaN or Inf are left out."""
-        wide = embeddings.double()
-        wide = wide[wide.isfinite().all(dim=1)]
-        count = len(wide)
-        if count == 0:
-            return cls(0, math.nan, math.nan, math.nan)
-        mean = wide.mean(dim=0)
-        variance = float((wide - mean).square().sum()) / (count - 1) if count > 1 else math.nan
-        return cls(count, float(mean.norm()), math.sqrt(variance), math.sqrt(variance / count))
-
-    @property
-    def relative(self) -> float:
-        return self.norm / self.spread if self.spread else math.nan
-
-    @property
-    def beyond_chance(self) -> float:
-        """The norm divided by the sampling noise: about 1 if the true mean is zero."""
-        return self.norm / self.noise if self.noise else math.nan
-
-
-@dataclass
-class UnlabelledReport:
-    setting: str  # the setting of the runs that the report is about, in words
-    classes: int
-    names: tuple[str, ...] | None = None
-    shifts: dict[str, Shift] = field(default_factory=dict)
-    unreadable: dict[str, list[str]] = field(default_factory=dict)  # ids of samples that could not be read, by domain
-    changes: list[PredictionChange] = field(default_factory=list)  # one per method and domain
-    failed: dict[str, str] = field(default_factory=dict)
+    table: pandas.DataFrame
+    notes: list[str]
 
 
 def reported_runs(runs: Sequence[Run], *, every_seed: bool = False) -> list[Run]:
@@ -150,26 +81,47 @@ def predictions(
     return pandas.concat(parts, ignore_index=True), failures
 
 
+def frequent(answers: Sequence[object]) -> str:
+    """The most frequent answers with their shares: `8 62%, 6 14%, 0 8%`."""
+    return ", ".join(f"{name} {count / len(answers):.0%}" for name, count in Counter(answers).most_common(3))
+
+
 def unlabelled_report(
     bench: Bench, runs: Sequence[Run], results: dict[str, RunResult] | None = None, failed: Iterable[Record] = ()
-) -> UnlabelledReport:
-    """Report what can be known without labels of runs that `reported_runs` chose; the rest is as in `predictions`."""
+) -> Unlabelled:
+    """Report what runs that `reported_runs` chose change, compared with no adaptation on the same samples.
+
+    The rest is as in `predictions`.
+    """
+    import pandas
+
     first = runs[0]
     many = "all samples" if first.samples < 0 else f"{first.samples} samples"
-    report = UnlabelledReport(
-        f"{first.order}, seed {first.seed}, {many}, batch size {first.batch_size}",
-        bench.data.classes or 0,
-        class_names(bench, first),
-    )
-    frame, report.failed = predictions(bench, runs, results, failed)
+    notes = [f"Order {first.order}, seed {first.seed}, {many}, batch size {first.batch_size}."]
+    frame, failures = predictions(bench, runs, results, failed)
+    if (names := class_names(bench, first)) is not None:
+        frame["prediction"] = [names[index] for index in frame["prediction"]]
     plain = frame[frame["method"] == BASELINE]
-    _describe_data(report, bench, [run for run in runs if run.method == BASELINE], plain)
-    for method, mine in frame[frame["method"] != BASELINE].groupby("method", sort=False):
-        both = plain.merge(mine, on=["domain", "id"], suffixes=("_before", "_after"))
-        report.changes += [
-            PredictionChange(method, domain, rows) for domain, rows in both.groupby("domain", sort=False)
-        ]
-    return report
+    notes += _unreadable(bench, [run for run in runs if run.method == BASELINE], plain)
+    for domain, answers in plain.groupby("domain", sort=False)["prediction"]:
+        (often, count), *_ = Counter(answers).most_common(1)
+        if count > LOPSIDED * len(answers) and (bench.data.classes or 0) > 2:
+            share = f"{count / len(answers):.0%} of the plain answers are class {often!r}"
+            notes.append(f"{domain}: {share}. NEO takes a class that is so frequent for a shift; NEO-Stream does not.")
+    rows = []
+    for (method, domain), mine in frame[frame["method"] != BASELINE].groupby(["method", "domain"], sort=False):
+        both = plain[plain["domain"] == domain].merge(mine, on="id", suffixes=("_before", "_after"))
+        before, after = (both[f"prediction_{when}"].tolist() for when in ("before", "after"))
+        changed = sum(one != other for one, other in zip(before, after, strict=True))
+        counts = {"samples": len(both), "changed predictions": changed}
+        often = {"most frequent before": frequent(before), "most frequent after": frequent(after)}
+        rows.append({"method": method, "domain": domain, **counts, **often})
+    notes += [f"{method} could not be run: {error}" for method, error in failures.items()]
+    notes.append(
+        "Without labels nobody can tell whether changed predictions are better: a method can make a model surer and "
+        "wrong. To know, judge about thirty of them: neotta judge MODEL DATA"
+    )
+    return Unlabelled(pandas.DataFrame(rows), notes)
 
 
 def class_names(bench: Bench, run: Run) -> tuple[str, ...] | None:
@@ -182,16 +134,14 @@ def class_names(bench: Bench, run: Run) -> tuple[str, ...] | None:
     return tuple(known) if known is not None and len(known) == bench.data.classes else None
 
 
-def _describe_data(report: UnlabelledReport, bench: Bench, runs: Iterable[Run], plain: pandas.DataFrame) -> None:
+def _unreadable(bench: Bench, runs: Iterable[Run], plain: pandas.DataFrame) -> Iterator[str]:
     read = set(zip(plain["domain"], plain["id"], strict=True))
-    entries: dict[str, dict[str, int]] = {}
+    shown: dict[str, dict[str, None]] = {}
     for run in runs:
         order = bench.orders(run)[-1]
-        for domain, name, index in zip(order.domain, order.ids, order.index.tolist(), strict=True):
-            entries.setdefault(order.domains[domain], {})[name] = index
-    for domain, samples in entries.items():
-        report.unreadable[domain] = [name for name in samples if (domain, name) not in read]
-        readable = [index for name, index in samples.items() if (domain, name) in read]
-        if readable:
-            embeddings, _ = bench.embeddings.get(bench.data.dataset(domain), readable)
-            report.shifts[domain] = Shift.of(embeddings)
+        for domain, name in zip(order.domain, order.ids, strict=True):
+            shown.setdefault(order.domains[domain], {})[name] = None
+    for where, samples in shown.items():
+        if missing := [name for name in samples if (where, name) not in read]:
+            more = ", ..." if len(missing) > 1 else ""
+            yield f"{where}: {counted(len(missing), 'image')} could not be read: {missing[0]}{more}"

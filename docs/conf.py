@@ -80,3 +80,9 @@ def setup(app: object) -> None:
     pages.write(HERE / "generated", *sorted((HERE / "results").glob("records-0.3*.parquet")))
     app.connect("autodoc-process-docstring", to_rst, priority=400)  # type: ignore[attr-defined]  # before napoleon
     app.connect("missing-reference", unresolved)  # type: ignore[attr-defined]
+    app.connect("autodoc-skip-member", alias_of_a_field)  # type: ignore[attr-defined]
+
+
+def alias_of_a_field(app: object, what: str, name: str, member: object, skip: bool, options: object) -> bool | None:
+    """Fields of a named tuple stand in its docstring already."""
+    return True if str(member.__doc__).startswith("Alias for field number") else None

@@ -11,7 +11,7 @@ from support.data_makers import class_folders, corrupted, write_image
 from neotta.errors import DataError
 from neotta.evaluate.domains import CleanImages, Domains, clean_domain, open_source
 from neotta.evaluate.plan import MethodPlan, Plan
-from neotta.evaluate.sweep import left_out_lines, left_out_records, suited
+from neotta.evaluate.sweep import left_out_lines, suited
 from neotta.models.preprocess import Preprocess
 
 WNIDS = ("n01443537", "n01629819", "n01641577")
@@ -102,15 +102,14 @@ def test_source_data_is_a_path_with_or_without_a_domain(shifted, clean, tmp_path
 def test_without_clean_images_the_method_alone_is_left_out(shifted, clean):
     plan = Plan.make({**PLAN, "data": f"imagenet-c={shifted}"})
     bench = open_bench(plan)
-    kept, left_out = suited(bench, plan)
+    kept, records = suited(bench, plan)
     assert [method.method for method in kept.methods] == ["none"]
-    assert left_out == {"foa": NEEDS}
-    records = left_out_records(plan, left_out)
+    assert [(record.method, record.left_out) for record in records] == [("foa", NEEDS)]
     assert left_out_lines(records) == [f"foa was left out: {NEEDS}."]
     assert bench.record(bench.runs()[-1]).status == "failed", "from Python, its runs fail and the others go on"
     given = plan.model_copy(update={"source": f"imagenet={clean}"})
     bench = open_bench(given)
-    assert suited(bench, given) == (given, {})
+    assert suited(bench, given) == (given, [])
     made = [bench.record(run) for run in bench.runs()]
     assert [record.status for record in made] == ["ok"] * 4
     assert left_out_lines([*records, *made]) == [], "it has been measured since"

@@ -20,7 +20,7 @@ from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.records import Record, Records
 from neotta.evaluate.results import Results
-from neotta.evaluate.sweep import Summary, Watcher, left_out_lines, left_out_records, suited, sweep
+from neotta.evaluate.sweep import Summary, Watcher, left_out_lines, suited, sweep
 from neotta.evaluate.tuning import reported_plan, tune
 from neotta.evaluate.unlabelled import reported_runs, unlabelled_report
 from neotta.models.load import LoadedModel, for_images
@@ -61,8 +61,7 @@ def measure(
     if (without_tuned := reported_plan(plan, bench.data.source.domains)) is not plan:
         plan = without_tuned
         bench = bench.other(plan)
-    plan, left_out = suited(bench, plan)
-    missing = left_out_records(plan, left_out)
+    plan, missing = suited(bench, plan)
     for line in left_out_lines(missing):
         (progress or Watcher()).noted(line)
     if plan.tune:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -129,25 +129,19 @@ def _answers(bench: Bench, runs: Sequence[Run], records: Records) -> list[Record
     return [known[question] for question in asked if question in known]
 
 
-def suited(bench: Bench, plan: Plan) -> tuple[Plan, dict[str, str]]:
-    """The plan without methods that cannot run, and the reasons by method."""
+def suited(bench: Bench, plan: Plan) -> tuple[Plan, list[Record]]:
+    """The plan without methods that cannot run, and a record of each of these that says why, for the tables."""
     reasons = [bench.why_not(method) for method in plan.methods]
     methods = [method for method, reason in zip(plan.methods, reasons, strict=True) if not reason]
     if not methods:
         raise ModelError("; ".join(dict.fromkeys(reasons)))
-    left_out = {method.method: reason for method, reason in zip(plan.methods, reasons, strict=True) if reason}
-    return plan.model_copy(update={"methods": methods}), left_out
-
-
-def left_out_records(plan: Plan, left_out: Mapping[str, str]) -> list[Record]:
-    """What is recorded of methods that were left out, so that tables can say so."""
-    about = {"model": plan.model, "data": plan.data}
-    records = [{**about, "method": method, "left_out": reason} for method, reason in left_out.items()]
-    shown = titles(plan.model, plan.data)
-    return [
-        Record.make({**record, **shown, "method_title": find(record["method"]).title, "key": content_key(record)})
-        for record in records
-    ]
+    shown, records = titles(plan.model, plan.data), {}
+    for method, reason in zip(plan.methods, reasons, strict=True):
+        if reason:
+            about = {"model": plan.model, "data": plan.data, "method": method.method, "left_out": reason}
+            entries = {**about, **shown, "method_title": find(method.method).title, "key": content_key(about)}
+            records[method.method] = Record.make(entries)
+    return plan.model_copy(update={"methods": methods}), list(records.values())
 
 
 def left_out_lines(records: Iterable[Record]) -> list[str]:

@@ -146,7 +146,7 @@ def _draw_streams(by_kind: dict[str, Row], axes: Axes) -> None:
     axes.set_yticks(range(len(by_kind)), by_kind)
     axes.set_ylim(len(by_kind) - 0.5, -0.5)
     axes.set_xlim(-60, 20)
-    axes.set_xlabel("change in points, mean of the models; bar: to the 5th percentile", fontsize=9)
+    axes.set_xlabel("change in points, mean of the models")
 
 
 def replaced(text: str, words: dict[str, str]) -> str:

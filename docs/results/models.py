@@ -43,7 +43,7 @@ def efficientnet_lite0() -> LoadedModel:
     preprocess = Preprocess(
         (224, 224), 256, crop=True, interpolation="bicubic", mean=(127 / 255,) * 3, std=(128 / 255,) * 3
     )
-    return LoadedModel(model, preprocess, imagenet_wnids())
+    return LoadedModel(model.to(memory_format=torch.channels_last), preprocess, imagenet_wnids())  # twice as fast
 
 
 def resnet50(checkpoint: Path) -> LoadedModel:
@@ -60,6 +60,7 @@ def resnet50(checkpoint: Path) -> LoadedModel:
     weights = {name: value.float() for name, value in load_file(checkpoint).items()}
     weights["conv1.weight"] = weights["conv1.weight"].flip(1)  # trained on BGR
     model.load_state_dict({**counters, **weights})
+    model.to(memory_format=torch.channels_last)  # faster on a CPU
     mean = (123.68 / 255, 116.779 / 255, 103.939 / 255)
     return LoadedModel(model, Preprocess((224, 224), 256, crop=True, mean=mean, std=(1 / 255,) * 3), imagenet_wnids())
 

@@ -85,7 +85,7 @@ def judged(report: Report) -> None:
     """How many answers of a person show whether a rule helps or hurts?"""
     setting, rows, data = report.setting, dict[str, list[str]](), Rows()
     for domain in setting.domains:
-        run = Run(method="none", domains=(domain,), order="iid", samples=-1, seed=setting.study.seeds[0])
+        run = Run(method="none", domains=(domain,), order="iid", samples=setting.samples, seed=setting.study.seeds[0])
         found = report.evidence.analysis("judged", setting, [run], functools.partial(_judge, run=run))
         told = [f"{found['answers'][0]:.0f} ({found['answers'][1]:.0f})"]
         for rule in RULES:

@@ -46,7 +46,7 @@ def setting_of(study: Study, subject: Subject, records: Iterable[Record]) -> Set
         tuple(name for name in wanted if not why_not(name)),
         {name: why_not(name) for name in wanted if why_not(name)},
         shifted,
-        images=sizes[shifted[0]] if shifted and shifted[0] in sizes else max(sizes.values()),
+        images=min((sizes[name] for name in shifted if name in sizes), default=max(sizes.values())),
         classes=first.classes or 0,
         fewest=min((first.fewest or {"": 0}).values(), default=0),
         clean=bool(kept) and CLEAN in sizes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import neotta
 from neotta.data.handwritten import digits
@@ -18,7 +19,8 @@ from neotta.paper.study import Study, Subject
 def natural(tmp_path_factory):
     folder = tmp_path_factory.mktemp("natural")
     subject = Subject(model="mnist", data="digits-all", corruptions=[])
-    study = Study(subjects=[subject], methods=["none", "neo", "neo-stream"], seeds=[1, 2], cache=str(folder))
+    methods = ["none", "neo", "neo-stream"]
+    study = Study(subjects=[subject], methods=methods, samples=2000, seeds=[1, 2], cache=str(folder))
     return Evidence(study, folder / "records.jsonl", cache=folder)
 
 
@@ -36,11 +38,26 @@ def test_natural_shifts_has_a_row_for_each_order_and_batch(natural):
         "all, mixed, batches of 64",
         "all, sorted by class, batches of 16",
         "all, sorted by class, batches of 64",
-        "all, others, after half of the images, batches of 64",
+        "all, others, after 898 images, batches of 64",
     ]
     row = next(row for row in table.data if row["method"] == "neo" and row["order"] == "iid")
     assert row["mean"] == pytest.approx(30, abs=1)
     assert "+30" in report.answer
+
+
+def test_sets_of_several_sizes_are_reported_from_records_alone(tmp_path):
+    data = digits("all")
+    for place in range(51):
+        folder = tmp_path / "photos" / ("many" if place % 3 else "few") / data.classes[data.labels[place]]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(data.read(place)).save(folder / f"{place}.png")
+    names = {"model": "mnist", "data": f"domain-folders={tmp_path / 'photos'}", "domains": ["many", "few"]}
+    study = Study(subjects=[Subject(**names)], methods=["none", "neo"], seeds=[1, 2])
+    measured = found(Evidence(study, tmp_path / "records.jsonl"), "natural-shifts")
+    again = Evidence(study, tmp_path / "records.jsonl", only_recorded=True)
+    assert found(again, "natural-shifts").parts[0].data == measured.parts[0].data
+    assert again.problems == {}
+    assert "few, others, after 8 images, batches of 64" in dict(measured.parts[0].grid.rows)
 
 
 def test_answers_until_a_verdict_are_those_of_a_judgement(natural):

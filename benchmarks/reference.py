@@ -112,8 +112,8 @@ def compared(head, known, embeddings, targets, classes, seed, name):
         which = torch.from_numpy(find_order(order)({name: classes}, seed=seed, **options).index)
         rows = {"plain": score(head(embeddings[which]), targets[which])}
         for rule, (method, reference) in RULES.items():
-            how = rule_of(method, {}).knowing(known.clean if reference else None)
-            size = head.out_features if how.space == "logits" else head.in_features
+            how = rule_of(method, {})
+            size = how.size(head.in_features, head.out_features)
             neo = NEOHead(head, Streams(how, size), reference=known if reference else None)
             logits = torch.cat([neo(batch) for batch in embeddings[which].split(BATCH)])
             rows[rule] = score(logits, targets[which])

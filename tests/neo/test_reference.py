@@ -17,7 +17,6 @@ from neotta.errors import (
     StateMismatchError,
     UnsupportedModelError,
 )
-from neotta.neo.clean_logits import CleanLogits
 
 CLASSES, SIZE = 5, 6
 
@@ -261,10 +260,3 @@ def test_multi_label_heads_are_refused_without_a_reference():
     single = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 1))
     with pytest.raises(UnsupportedModelError, match="two outputs"):
         neotta.adapt(single, "neo")
-
-
-def test_clean_logits_compare_by_their_numbers():
-    one, same = (CleanLogits(np.full(3, 1 / 3), 2.0, np.zeros(3)) for _ in range(2))
-    assert one == same
-    assert hash(one) == hash(same)
-    assert one != CleanLogits(np.full(3, 1 / 3), 3.0, np.zeros(3))

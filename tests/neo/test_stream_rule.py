@@ -17,7 +17,7 @@ from torch import nn
 import neotta
 from neotta.data import open_data
 from neotta.errors import OptionError
-from neotta.neo.clean_logits import CleanLogits
+from neotta.neo.reference_file import HeadReference
 from neotta.neo.stream import Moments, StreamRule
 
 VECTORS = Path(__file__).with_name("vectors-3.json")
@@ -285,8 +285,8 @@ def test_one_sample_is_learnt_as_one_of_many_is(options, known):
         logits, _, bias = real_stream(seed, classes=5, rows=90)
         logits[[0, 3, 40, 60]] = np.array([math.nan, math.inf, -1.1e6, 3e6])[:, None]
         rows, bias = torch.tensor(logits).view(3, 30, 5), torch.tensor(bias)
-        clean = CleanLogits([0.3, 0.1, 0.2, 0.2, 0.2], 4.0, [0.5, -0.25, 0.25, 0.0, -0.5]) if known else None
-        rule = StreamRule(**options).knowing(clean)
+        prior, free = np.array([0.3, 0.1, 0.2, 0.2, 0.2]), np.array([0.5, -0.25, 0.25, 0.0, -0.5])
+        rule = StreamRule(**options).knowing(HeadReference(80, free, free, prior, 4.0, free) if known else None)
         short = long = rule.layout(5).blank(3)
         for at in range(30):
             row = rows[:, at : at + 1]

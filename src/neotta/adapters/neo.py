@@ -33,7 +33,7 @@ class KeptHead(NEOHead):
     """A NEO head that answers for the classes that an adapter keeps."""
 
     def __init__(self, adapter: Adapter[Rule], layer: nn.Linear) -> None:
-        size = adapter.num_classes if adapter.options.space == "logits" else layer.in_features
+        size = adapter.options.size(layer.in_features, adapter.num_classes)
         streams = Streams(adapter.options, size, device=layer.weight.device)
         super().__init__(layer, streams, uniform_bias=adapter.name == "neo-mse")
         self._keep = adapter.keep

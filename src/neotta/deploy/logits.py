@@ -230,8 +230,7 @@ class LogitRecenter:
         known = None
         if self._reference is not None:
             known = for_logits(self._reference, classes, self.bias, self._weight)
-        rule = self.options.knowing(None if known is None else known.clean)
-        streams = Streams(rule, classes, many=many)
+        streams = Streams(self.options, classes, many=many)
         return OutputHead.of(self._weight, self.bias, streams, uniform_bias=self.method == "neo-mse", reference=known)
 
     def _started(self) -> OutputHead:

@@ -211,7 +211,7 @@ def check(
     if clean_reference is None or clean_reference.fingerprints != reference.fingerprints:
         surety = math.nan
     else:
-        surety = every.clean.peak / clean_reference.heads[head].clean.peak
+        surety = every.peak / clean_reference.heads[head].peak
     report = CheckReport(
         model=bench.name,
         data=clean,
@@ -273,8 +273,8 @@ def recentered(
     head: nn.Linear, rule: str, known: HeadReference | None, streams: Sequence[Tensor], size: int
 ) -> list[Tensor]:
     """The classes of streams of embeddings, (n, d) each; all streams at once, each with a state of its own."""
-    how = rule_of(rule, {}).knowing(None if known is None else known.clean)
-    width = head.out_features if how.space == "logits" else head.in_features
+    how = rule_of(rule, {})
+    width = how.size(head.in_features, head.out_features)
     neo = NEOHead(head, Streams(how, width, many=True, device=head.weight.device), reference=known)
     classes: list[list[Tensor]] = [[] for _ in streams]
     for start in range(0, max(map(len, streams)), size):

@@ -155,9 +155,8 @@ def _output_head(model: nn.Module, example: Inputs | None, settings: Adaptation,
 def _states(
     name: str, features: int, classes: int, settings: Adaptation, owner: nn.Module, device: torch.device
 ) -> Streams:
-    known = settings.reference
-    rule = settings.rule if known is None else settings.rule.knowing(known.heads[name].clean)
-    size = classes if rule.space == "logits" else features
+    rule, known = settings.rule, settings.reference
+    size = rule.size(features, classes)
     if settings.streams is None:
         return Streams(rule, size, device=device)
     capacity, folder = settings.streams

@@ -77,6 +77,7 @@ class NEOHead(nn.Linear):
         self.last: str | None = None  # a hash of the weights that an output comes from, where it has no linear head
         origin = None
         if reference is not None:
+            streams.rule = streams.rule.knowing(reference)
             mean = reference.origin if streams.rule.space == "logits" else reference.embedding
             with torch.inference_mode(False):
                 origin = torch.as_tensor(mean).to(streams.table.device, streams.table.dtype)

@@ -49,7 +49,7 @@ def merge(states: Iterable[str | os.PathLike[str] | StateFile | nn.Module]) -> S
     first, source = read[0]
     try:
         shared = rule_of(first.method, first.options)
-        known = {} if first.reference is None else {head: each.clean for head, each in first.reference.heads.items()}
+        known = {} if first.reference is None else first.reference.heads
         only = next(iter(known.values())) if len(known) == 1 else None  # whatever it is called
         rules = {name: shared.knowing(known.get(name, only)) for name in first.heads}
         wanted = {

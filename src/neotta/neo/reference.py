@@ -15,7 +15,6 @@ from torch.utils.hooks import RemovableHandle
 
 from neotta._warning import warn
 from neotta.errors import InputError, StateFileError
-from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.context import untouched
 from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
@@ -132,8 +131,7 @@ class _Sums:
             warn(f"a reference of {count} clean samples is rough: use a few hundred")
         origin = self._logits / count
         prior = (self._predicted + 1 / len(origin)) / (count + 1)
-        clean = CleanLogits(prior, self._peak / count, origin - self._bias)
-        return HeadReference(count, self._embeddings / count, origin, clean)
+        return HeadReference(count, self._embeddings / count, origin, prior, self._peak / count, origin - self._bias)
 
 
 class _HeadSums(_Sums):

@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neotta.errors import OptionError, StateMismatchError
-from neotta.neo.clean_logits import Array, CleanLogits
-from neotta.neo.statefile import fingerprint, read_arrays, write_state
+from neotta.neo.statefile import Array, fingerprint, read_arrays, write_state
 
-if TYPE_CHECKING:
-    pass
-
+if TYPE_CHECKING:  # a state with a reference can be read without torch
+    from torch import Tensor
 
 PREFIX = "reference/"  # before the names of its arrays in the state of a model
 
 
-class HeadReference(NamedTuple):
+class HeadReference:
     """Where clean data lies, as one head sees it."""
 
-    samples: int  # number of clean samples
-    embedding: Array  # mean of the embeddings, (d,): rules on embeddings re-center towards it
-    origin: Array  # mean of the centred logits, (C,): rules on logits re-center towards it
-    clean: CleanLogits  # how often each class is predicted, and how high its logit then is
+    def __init__(
+        self, samples: float, embedding: Array, origin: Array, prior: Array, peak: float | Array, free: Array
+    ) -> None:
+        self.samples = int(samples)  # number of clean samples
+        self.embedding = embedding  # mean of the embeddings, (d,): rules on embeddings re-center towards it
+        self.origin = origin  # mean of the centred logits, (C,): rules on logits re-center towards it
+        self.prior = prior  # how often each class is predicted, (C,), positive; the sum is 1
+        self.peak = float(peak)  # expected logit of the predicted class
+        self.free = free  # mean of the centred logits, without the bias, (C,)
+        self._moved: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def arrays(self) -> dict[str, Array]:
         """All numbers by name."""
-        return {
-            "samples": np.array(self.samples),
-            "embedding": self.embedding,
-            "origin": self.origin,
-            "prior": self.clean.prior,
-            "peak": np.array(self.clean.peak),
-            "free": self.clean.free,
-        }
+        return {name: np.asarray(value) for name, value in vars(self).items() if name != "_moved"}
 
-    @classmethod
-    def of(cls, arrays: Mapping[str, Array]) -> HeadReference:
-        """Create one from what `arrays` returned."""
-        clean = CleanLogits(arrays["prior"], float(arrays["peak"]), arrays["free"])
-        return cls(int(arrays["samples"]), arrays["embedding"], arrays["origin"], clean)
+    def on(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The prior and the free mean, (C,) each, as tensors like `like`."""
+        place = (like.device, like.dtype)
+        if place not in self._moved:
+            self._moved[place] = (like.new_tensor(self.prior.tolist()), like.new_tensor(self.free.tolist()))
+        return self._moved[place]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_moved": {}}
 
 
 class Reference:
@@ -93,7 +94,7 @@ class Reference:
         try:
             for name in about["heads"]:
                 mine = {key.partition(":")[2]: array for key, array in arrays.items() if key.partition(":")[0] == name}
-                heads[name] = HeadReference.of(mine)
+                heads[name] = HeadReference(**mine)  # type: ignore[arg-type]
                 _check(heads[name])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateMismatchError(f"this reference is incomplete or damaged: {error}") from error
@@ -159,10 +160,10 @@ def for_logits(
         raise StateMismatchError(
             f"the reference belongs to another head: it has {len(head.origin)} classes, the logits {classes}; {again}"
         )
-    if bias is not None and not _equal(head.origin - head.clean.free, bias):
+    if bias is not None and not _equal(head.origin - head.free, bias):
         raise StateMismatchError(f"the reference belongs to another head: its bias differs; {again}")
     if weight is not None and (
-        weight.shape[1] != len(head.embedding) or not _equal(weight @ head.embedding, head.clean.free)
+        weight.shape[1] != len(head.embedding) or not _equal(weight @ head.embedding, head.free)
     ):
         raise StateMismatchError(f"the reference belongs to another head: its weight differs; {again}")
     return head
@@ -183,5 +184,5 @@ def _check(head: HeadReference) -> None:
             raise ValueError(f"{name!r} has shape {array.shape}, expected {shapes[name]}")
         if not np.isfinite(array).all():
             raise ValueError(f"{name!r} holds NaN or Inf")
-    if head.samples < 2 or (head.clean.prior <= 0).any() or not head.clean.peak > 0:
+    if head.samples < 2 or (head.prior <= 0).any() or not head.peak > 0:
         raise ValueError("counts, shares and the peak must be positive")

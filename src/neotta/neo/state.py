@@ -15,8 +15,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from neotta.neo.clean_logits import CleanLogits
 from neotta.neo.codec import Field
+from neotta.neo.reference_file import HeadReference
 from neotta.options import Options
 
 LARGEST = 1e6  # rows with larger numbers are rejected like Inf, which keeps sums of third powers exact
@@ -67,10 +67,10 @@ class Rule(Options, ABC):
     # Whether rows are embeddings (the input of the head) or logits (its output).
     space: ClassVar[Literal["embeddings", "logits"]]
     # Like its layouts, what is no option lies in the `__dict__` of a rule, which compilers can read.
-    clean: ClassVar[CleanLogits | None] = None
+    clean: ClassVar[HeadReference | None] = None
 
-    def knowing(self, clean: CleanLogits | None) -> Rule:
-        """The same rule where the logits of clean data were measured (see `neotta.reference`)."""
+    def knowing(self, clean: HeadReference | None) -> Rule:
+        """The same rule where clean data was measured (see `neotta.reference`)."""
         rule = self.model_copy()
         rule.__dict__["clean"] = clean
         return rule
@@ -79,6 +79,10 @@ class Rule(Options, ABC):
     def mergeable(self) -> bool:
         """Whether states can be merged."""
         return True
+
+    def size(self, features: int, classes: int) -> int:
+        """The length of the vectors that it learns from, at a head with so many inputs and outputs."""
+        return classes if self.space == "logits" else features
 
     @abstractmethod
     def fields(self, size: int) -> dict[str, Field]:

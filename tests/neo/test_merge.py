@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neotta
-from neotta.errors import InputError, NotAdaptedError, OptionError, StateFileError, StateMismatchError
+from neotta.errors import InputError, NotAdaptedError, OptionError, StateError, StateFileError, StateMismatchError
 
 RULES = [{}, {"weighting": "batch"}, {"shrinkage": "james-stein"}]
 
@@ -130,7 +130,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         neotta.merge([first, plain()])
     with pytest.raises(InputError, match="nothing to merge"):
         neotta.merge([])
-    with pytest.raises(InputError, match="got int"):
+    with pytest.raises(StateError, match="got int"):
         neotta.merge([first, 3])
     neotta.create("lame", plain()).save(tmp_path / "adapter")
     with pytest.raises(StateMismatchError, match="of an adapter"):

@@ -120,7 +120,7 @@ def is_folded(model: nn.Module) -> bool:
 def alone(model: nn.Module, stream: StreamId) -> dict[nn.Module, nn.Module]:
     """Return heads with the centroid of one stream, by the heads they replace; the model is not changed."""
     settings = adaptation(model)._replace(streams=None)
-    pairs: dict[nn.Module, nn.Module] = {neo: neo.alone(stream) for neo in heads(model).values()}
+    pairs: dict[nn.Module, nn.Module] = {neo: neo.holding(neo.streams.alone(stream)) for neo in heads(model).values()}
     for neo in pairs.values():
         neo.__dict__["_adaptation"] = settings
     return pairs

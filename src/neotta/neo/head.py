@@ -87,13 +87,9 @@ class NEOHead(nn.Linear):
         self.followers: list[Unregistered[AdaptiveNorm]] = []
         self._warns_in_training = False  # whether its model has layers that behave differently then
 
-    def alone(self, stream: StreamId) -> NEOHead:
-        """Return a head whose only state is a copy of one stream's.
-
-        Raises:
-            InputError: The head has no streams, or the stream does not exist.
-        """
-        return type(self)(self, self.streams.alone(stream), uniform_bias=self.uniform_bias, reference=self.reference)
+    def holding(self, streams: Streams) -> NEOHead:
+        """Return the same head with other streams."""
+        return type(self)(self, streams, uniform_bias=self.uniform_bias, reference=self.reference)
 
     # ---- the layer
 

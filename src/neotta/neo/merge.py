@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -116,20 +117,16 @@ def sync(model: nn.Module, *, group: Any = None) -> None:
 def _read(state: str | os.PathLike[str] | StateFile | nn.Module) -> tuple[StateFile, str]:
     if isinstance(state, nn.Module):
         return state_of(state), f"the state of a {type(state).__name__}"
-    if not isinstance(state, (str, os.PathLike, StateFile)):
-        raise InputError(f"expected a file, an adapted model or a merged state, got {type(state).__name__}")
     return opened(state)
 
 
 def _merged(parts: list[HeadStates], rule: Rule, many: bool) -> HeadStates:
     """States of one head merged by stream; one without streams is that of stream 0."""
-    places: dict[StreamId, int] = {}
     layout = rule.layout(parts[0].size)
-    for each in parts:
-        for item in each.ids or [] if many else [0]:
-            places.setdefault(item, len(places))
+    ids: list[list[StreamId]] = [[0] if each.ids is None else each.ids for each in parts]
+    places = {item: place for place, item in enumerate(dict.fromkeys(chain.from_iterable(ids)))}
     total = layout.blank(len(places))
-    for each in parts:
-        rows = torch.tensor([places[item] for item in (each.ids or [] if many else [0])], dtype=torch.int64)
+    for each, mine in zip(parts, ids, strict=True):
+        rows = torch.tensor([places[item] for item in mine], dtype=torch.int64)
         total[rows] = rule.merged(total[rows], torch.from_numpy(each.table), layout)
     return replace(parts[0], ids=list(places) if many else None, table=total.numpy())

@@ -102,12 +102,10 @@ class OutputHead(NEOHead):
             "from adapting; if its head is a linear layer, adapt it there, without at='logits'"
         )
 
-    def alone(self, stream: StreamId) -> NEOHead:
-        """Return a head whose only state is a copy of one stream's."""
-        alone = self.streams.alone(stream)
-        return OutputHead(
-            self.bias, alone, weight=self.weight, uniform_bias=self.uniform_bias, reference=self.reference
-        )
+    def holding(self, streams: Streams) -> NEOHead:
+        """Return the same head with other streams."""
+        how: Any = {"weight": self.weight, "uniform_bias": self.uniform_bias, "reference": self.reference}
+        return OutputHead(self.bias, streams, **how)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         pass

@@ -185,8 +185,8 @@ class Streams(nn.Module):
                 raise InputError(f"there is no stream {stream!r}: it was never seen")
             return self.table[place : place + 1].clone()
 
-    def alone(self, stream: StreamId) -> Streams:
-        """A table whose only row is a copy of the state of one stream."""
+    def alone(self, stream: StreamId | None = None) -> Streams:
+        """A table whose only row is a copy of the state of one stream; without ids, of the only one."""
         copy = Streams(self.rule, self.size, device=self.table.device)
         copy.put(self.state(stream))
         return copy

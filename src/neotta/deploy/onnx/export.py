@@ -32,7 +32,6 @@ from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
-from neotta.neo.streams import Streams
 from neotta.neo.surgery import adaptation, check_module, check_stream, heads
 
 if TYPE_CHECKING:
@@ -291,17 +290,11 @@ TOLERANCE = 1e-4
 
 def compare_adaptive(classifier: OnnxClassifier, model: nn.Module, images: Tensor) -> str | None:
     """Describe how an adaptive file differs from the model on the same stream; None if it does not."""
-    neo_heads = heads(model)
-    pairs: dict[nn.Module, NEOHead] = {}
-    for neo in neo_heads.values():
-        streams = Streams(neo.streams.rule, neo.streams.size, device=neo.streams.table.device)
-        streams.put(neo.streams.state())
-        pairs[neo] = NEOHead(neo, streams, uniform_bias=neo.uniform_bias, reference=neo.reference)
-    with ModuleSwap(model, pairs):
+    twins = {name: neo.holding(neo.streams.alone()) for name, neo in heads(model).items()}
+    with ModuleSwap(model, {neo: twins[name] for name, neo in heads(model).items()}):
         wrong = compare(classifier, model, images)
-    states = file_of("", {name: pairs[neo] for name, neo in neo_heads.items()}).heads
-    for name in neo_heads:
-        for entry, value in states[name].arrays().items():
+    for name, states in file_of("", twins).heads.items():
+        for entry, value in states.arrays().items():
             wrong = wrong or _difference(f"{name}.{entry}", classifier.state()[f"{name}.{entry}"], torch.tensor(value))
     return wrong
 

@@ -53,10 +53,7 @@ class AdaptiveGraph(nn.Module):
         self.model = model
         tables = [GraphStreams(neo.streams) for neo in heads.values()]
         self.states, self._ports = [each.table for each in tables], [each.port for each in tables]
-        self.heads = [
-            NEOHead(neo, streams, uniform_bias=neo.uniform_bias, reference=neo.reference)
-            for neo, streams in zip(heads.values(), tables, strict=True)
-        ]
+        self.heads = [neo.holding(streams) for neo, streams in zip(heads.values(), tables, strict=True)]
         self.within = ModuleSwap(model, dict(zip(heads.values(), self.heads, strict=True)))
 
     def forward(self, images: Tensor, adapt: Tensor, states: list[Tensor]) -> tuple[Tensor, ...]:

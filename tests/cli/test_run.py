@@ -195,6 +195,7 @@ def test_unlabelled_images_get_a_report_and_predictions(run, plan_file, tmp_path
     done = run("digits", "mine", "--seeds", "1", *plan_file(predictions="answers.csv", workers=0, cache=False))
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
+    assert "Next: neotta judge digits mine" in done.stderr
     lines = (tmp_path / "answers.csv").read_text().splitlines()
     columns = [f"{method}.{kind}" for method in METHODS for kind in ("prediction", "confidence")]
     assert lines[0] == ",".join(["id", "domain", "seed", *columns])

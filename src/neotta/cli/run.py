@@ -144,6 +144,7 @@ def _carry_out(plan: Plan, output: Path, settings: dict[str, Any]) -> None:
         say(console, f"interrupted: what is done is in {output}, and the same command continues")
         raise typer.Exit(interrupt_code(interrupt)) from None
     summarise(console, output, measured.summary)
-    next_step(f"neotta compare {output} -o page.html")
+    known = measured.results.unlabelled is None
+    next_step(f"neotta compare {output} -o page.html" if known else f"neotta judge {plan.model} {plan.data}")
     if measured.summary.failed:
         raise typer.Exit(1)

@@ -107,7 +107,7 @@ def unlabelled_report(
         (often, count), *_ = Counter(answers).most_common(1)
         if count > LOPSIDED * len(answers) and (bench.data.classes or 0) > 2:
             share = f"{count / len(answers):.0%} of the plain answers are class {often!r}"
-            notes.append(f"{domain}: {share}. NEO takes a class that is so frequent for a shift; NEO-Stream does not.")
+            notes.append(f"{domain}: {share}. If the images really are that, NEO takes it for a shift.")
     rows = []
     for (method, domain), mine in frame[frame["method"] != BASELINE].groupby(["method", "domain"], sort=False):
         both = plain[plain["domain"] == domain].merge(mine, on="id", suffixes=("_before", "_after"))

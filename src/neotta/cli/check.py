@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,43 +147,22 @@ def sentences(report: CheckReport) -> list[str]:
     lines.append(
         f"{half} of the {report.images} images are the reference, the other {report.images_shown} are shown.{without}"
     )
-    balance = [] if report.doubts else [_balance(report), _source_mean(report)]
-    return [*lines, *balance, "", *_advice(report)]
-
-
-def _balance(report: CheckReport) -> str:
-    shares, unseen = report.shares, report.shares.count(0)
-    most = shares.index(max(shares))
-    if shares[most] > max(3 / report.classes, 0.3) or (report.classes == 2 and shares[most] > 0.65):
-        return (
-            f"The classes are unbalanced: {shares[most]:.0%} of the answers are class {most}. NEO assumes balanced "
-            "classes and would take the frequent one for a shift; a reference knows how frequent it is."
+    most, unseen = max(report.shares), report.shares.count(0)
+    if not report.doubts and (most > max(3 / report.classes, 0.3) or (report.classes == 2 and most > 0.65)):
+        lines.append(
+            f"The classes are unbalanced: {most:.0%} of the answers are class {report.shares.index(most)}. NEO takes "
+            "the frequent one for a shift; a reference knows how frequent it is."
         )
-    if unseen:
-        return f"{unseen} of {report.classes} classes are never predicted here: more images make a better reference."
-    return "The classes are predicted about equally often."
-
-
-def _source_mean(report: CheckReport) -> str:
-    far = report.mean_to_spread
-    if far <= 0.5:
-        return f"The mean of the clean embeddings is near the origin ({far:.2f} times their spread)."
-    return (
-        f"The mean of the clean embeddings is {far:.2f} times their spread away from the origin: re-centering to "
-        "the origin moves clean data, re-centering to a reference does not."
-    )
-
-
-def _change(name: str, report: CheckReport) -> str:
-    """What a rule does to clean images, as the end of a sentence."""
-    rule = next(rule for rule in report.rules if rule.rule == name and not rule.reference)
-    what = "accuracy" if report.labelled else "agreement with the plain model"
-    mean, worst = rule.mean(report.data), rule.worst(report.data)
-    changes = f"changes {what} by {mean:+.1f} points on average" if abs(mean) >= 0.05 else f"keeps {what}"
-    return f"{changes} and {f'by {worst:+.1f} in its worst draw' if worst <= -0.05 else 'loses nothing in any draw'}"
+    elif not report.doubts and unseen:
+        lines.append(
+            f"{unseen} of {report.classes} classes are never predicted here: more images are a better reference."
+        )
+    return [*lines, "", *_advice(report)]
 
 
 def _advice(report: CheckReport) -> list[str]:
+    from neotta.evaluate.check import BEARABLE, BEARABLE_DRAW
+
     if report.guesses:
         return [
             f"The model is no better than always giving the most frequent label ({report.guessing:.1f} %), so the "
@@ -197,18 +177,19 @@ def _advice(report: CheckReport) -> list[str]:
             "Nothing is recommended from this table: it counts answers that change, and where plain answers are wrong "
             "a rule that helps changes them."
         ]
-    neo, stream = _change("neo", report), _change("neo-stream", report)
-    lines = [f"On these images, NEO as in the paper {neo}; NEO-Stream {stream}."]
-    if report.classes == 2:
+    two, lines = report.classes == 2, list[str]()
+    if two:
         lines.append("With two classes a shift and a label are one number: NEO-Stream gives the plain answers.")
     if report.doubts:
-        return [
-            *lines,
-            f"Use none: no rule gains more than {report.noise:.1f} points where classes are mixed, the noise.",
-        ]
+        why = f"no rule gains more than {report.noise:.1f} points where classes are mixed, the noise."
+        return [*lines, f"Use none: {why}"]
     chosen = report.advice
+    if chosen is None and report.shifted and any(rule.bearable for rule in report.rules):
+        return [*lines, "Use none: the rules that cost little in every order gain nothing under the corruptions."]
     if chosen is None:
-        return [*lines, f"Use none: {_why_none(report)}"]
+        who = "NEO with a reference" if two else "each rule" if report.shifted else "NEO-Stream"
+        costs = f"costs more than {BEARABLE:g} point in some order, or {BEARABLE_DRAW:g} in some draw"
+        return [*lines, f"Use none: {who} {costs}{'' if two else ', with a reference too'}."]
     if report.shifted:
         lines.append(
             f"{chosen.title} changes accuracy under {', '.join(report.shifted)} by {report.gain(chosen):+.1f} points "
@@ -232,23 +213,11 @@ def _gain(report: CheckReport, rule: RuleCost) -> list[str]:
         f"({report.noise:.1f}), and by {rule.mean(report.data):+.1f} over all orders, the most of all rules."
     ]
     costs = []
-    for domain in rule.changes:
-        for kind, name in ORDERS.items():
-            mean, worst = rule.of_order(domain, kind)
-            if mean < -BEARABLE or worst < -BEARABLE_DRAW:
-                where = "" if domain == report.data else f" under {domain}"
-                costs.append(f"{name}{where} ({mean:+.1f}, worst draw {worst:+.1f})")
+    for domain, (kind, name) in itertools.product(rule.changes, ORDERS.items()):
+        mean, worst = rule.of_order(domain, kind)
+        if mean < -BEARABLE or worst < -BEARABLE_DRAW:
+            where = "" if domain == report.data else f" under {domain}"
+            costs.append(f"{name}{where} ({mean:+.1f}, worst draw {worst:+.1f})")
     if costs:
         lines.append(f"It can cost accuracy where the order of the classes is: {', '.join(costs)}.")
     return [*lines, f"Use{', where that does not occur' if costs else ''}: model = {rule.line}"]
-
-
-def _why_none(report: CheckReport) -> str:
-    from neotta.evaluate.check import BEARABLE, BEARABLE_DRAW
-
-    if report.shifted and any(rule.bearable for rule in report.rules):
-        return "the rules that cost little in every order gain nothing under the corruptions."
-    two = report.classes == 2
-    who = "NEO with a reference" if two else "each rule" if report.shifted else "NEO-Stream"
-    costs = f"costs more than {BEARABLE:g} point in some order, or {BEARABLE_DRAW:g} in some draw"
-    return f"{who} {costs}{'' if two else ', with a reference too'}."

@@ -113,12 +113,9 @@ class CheckReport:
     accuracy: float  # accuracy of the plain model in percent; NaN without labels
     guessing: float  # accuracy of always giving the most frequent label, in percent; NaN without labels
     shares: list[float]  # how often each class is predicted
-    mean_to_spread: float  # distance of the mean embedding from the origin, divided by the spread of the embeddings
     reference: Reference = field(repr=False)  # where the data lies, from all of the images
     rules: list[RuleCost] = field(default_factory=list)
-    surety: float = (
-        math.nan
-    )  # how sure the model is of them, relative to clean images; NaN without a reference of these
+    surety: float = math.nan  # how sure the model is, relative to clean images; NaN without a reference of these
 
     @property
     def images_shown(self) -> int:
@@ -201,8 +198,6 @@ def check(
     _check_head(bench, clean, which)
     with torch.inference_mode():
         predicted = bench.head(embeddings[clean]).argmax(1).numpy()
-    rows = embeddings[clean].double()
-    rows = rows[rows.isfinite().all(dim=1)]
     labels = _labels(bench, clean, which)
     targets = predicted if labels is None else labels
     outputs, half = bench.head.out_features, len(which) // 2
@@ -222,7 +217,6 @@ def check(
         accuracy=math.nan if labels is None else 100 * float((predicted == labels).mean()),
         guessing=math.nan if labels is None else 100 * float(np.bincount(labels).max() / len(labels)),
         shares=(np.bincount(predicted, minlength=outputs) / len(predicted)).tolist(),
-        mean_to_spread=float(rows.mean(0).norm() / rows.var(0).sum().sqrt()),
         reference=reference,
         surety=surety,
     )

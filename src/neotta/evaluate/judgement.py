@@ -341,18 +341,14 @@ class Judgement:
 
     # ---- notebooks
 
-    def _repr_html_(self) -> str:
-        how = "Without ipywidgets: judgement.ask('ask.csv'), fill in the column right, judgement.read('ask.csv')."
-        lines = [*self.sentences(), *self.notes, *([] if self.finished else [how])]
-        return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-
     def _ipython_display_(self) -> None:
         from IPython.display import HTML, display
 
         try:
             import ipywidgets as widgets
         except ModuleNotFoundError:
-            display(HTML(self._repr_html_()))
+            how = "Without ipywidgets: judgement.ask('ask.csv'), fill in the column right, judgement.read('ask.csv')."
+            display(HTML(_paragraphs([*self.sentences(), *self.notes, *[how] * (not self.finished)])))
             return
         picture, buttons, told = widgets.Image(layout={"height": "320px"}), widgets.HBox(), widgets.HTML()
 
@@ -368,7 +364,7 @@ class Judgement:
             buttons.children = [widgets.Button(description=text) for text in choices]
             for button, action in zip(buttons.children, choices.values(), strict=True):
                 button.on_click(partial(press, action))
-            told.value = "".join(f"<p>{html.escape(line)}</p>" for line in self.sentences())
+            told.value = _paragraphs(self.sentences())
 
         def press(action: Callable[[], None], button: object) -> None:
             action()
@@ -376,6 +372,10 @@ class Judgement:
 
         show()
         display(widgets.VBox([picture, buttons, told]))
+
+
+def _paragraphs(lines: Sequence[str]) -> str:
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def _hash(text: str) -> bytes:

@@ -195,14 +195,15 @@ def test_the_health_of_other_methods_is_not_known():
 
 
 @pytest.mark.parametrize(
-    ("step", "usable", "changed"), [(2.1, True, True), (1.9, True, False), (2.1, False, False), (9.0, False, False)]
+    ("step", "visible", "mixed", "changed"),
+    [(2.1, True, True, True), (1.9, True, True, False), (9.0, False, True, False), (9.0, True, False, False)],
 )
-def test_the_shift_has_changed_where_its_step_is_twice_the_noise_of_both_scales(step, usable, changed):
-    yes, spreads = torch.ones(1, 2), torch.ones(1, 2, 2)
+def test_the_shift_has_changed_where_its_step_is_twice_the_noise_of_both_scales(step, visible, mixed, changed):
+    spreads = torch.ones(1, 2, 2)
     shift, noise = torch.zeros(1, 2, 3), torch.tensor([[0.25, 0.75]])
     shift[0, 1, 0] = step
-    both = torch.tensor([[1.0, 1.0 if usable else -1.0]])
-    assert _changed_lately(Estimates(shift, noise, both, yes, shift, spreads)) is changed
+    skewed, balanced = (torch.tensor([[1.0, 1.0 if good else -1.0]]) for good in (visible, mixed))
+    assert _changed_lately(Estimates(shift, noise, skewed, balanced, shift, spreads)) is changed
 
 
 @pytest.mark.parametrize(
@@ -290,6 +291,19 @@ def test_answers_that_differ_while_no_shift_is_subtracted_are_explained():
     assert any(f"{changed:.1%}" in remark and "label prior" in remark for remark in found.remarks)
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.53, False), (0.57, True)])
+def test_one_of_ten_classes_has_most_from_55_percent_on(share, told):
+    model = neotta.adapt(network())
+    feed(model, rows(MIXED))
+    streams = neotta.head(model).streams
+    seen, *counts = streams.rule.state(streams.table).labels[0, 0]
+    for label, count in enumerate(counts):
+        count.fill_(float(seen) * CLASSES * (share if label == 3 else (1 - share) / 9))
+    found = neotta.health(model)
+    assert found.top_share == pytest.approx(share, abs=1e-6)
+    assert ("one-answer" in found.signs) is told
+
+
 @pytest.mark.parametrize("labels", [ONE, np.where(np.arange(320) % 4 < 3, 3, MIXED)])
 def test_one_answer_for_most_images_is_always_told(labels):
     model = neotta.adapt(network())
@@ -302,6 +316,9 @@ def test_one_answer_for_most_images_is_always_told(labels):
 
 
 def test_no_shift_is_visible_only_where_one_could_be_seen():
+    model = neotta.adapt(network())
+    feed(model, rows(MIXED))
+    assert "no-shift" in neotta.health(model).signs, "what all time shows, not the window"
     signs = {}
     for count in (20, 320):
         for seed in range(20):

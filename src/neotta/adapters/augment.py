@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -66,6 +67,7 @@ FULL = Style()
 """The augmentation of CoTTA, Surgeon and RoTTA."""
 
 
+@dataclass
 class Augmentation:
     """Draws parameters, the same for all images of a batch, and augments.
 
@@ -76,17 +78,10 @@ class Augmentation:
         style: Which parts are used. The same parameters are drawn in any case.
     """
 
-    def __init__(
-        self,
-        generator: torch.Generator,
-        mean: Tensor | float = 0.0,
-        std: Tensor | float = 1.0,
-        style: Style = FULL,
-    ) -> None:
-        self.generator = generator
-        self.mean = mean
-        self.std = std
-        self.style = style
+    generator: torch.Generator
+    mean: Tensor | float = 0.0
+    std: Tensor | float = 1.0
+    style: Style = FULL
 
     def __call__(self, images: Tensor) -> Tensor:
         """Augment images, (B, C, H, W), of which pixels in [0, 1] count; what comes back has the same shape."""

@@ -326,12 +326,10 @@ class Adapter(ABC, Generic[O]):
         Args:
             rows: Logits or features, one row for each sample, (B, n).
         """
-        finite = torch.isfinite(rows).all(dim=1)
-        if bool(finite.all()):
-            return True
-        bad = int((~finite).sum())
-        self.skip(len(rows), f"{bad} of {len(rows)} samples give NaN or Inf")
-        return False
+        bad = int((~self.finite_rows(rows, adapt=False)).sum())
+        if bad:
+            self.skip(len(rows), f"{bad} of {len(rows)} samples give NaN or Inf")
+        return not bad
 
     def watch(self, logits: Tensor) -> None:
         """Warn once after a long run of predictions of one class."""

@@ -86,10 +86,6 @@ class Restarting(Combined):
         super()._check_model()
         self.inner._check_model()
 
-    def _about(self) -> dict[str, Any]:
-        own = {name: str(getattr(self.options, name)) for name in RestartOptions.model_fields}
-        return {**super()._about(), "options": {**self.inner._about()["options"], **own}}
-
 
 class RestartingEmbeddings(Restarting, EmbeddingAdapter[Any]):
     """Restarts a method that needs only embeddings."""

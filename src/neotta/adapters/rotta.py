@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -50,18 +51,18 @@ class Entry(NamedTuple):
     age: int = 0
 
 
+@dataclass(eq=False)
 class MemoryBank:
     """At most N images, which replace each other by age and uncertainty, with the weights lambda_t and lambda_u.
 
     Each of C classes may have N / C images before it has to give up its own.
     """
 
-    def __init__(self, size: int, classes: int, age_weight: float, uncertainty_weight: float) -> None:
-        self.size = size
-        self.classes = classes
-        self.age_weight = age_weight
-        self.uncertainty_weight = uncertainty_weight
-        self._entries: list[Entry] = []
+    size: int
+    classes: int
+    age_weight: float
+    uncertainty_weight: float
+    _entries: list[Entry] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._entries)

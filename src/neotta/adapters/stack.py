@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -35,8 +34,8 @@ class Combined(Adapter[Any]):
         return {name: head for part in parts if isinstance(part, Adapter) for name, head in part.heads.items()}
 
     def _member(self, kind: type[AnyAdapter]) -> AnyAdapter:
-        options = kind.Options.make(kind.name, options_of(kind, self.options.given()))
-        return kind(self.model, options, classes=self.classes, head=self.head_name)
+        own = {name: value for name, value in self.options.given().items() if name in kind.Options.model_fields}
+        return kind(self.model, kind.Options.make(kind.name, own), classes=self.classes, head=self.head_name)
 
 
 class Stack(Combined):
@@ -95,11 +94,6 @@ def stack(kinds: tuple[type[AnyAdapter], ...]) -> type[Stack]:
             "Options": _options(first.Options, last.Options),
         },
     )
-
-
-def options_of(method: AnyAdapter | type[AnyAdapter], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a method has."""
-    return {name: value for name, value in options.items() if name in method.Options.model_fields}
 
 
 def _recenters(kind: type[AnyAdapter]) -> bool:

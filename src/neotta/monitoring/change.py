@@ -112,16 +112,6 @@ class ChangeDetector:
         """The last embeddings, (at most count, d); at most `REFERENCE` are kept."""
         return self._recent[max(0, len(self._recent) - count) :]
 
-    @property
-    def ready(self) -> bool:
-        """Whether the test has started."""
-        return bool(self._generations)
-
-    @property
-    def evidence(self) -> float:
-        """How close the alarm is, 0 to 1: log of the evidence as a fraction of that of the threshold."""
-        return max((test.evidence.share for tests in self._generations for test in tests), default=0.0)
-
     def _keep(self, rows: Floats) -> None:
         """Count samples and keep the last ones; start a new generation when it is due."""
         self.count += len(rows)
@@ -248,7 +238,7 @@ class RankEvidence:
 
     def __init__(self, threshold: float, tails: int) -> None:
         bets = tails * len(EXPONENTS)
-        self._limit = float(np.log(threshold))
+        self.limit = float(np.log(threshold))
         self._count = 0
         self._sum = np.zeros(len(EXPONENTS))  # of r^(ε-1) over 1 … n
         self._log_r = np.full(bets, -np.inf)
@@ -257,11 +247,6 @@ class RankEvidence:
         self._lowest_at = np.zeros(bets, dtype=np.int64)
         self.log_r = -np.inf
         """log R_n, where R_n is the mean over the bets."""
-
-    @property
-    def share(self) -> float:
-        """How close the alarm is, 0 to 1: log R as a fraction of log A."""
-        return float(np.clip(self.log_r / self._limit, 0.0, 1.0))
 
     def observe(self, *tails: Ranks) -> Alarm | None:
         """Add the ranks of n numbers, (n,) for each tail, up to the one that raises an alarm."""
@@ -272,7 +257,7 @@ class RankEvidence:
         # closed form of the recursion: R_n = B_n (R_0 / B_0 + Σ 1 / B_(i-1)), B_n the product of the bets so far
         log_r = won + np.logaddexp(self._log_r - self._won, np.logaddexp.accumulate(-before, axis=0))
         mean = np.logaddexp.reduce(log_r, axis=1) - np.log(log_r.shape[1])
-        crossed = np.flatnonzero(mean >= self._limit)
+        crossed = np.flatnonzero(mean >= self.limit)
         last = int(crossed[0]) if len(crossed) else len(mean) - 1
         self._note_lowest(before[: last + 1])
         self._count += last + 1

@@ -127,7 +127,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         remarks["prior"] = f"{share:.1%} of the answers differ from those of the plain model all the same: {by}"
     if samples >= FEW and share > CHANGED:
         remarks["differs"] = f"{share:.0%} of the answers differ from those of the plain model"
-    if rule.window is not None and samples >= FEW and enough:
+    if rule.window is not None and enough:
         if verdict == "adapting" and _changed_lately(own):
             remarks["changed"] = "the shift has changed lately"
         elif _moved_lately(ever, lately, float(own.variance[0].max()), rule.window):

@@ -1,7 +1,7 @@
 """Builds the wheel and the source distribution, and checks what a user would get.
 
     python scripts/check_release.py            # builds into dist/
-    python scripts/check_release.py --tag v0.3.0
+    python scripts/check_release.py --tag v0.4.0
     python scripts/check_release.py --install  # and installs it into clean environments, where the demo runs
 
 Needs `pip install build twine`.

@@ -104,6 +104,7 @@ def test_by_csv_files_of_a_spreadsheet(command, tmp_path, photos):
 def test_labels_in_a_csv_file_are_used_and_nothing_is_asked(command, tmp_path, photos):
     with (tmp_path / "known.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("image", "class"), *((path.name, right(path.name)) for path in photos.iterdir())])
+        file.write("elsewhere.png,\n")
     done = command("judge", "mnist", "photos", "--answers", "known.csv", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"neo helps: \+\d+\.\d points", done.stdout)

@@ -383,6 +383,9 @@ def test_rows_left_empty_count_as_skipped_and_wrong_words_are_refused(tmp_path):
     path.write_text("image,right\nelsewhere.png,right\n")
     with pytest.raises(DataError):
         judged.read(path)
+    path.write_bytes("image,right\na,K\u00e4fer\n".encode("latin-1"))
+    with pytest.raises(DataError, match="UTF-8"):
+        judged.read(path)
     path.write_text("picture,right\na,b\n")
     with pytest.raises(DataError, match="image"):
         judged.read(path)

@@ -69,7 +69,7 @@ def judge(
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         rows = [] if answers is None else read_csv(answers, ("image",))
-        known = {row["image"]: row["class"] for row in rows if "class" in row}
+        known = {row["image"]: row["class"] for row in rows if row.get("class", "").strip()}
         judgement = begin(
             load_model(model, **{"labels": names, "device": device, **options}),
             data,

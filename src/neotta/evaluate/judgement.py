@@ -401,7 +401,9 @@ def read_csv(path: str | os.PathLike[str], columns: Sequence[str]) -> list[dict[
     """The rows of a CSV file as any spreadsheet writes it: with commas, semicolons or tabs."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{os.fspath(path)!r} is no UTF-8: in a spreadsheet, save it as 'CSV UTF-8'") from error
+    except OSError as error:
         raise DataError(f"{os.fspath(path)!r} cannot be read: {error}") from error
     heading = text.partition("\n")[0].strip()
     rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=heading.count), restval=""))

@@ -14,7 +14,7 @@ EXTRAS = {
     **dict.fromkeys(
         [
             *("typer", "rich", "timm", "torchvision", "huggingface_hub", "PIL", "scipy", "pandas", "pyarrow"),
-            *("matplotlib", "jinja2", "cma", "platformdirs", "pooch", "yaml", "tomli", "tomli_w"),
+            *("matplotlib", "jinja2", "cma", "platformdirs", "pooch", "tomli", "tomli_w"),
         ],
         "lab",
     ),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tomli_w
 import typer
 from support.data_makers import class_folders, corrupted
 from typer.testing import CliRunner
@@ -183,9 +184,9 @@ def test_foa_is_in_the_table_of_imagenet_c_if_there_is_source_data(tmp_path):
     study = {"methods": ["none", "foa", "neo"], "samples": 6, "seeds": [1], "jobs": 1, "cache": str(tmp_path / "cache")}
 
     def table(**more):
-        (tmp_path / "study.yaml").write_text(json.dumps({**study, "subjects": [{**subject, **more}]}))
+        (tmp_path / "study.toml").write_text(tomli_w.dumps({**study, "subjects": [{**subject, **more}]}))
         said = call(
-            "corruptions", "--config", str(tmp_path / "study.yaml"), "--format", "md", "-o", str(tmp_path / "report")
+            "corruptions", "--config", str(tmp_path / "study.toml"), "--format", "md", "-o", str(tmp_path / "report")
         )
         text = (tmp_path / "report" / "corruptions.md").read_text()
         return said, text, next(line for line in text.splitlines() if line.startswith("| domain"))

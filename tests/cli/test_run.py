@@ -223,15 +223,6 @@ def test_options_override_a_plan_file(run, plan_file, tmp_path):
     assert records[0].opened["model_options"]["preprocess"] == {"interpolation": "bilinear", "crop": True}
 
 
-def test_yaml_says_the_same_as_toml(tmp_path):
-    known = Plan.model_fields
-    (tmp_path / "a.toml").write_text('seeds = 2\nmethods = ["none", {method = "tent", lr = [1e-3, 2e-4]}]\n')
-    (tmp_path / "b.yaml").write_text("seeds: 2\nmethods:\n- none\n- {method: tent, lr: [1e-3, 2e-4]}\n")
-    assert Plan.make(read_config(tmp_path / "a.toml", known)) == Plan.make(read_config(tmp_path / "b.yaml", known))
-    (tmp_path / "empty.yml").write_text("")
-    assert read_config(tmp_path / "empty.yml", known) == {}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -253,10 +244,8 @@ def test_yaml_says_the_same_as_toml(tmp_path):
             "'plan.toml': the option 'lr' of a method has no value",
         ),
         ("plan.toml", "seeds = [\n", "'plan.toml' is not valid TOML: "),
-        ("plan.yaml", "a: [1\nb: 2", "'plan.yaml' is not valid YAML: "),
-        ("plan.yaml", "- 1\n", "'plan.yaml' has to hold entries such as 'model', got a list"),
         ("plan.toml", 'samples = "many"\n', "'plan.toml': entry 'samples.0' of the plan is 'many'"),
-        ("plan.json", "{}", "'plan.json': a configuration is a .toml, .yaml or .yml file"),
+        ("plan.json", "{}", "'plan.json': a configuration is a .toml file"),
         ("other.toml", "", "the configuration 'plan.toml' cannot be read: No such file"),
     ],
 )

@@ -30,7 +30,7 @@ def paper(
         list[str] | None, typer.Argument(metavar="ITEM", help="Items, or all. Without any, they are listed.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A study in a TOML or YAML file; the options here override its entries.")
+        Path | None, typer.Option(help="A study in a TOML file; the options here override its entries.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="A model as `neotta models` lists them. Default: digits.")] = None,
     data: Annotated[

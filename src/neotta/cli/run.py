@@ -58,7 +58,7 @@ def run(
         "results.jsonl"
     ),
     config: Annotated[
-        Path | None, typer.Option(help="A plan in a TOML or YAML file; the options here override its entries.")
+        Path | None, typer.Option(help="A plan in a TOML file; the options here override its entries.")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Number of runs at a time.", min=1)] = 1,
     allow_code: shared.AllowCode = False,

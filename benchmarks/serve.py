@@ -61,14 +61,15 @@ def model_of(kind, threads=1):
 
 def serve(kind, rule, threads, folder, port):
     """Run a server until its process is ended."""
-    from neotta.deploy.serve.app import listening, make_server
+    from neotta.cli.serve import listening
+    from neotta.deploy.serve.app import make_server
     from neotta.deploy.serve.engine import TorchEngine
     from neotta.deploy.serve.history import History
     from neotta.deploy.serve.service import Service
     from neotta.deploy.serve.settings import Limits, Settings
 
     engine = TorchEngine(model_of(kind, threads), rule, folder=None if rule == "none" else folder)
-    limits = Limits(queue=4096, timeout=PATIENCE)
+    limits = Limits(queue=4096, requests=4096, timeout=PATIENCE)  # 64 images as JSON are 200 MB
     service = Service(engine, Settings(name="model", limits=limits), History(folder))
     socket = listening("127.0.0.1", 0)
     port.put(socket.getsockname()[1])

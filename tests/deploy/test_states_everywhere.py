@@ -18,8 +18,9 @@ from neotta.neo.statefile import packed, unpacked
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
+from neotta.cli.serve import open_engine
 from neotta.deploy import OnnxClassifier, export
-from neotta.deploy.serve.engine import TorchEngine, open_engine
+from neotta.deploy.serve.engine import TorchEngine
 
 PREPROCESS = neotta.Preprocess(size=(8, 8))
 CLASSES = 5

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from support.serving import Client, pictures, serving, tensor
 
+from neotta.cli.serve import model_name
 from neotta.deploy.serve.auth import Keys, check_exposure, is_loopback
-from neotta.deploy.serve.settings import RequestError, Settings, model_name, stream_id
+from neotta.deploy.serve.settings import RequestError, Settings, stream_id
 from neotta.errors import OptionError
 
 KEY = "a key of sixteen characters"

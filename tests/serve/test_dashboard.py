@@ -16,9 +16,9 @@ from PIL import Image
 from safetensors.numpy import load_file
 from support.serving import Client, serving, wait_until
 
+from neotta.cli.serve import open_engine
 from neotta.data.corruptions import corrupt
 from neotta.data.handwritten import digits
-from neotta.deploy.serve.engine import open_engine
 
 KEY = "a key of sixteen characters"
 HOSTILE = ["<b>bold</b>", "a/b", "<script>document.title='hacked'</script>", "50%?x=1&y#z", "カメラ 🎥", "x" * 100]

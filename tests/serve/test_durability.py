@@ -71,9 +71,11 @@ def test_what_cannot_be_written_is_refused_and_not_learnt(tmp_path, monkeypatch)
 
     monkeypatch.setattr(store, "write", failing)
     with serving(engine, folder=tmp_path) as client:
+        monkeypatch.setattr(client.service.history, "check_room", lambda: failing() if broken else None)
         status, answer = client.post(INFER, {"inputs": [tensor(pictures(2))]})
         assert (status, "cannot be stored" in answer["error"]) == (503, True)
         assert "disk" not in answer["error"]
+        assert client.get("/v2/health/ready")[0] == 503
         assert client.service.engine.counts() == {}
         assert client.service.streams == {}
         broken = False

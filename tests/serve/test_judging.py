@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support.serving import pictures, serving, small_engine, wait_until
 
+from neotta.cli.serve import open_engine
 from neotta.data.handwritten import digits
-from neotta.deploy.serve.engine import open_engine
 from neotta.deploy.serve.judging import DISAGREEMENTS, Shown
 
 KEY = "a key of sixteen characters"
@@ -82,6 +82,8 @@ def test_the_key_is_needed_and_a_camera_that_is_forgotten_is_gone():
         client.key = KEY
         assert client.ask("DELETE", "/streams/gate")[0] == 200
         assert said(client)[0] == 404
+        client.infer(pictures(1), stream="gate")
+        assert (said(client)[0], client.service.shown["gate"]._count) == (200, 1)  # a new one, without its pictures
 
 
 @pytest.mark.slow

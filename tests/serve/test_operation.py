@@ -125,6 +125,13 @@ def test_a_server_whose_model_is_stuck_is_not_ready():
         wait_until(lambda: client.service.batcher.busy_since is None)
 
 
+def test_a_server_that_was_told_to_end_is_not_ready():
+    with serving() as client:
+        client.service.ending = True
+        assert client.get("/v2/health/ready")[0] == 503
+        assert client.get("/v2/health/live")[0] == 200
+
+
 # ---- a process
 
 

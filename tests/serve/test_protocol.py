@@ -43,7 +43,7 @@ def alone(images, adapt=True, batches=1):
 def test_server_and_model_describe_themselves(client):
     assert client.get("/v2")[1]["extensions"] == ["binary_tensor_data"]
     assert client.get("/v2/health/live") == (200, {"live": True})
-    assert client.get("/v2/health/ready") == (200, {"ready": True})
+    assert client.get("/v2/health/ready") == (200, {"name": "small", "ready": True})
     for base in ("/v2/models/small", "/v2/models/small/versions/1"):
         status, about = client.get(base)
         assert (status, about["name"], about["versions"]) == (200, "small", ["1"])

@@ -12,8 +12,9 @@ from support.small_model import network
 from torch import nn
 
 import neotta
+from neotta.cli.serve import open_engine
 from neotta.deploy.onnx.export import export
-from neotta.deploy.serve.engine import TorchEngine, open_engine
+from neotta.deploy.serve.engine import TorchEngine
 from neotta.errors import NeottaError, OptionError, StateError
 
 

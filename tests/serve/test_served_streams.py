@@ -81,6 +81,9 @@ def test_actions(client):
     assert act(client, name, "rollback")[1]["health"]["samples"] == 4  # what the last rollback replaced
     assert client.ask("DELETE", at(name))[2] == {"id": name, "forgotten": True}
     assert client.get(at(name))[0] == 404
+    client.infer(pictures(1), stream=name)  # it comes back as a new one
+    found = client.get(at(name))[1]
+    assert (found["images"], found["snapshots"], found["history"]) == (1, [], [])
 
 
 def test_the_snapshot_of_a_time_is_restored(client):

@@ -13,7 +13,8 @@ import time
 import numpy as np
 import torch
 
-from neotta.deploy.serve.app import listening, make_server
+from neotta.cli.serve import listening
+from neotta.deploy.serve.app import make_server
 from neotta.deploy.serve.engine import TorchEngine
 from neotta.deploy.serve.history import History
 from neotta.deploy.serve.service import Service

@@ -7,8 +7,9 @@ import gc
 import json
 import logging
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +20,13 @@ from neotta.cli import options as shared
 from neotta.cli.config import read_config
 from neotta.cli.console import next_step
 from neotta.cli.options import class_names, model_options
-from neotta.errors import OptionError
+from neotta.errors import OptionError, StateFileError
 from neotta.options import Options
 
 if TYPE_CHECKING:
+    from socket import socket as Socket
+
+    from neotta.deploy.serve.engine import Engine
     from neotta.deploy.serve.service import Service
 
 CONFIG = ("name", "pictures", "metric_streams", "log_level", "limits", "grace", "proxies", "history", "snapshots")
@@ -85,12 +89,11 @@ def serve(
 
     from platformdirs import user_data_path
 
-    from neotta.deploy.serve.app import listening, make_server
+    from neotta.deploy.serve.app import make_server
     from neotta.deploy.serve.auth import Keys, check_exposure
-    from neotta.deploy.serve.engine import open_engine
     from neotta.deploy.serve.history import History
     from neotta.deploy.serve.service import Service
-    from neotta.deploy.serve.settings import Limits, Settings, model_name
+    from neotta.deploy.serve.settings import Limits, Settings
     from neotta.evaluate.plan import MethodPlan
 
     entries = {"name": model_name(model), **({} if config is None else read_config(config, CONFIG))}
@@ -138,6 +141,92 @@ def serve(
         server.run(sockets=[socket])
     if not server.started:
         raise typer.Exit(1)
+
+
+def model_name(source: str) -> str:
+    """A name for addresses from what a model was loaded by: `timm:vit_tiny` is `vit_tiny`."""
+    last = re.split(r"[:/\\]", source.rstrip("/"))[-1].removesuffix(".safetensors").removesuffix(".onnx")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-_")[:100] or "model"
+
+
+def open_engine(
+    model: str,
+    *,
+    rule: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    labels: list[str] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    capacity: int = 4096,
+    **loading: Any,
+) -> Engine:
+    """Open a model to serve.
+
+    Args:
+        model: As `neotta.load_model` takes it, or an ONNX file of `neotta export`.
+        rule: "neo-stream" by default; "none" to serve the plain model.
+        options: Options of the rule.
+        folder: Folder of the streams' states; None to keep them in memory.
+        labels: Names of the classes.
+        state: A file of `neotta.save`: what every new stream starts from, and the rule.
+        capacity: Most streams in memory, if there is a folder.
+        **loading: Options of `neotta.load_model`.
+    """
+    from neotta.deploy.serve.engine import OnnxEngine, TorchEngine
+    from neotta.models.load import load_model
+    from neotta.neo.codec import StateFile
+
+    start = None
+    if state is not None:
+        if rule is not None or options:
+            raise OptionError("--state says which rule it belongs to: omit --method")
+        start = StateFile.load(state)
+        if start.many:
+            raise OptionError(
+                f"{os.fspath(state)!r} holds many streams: save one with neotta.save(model, path, stream=...)"
+            )
+        rule, options = start.method, start.options
+    elif model.endswith(".safetensors") and Path(model).is_file() and _is_state(model):
+        raise OptionError(
+            f"{model!r} holds a state without its model: name the model too, neotta serve MODEL --state {model}"
+        )
+    place: dict[str, Any] = {"folder": folder, "capacity": capacity, **(options or {})}
+    if not model.endswith(".onnx"):
+        engine: Engine = TorchEngine(load_model(model, labels=labels, **loading), rule or "neo-stream", **place)
+    elif loading:
+        raise OptionError(f"{', '.join(loading)} cannot be changed for an ONNX file: it brings its own")
+    else:
+        engine = OnnxEngine(model, rule, labels=labels, **place)
+    if start is not None:
+        engine.begin_with(start, repr(os.fspath(state or "")))
+    return engine
+
+
+def _is_state(path: str) -> bool:
+    from neotta.neo.statefile import read_arrays
+
+    try:
+        read_arrays(path)
+    except StateFileError:
+        return False
+    return True
+
+
+def listening(host: str, port: int) -> Socket:
+    """A socket that listens, or a clear reason why not."""
+    import socket
+
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host.strip("[]"), port))
+    except OSError as error:
+        bound.close()
+        raise OptionError(
+            f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)"
+        ) from None
+    bound.listen(1024)
+    return bound
 
 
 def _seconds(durable: str) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
-import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +33,7 @@ from neotta.deploy.serve.protocol import HEADER, Message, encode, head_length, p
 from neotta.deploy.serve.requests import Body, Measured, Requests, on_error
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import RequestError, stream_id
-from neotta.errors import NeottaError, OptionError
+from neotta.errors import NeottaError
 from neotta.neo.statefile import Array
 
 
@@ -108,8 +106,7 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
                 return images.opened(_files(body.take(), kind, limits.rows))
 
             opened = await readers.read(read, owner, body.length)
-            tensor, picture = await images.ready(opened, owner)
-            answer = await service.answer(Job(tensor, name, adapt, picture), owner[0])
+            answer = await service.answer(Job(await images.ready(opened, owner), name, adapt), owner[0])
             size = 64 * len(answer.plain) * min(top, engine.classes)
             return await readers.read(partial(_classified, answer, name, top, service), owner, size)
 
@@ -124,11 +121,6 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
     async def live() -> dict[str, bool]:
         """Whether the server runs."""
         return {"live": True}
-
-    @app.get("/v2/health/ready")
-    async def ready() -> JSONResponse:
-        """Whether requests are answered."""
-        return JSONResponse({"ready": service.ready}, 200 if service.ready else 503)
 
     def check(model: str, version: str) -> None:
         if model != settings.name:
@@ -145,8 +137,9 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
 
     @app.get("/v2/models/{model}/versions/{version}/ready")
     @app.get("/v2/models/{model}/ready")
-    async def model_ready(model: str, version: str = "1") -> JSONResponse:
-        """Whether requests to the model are answered."""
+    @app.get("/v2/health/ready")
+    async def ready(model: str = settings.name, version: str = "1") -> JSONResponse:
+        """Whether requests are answered."""
         check(model, version)
         return JSONResponse({"name": model, "ready": service.ready}, 200 if service.ready else 503)
 
@@ -169,8 +162,8 @@ def add_inference(app: FastAPI, service: Service, requests: Requests) -> None:
 
             message, opened = await readers.read(read, owner, body.length)
             owner = owner[0], message.stream
-            tensor, picture = await images.ready(opened, owner)
-            answer = await service.answer(Job(tensor, message.stream, message.adapt, picture), owner[0])
+            job = Job(await images.ready(opened, owner), message.stream, message.adapt)
+            answer = await service.answer(job, owner[0])
             size = 4 * len(message.outputs) * answer.plain.size
             return await readers.read(partial(_inferred, answer, message, service), owner, size)
 
@@ -350,11 +343,6 @@ class Server(uvicorn.Server):
         self._overdue = threading.Timer(service.settings.grace, os._exit, (1,))
         self._overdue.daemon = True
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._service.keys.reread)
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._service.ending:
             self._service.ending = True
@@ -387,18 +375,3 @@ def make_server(service: Service, host: str = "127.0.0.1", port: int = 8000) -> 
         lifespan="on",
     )
     return Server(config, service)
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, or a clear reason why not."""
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host.strip("[]"), port))
-    except OSError as error:
-        bound.close()
-        raise OptionError(
-            f"cannot listen on {host}:{port}: {error.strerror or error} (choose another --port)"
-        ) from None
-    bound.listen(1024)
-    return bound

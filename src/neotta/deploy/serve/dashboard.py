@@ -15,10 +15,10 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from neotta.deploy.serve.board import EVERY
-from neotta.deploy.serve.judging import empty_page
 from neotta.deploy.serve.requests import client_of
 from neotta.deploy.serve.service import Service
 from neotta.deploy.serve.settings import RequestError
+from neotta.report.judge_page import page as judge_page
 
 LISTENERS = 16  # most pages of one client that listen at once
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
@@ -74,8 +74,8 @@ def add(app: FastAPI, service: Service) -> None:
 
     @app.get("/judge/{stream:path}", include_in_schema=False)
     async def judge() -> Response:
-        """The page on which answers of a camera are judged."""
-        reply = empty_page()
+        """The page on which answers of a camera are judged: what it shows needs the key."""
+        reply = judge_page(["The images are the last ones of the camera's newest requests."], "/judgements/")
         return Response(reply.body, headers={**SAFE, **reply.headers}, media_type=reply.kind)
 
     @app.get("/static/{name}", include_in_schema=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ from neotta.deploy.serve.fair import Answer
 from neotta.errors import (
     InputError,
     OptionError,
-    StateFileError,
     UnsupportedModelError,
 )
-from neotta.models.load import LoadedModel, load_model
+from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
 from neotta.monitoring.accuracy import stability
 from neotta.monitoring.health import Health, health_of
@@ -34,7 +33,7 @@ from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.output_head import OutputHead
 from neotta.neo.spill import Spill
 from neotta.neo.state import LARGEST
-from neotta.neo.statefile import Array, read_arrays
+from neotta.neo.statefile import Array
 from neotta.neo.streams import Streams
 from neotta.neo.surgery import heads, original
 from neotta.neo.variants import rule_of
@@ -335,60 +334,3 @@ class OnnxEngine(Engine):
         neo.adapting = adapt
         with torch.no_grad(), streams(ids):
             return np.asarray(neo.recentered(torch.from_numpy(plain[rows]), neo.bias).numpy())
-
-
-def open_engine(
-    model: str,
-    *,
-    rule: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    labels: list[str] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    capacity: int = 4096,
-    **loading: Any,
-) -> Engine:
-    """Open a model to serve.
-
-    Args:
-        model: As `neotta.load_model` takes it, or an ONNX file of `neotta export`.
-        rule: "neo-stream" by default; "none" to serve the plain model.
-        options: Options of the rule.
-        folder: Folder of the streams' states; None to keep them in memory.
-        labels: Names of the classes.
-        state: A file of `neotta.save`: what every new stream starts from, and the rule.
-        capacity: Most streams in memory, if there is a folder.
-        **loading: Options of `neotta.load_model`.
-    """
-    start = None
-    if state is not None:
-        if rule is not None or options:
-            raise OptionError("--state says which rule it belongs to: omit --method")
-        start = StateFile.load(state)
-        if start.many:
-            raise OptionError(
-                f"{os.fspath(state)!r} holds many streams: save one with neotta.save(model, path, stream=...)"
-            )
-        rule, options = start.method, start.options
-    elif model.endswith(".safetensors") and Path(model).is_file() and _is_state(model):
-        raise OptionError(
-            f"{model!r} holds a state without its model: name the model too, neotta serve MODEL --state {model}"
-        )
-    place: dict[str, Any] = {"folder": folder, "capacity": capacity, **(options or {})}
-    if not model.endswith(".onnx"):
-        engine: Engine = TorchEngine(load_model(model, labels=labels, **loading), rule or "neo-stream", **place)
-    elif loading:
-        raise OptionError(f"{', '.join(loading)} cannot be changed for an ONNX file: it brings its own")
-    else:
-        engine = OnnxEngine(model, rule, labels=labels, **place)
-    if start is not None:
-        engine.begin_with(start, repr(os.fspath(state or "")))
-    return engine
-
-
-def _is_state(path: str) -> bool:
-    try:
-        read_arrays(path)
-    except StateFileError:
-        return False
-    return True

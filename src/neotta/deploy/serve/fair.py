@@ -206,7 +206,6 @@ class Job(NamedTuple):
     images: Array  # preprocessed, (n, 3, H, W) float32
     stream: str
     adapt: bool = True
-    picture: Array | None = None  # the last image before preprocessing, (H, W, 3) uint8, if it is known
 
 
 class Answer(NamedTuple):

@@ -60,19 +60,18 @@ class Images:
             raise RequestError(400, "the images contain NaN, Inf or numbers beyond float32")
         return ready
 
-    async def ready(self, opened: Array | list[Step], owner: Owner) -> tuple[Array, Array | None]:
-        """The images for the model, (n, 3, H, W) float32; and the pixels of the last, (H, W, 3), if they are known."""
+    async def ready(self, opened: Array | list[Step], owner: Owner) -> Array:
+        """The images for the model, (n, 3, H, W) float32, made step by step."""
         if not isinstance(opened, list):
-            return opened, None
-        images, picture = np.empty((len(opened), 3, *self.preprocess.size), np.float32), None
+            return opened
+        images = np.empty((len(opened), 3, *self.preprocess.size), np.float32)
         for row, (size, work) in enumerate(opened):
-            picture = await self.readers.run(partial(self._filled, images[row : row + 1], work), owner, size)
-        return images, picture
+            await self.readers.run(partial(self._fill, images[row : row + 1], work), owner, size)
+        return images
 
-    def _filled(self, row: Array, work: Callable[[], Array]) -> Array:
-        pixels = work()
-        row[:] = normalized(torch.from_numpy(pixels.transpose(2, 0, 1)[None]), self.preprocess.normalize).numpy()
-        return pixels
+    def _fill(self, row: Array, work: Callable[[], Array]) -> None:
+        pixels = torch.from_numpy(work().transpose(2, 0, 1)[None])
+        row[:] = normalized(pixels, self.preprocess.normalize).numpy()
 
     def pixels(self, image: Array) -> Array:
         """The pixels, (H, W, 3) uint8, of an image that is ready."""

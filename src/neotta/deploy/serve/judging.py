@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from typing import Any
 
 from neotta.evaluate.judgement import Judgement
-from neotta.report.judge_page import JudgePage, Reply, page
+from neotta.report.judge_page import JudgePage, Reply
 
 DISAGREEMENTS, CAMERAS = 60, 100
 """Most pictures kept of a camera, and most cameras of which some are: 60 MB in all."""
@@ -48,9 +47,3 @@ class Shown:
         (gain,) = judgement.gains
         about = {"answers": len(judgement.given), "images": judgement.images, "text": gain.text}
         return {"low": gain.low, "high": gain.high, "verdict": gain.verdict, **about}
-
-
-@functools.cache
-def empty_page() -> Reply:
-    """The page of any camera: what it shows needs the key."""
-    return page(["The images are the last ones of the camera's newest requests."], "/judgements/")

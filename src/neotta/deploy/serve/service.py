@@ -6,6 +6,8 @@ import asyncio
 import io
 import logging
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -80,6 +82,8 @@ class Service:
         if self.settings.durable:  # half of it, so that nothing is older even if this waits for a batch
             every.append((self.settings.durable / 2, self.engine.flush))
         self._tasks = [asyncio.create_task(self._repeat(*each)) for each in every]
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.keys.reread)
         log.info("started", extra={"values": {"model": self.settings.name, "streams": len(self.streams)}})
 
     async def _repeat(self, seconds: float, work: Callable[[], bool | None]) -> None:
@@ -181,7 +185,7 @@ class Service:
             stream.recent.add(answer.adapted[finite], answer.stable[finite])
             stream.images, stream.seen = stream.images + len(job.images), time.time()
             if self.settings.pictures:
-                stream.picture = _thumbnail(self.images.pixels(job.images[-1]) if job.picture is None else job.picture)
+                stream.picture = _thumbnail(self.images.pixels(job.images[-1]))
                 if job.stream in self.shown or len(self.shown) < CAMERAS:
                     plain, adapted = (self.names[logits[-1].argmax()] for logits in (answer.plain, answer.adapted))
                     self.shown.setdefault(job.stream, Shown()).add(plain, adapted, stream.picture)

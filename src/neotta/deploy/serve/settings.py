@@ -54,12 +54,6 @@ class Settings(Options):
         return name
 
 
-def model_name(source: str) -> str:
-    """A name for addresses from what a model was loaded by: `timm:vit_tiny` is `vit_tiny`."""
-    last = re.split(r"[:/\\]", source.rstrip("/"))[-1].removesuffix(".safetensors").removesuffix(".onnx")
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-_")[:100] or "model"
-
-
 def stream_id(value: str | int | None) -> str:
     """Check the stream that a request names."""
     text = DEFAULT_STREAM if value is None else str(value)

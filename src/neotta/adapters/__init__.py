@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from neotta.adapters._methods import register
     from neotta.adapters.base import Adapter, EmbeddingAdapter
     from neotta.adapters.declaration import DataFacts, Declaration
-    from neotta.adapters.gradient import GradientAdapter, forward_with_embeddings, norm_affine
+    from neotta.adapters.gradient import GradientAdapter, norm_affine
     from neotta.adapters.losses import entropy
     from neotta.adapters.registry import create, data_options, find, methods
     from neotta.neo.module_swap import ModuleSwap
@@ -28,7 +28,6 @@ __all__ = [
     "data_options",
     "entropy",
     "find",
-    "forward_with_embeddings",
     "methods",
     "norm_affine",
     "register",
@@ -40,7 +39,7 @@ __getattr__, __dir__ = lazy(
         "neotta.adapters._methods": "register",
         "neotta.adapters.base": "Adapter EmbeddingAdapter",
         "neotta.adapters.declaration": "DataFacts Declaration",
-        "neotta.adapters.gradient": "GradientAdapter forward_with_embeddings norm_affine",
+        "neotta.adapters.gradient": "GradientAdapter norm_affine",
         "neotta.adapters.losses": "entropy",
         "neotta.adapters.registry": "create data_options find methods",
         "neotta.neo.module_swap": "ModuleSwap",

@@ -145,11 +145,11 @@ class GradientAdapter(Adapter[O]):
     def forward_with_embeddings(
         self, images: Tensor, params: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """As `forward`, but returns embeddings, (B, d), and logits, (B, C)."""
-        with self._batch_norm, switched_off(self.model.parameters(), "requires_grad"):
-            chosen = self.params if params is None else params
-            embeddings, logits = forward_with_embeddings(self.model, self.head, images, chosen)
-        return embeddings, self.keep(logits)
+        """As `forward`, but returns embeddings, (B, d), and logits, (B, C); gradients flow through both."""
+        seen: list[Tensor] = []
+        with layer_of(self.head).register_forward_pre_hook(lambda module, args: seen.append(args[0])):
+            logits = self.forward(images, params)
+        return embeddings_of(self.head, seen[-1]), logits
 
     def _predict(self, images: Tensor) -> Tensor:
         return self.forward(images)
@@ -248,26 +248,6 @@ class SeededAdapter(GradientAdapter[S]):
 
 
 # ---- models and tensors
-
-
-def forward_with_embeddings(
-    model: nn.Module, head: nn.Module, images: Tensor, params: Mapping[str, Tensor] | None = None
-) -> tuple[Tensor, Tensor]:
-    """Run a model once; gradients flow through both results where they are enabled.
-
-    Args:
-        model: The classifier.
-        head: The linear head of the model, such as `neotta.split(model).head`.
-        images: A batch that the model takes.
-        params: Tensors to use instead of the model's own, by name.
-
-    Returns:
-        Embeddings, (B, d), and logits, (B, C).
-    """
-    seen: list[Tensor] = []
-    with layer_of(head).register_forward_pre_hook(lambda module, args: seen.append(args[0])):
-        output = call_with(model, params or {}, images)
-    return embeddings_of(head, seen[-1]), logits_of(output)
 
 
 def call_with(model: nn.Module, params: Mapping[str, Tensor], inputs: Inputs) -> Any:

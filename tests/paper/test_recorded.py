@@ -44,6 +44,15 @@ def test_every_table_and_figure_is_made_without_the_model_and_the_images(measure
     assert "10 classes" in str(facts(evidence, 1.0))
 
 
+def test_records_of_orders_without_facts_of_the_data_are_enough(measured, tmp_path):
+    path, _ = measured
+    blank = {"sizes": None, "fewest": None, "classes": None}
+    write_records([each.model_copy(update=blank) for each in Records(path).read()], tmp_path / "few.parquet")
+    (setting,) = Evidence(small_study(), tmp_path / "few.parquet", only_recorded=True).settings
+    assert setting.domains == ("fog/5", "contrast/5")
+    assert setting.samples == 48
+
+
 def test_what_is_not_recorded_is_told(measured, tmp_path):
     path, _ = measured
     study = small_study(seeds=[2020, 7])

@@ -32,20 +32,9 @@ from neotta.report.grids import Grid, Table
 
 T = TypeVar("T")
 ORDER = (
-    *("methods", "tradeoff", "dimensions", "alignment", "corruptions", "gains", "calibration", "full", "samples"),
-    *(
-        "classes",
-        "one-class",
-        "continual",
-        "cross-domain",
-        "resources",
-        "cnn",
-        "batch-size",
-        "alpha",
-        "collapse",
-        "propositions",
-    ),
-    *("few-samples", "continual-start", "stacks", "reliability", "real-streams", "natural-shifts", "judged"),
+    "methods tradeoff dimensions alignment corruptions gains calibration full samples classes one-class continual "
+    "cross-domain resources cnn batch-size alpha collapse propositions few-samples continual-start stacks "
+    "reliability real-streams natural-shifts judged"
 )
 """The items in the order of the report; others follow."""
 HOLDS = {
@@ -320,7 +309,7 @@ def items() -> dict[str, Item]:
     files = pkgutil.iter_modules(neotta.paper.items.__path__, f"{neotta.paper.items.__name__}.")
     modules = [importlib.import_module(name) for _, name, _ in files]
     known = {item.name: item for module in modules for item in vars(module).values() if isinstance(item, Item)}
-    return {name: known[name] for name in sorted(known, key=lambda name: (*ORDER, name).index(name))}
+    return {name: known[name] for name in sorted(known, key=[*ORDER.split(), *known].index)}
 
 
 def chosen(names: list[str]) -> list[Item]:

@@ -22,7 +22,10 @@ def setting_of(study: Study, subject: Subject, records: Iterable[Record]) -> Set
         DataError: There is no record of its model on its data.
     """
     mine = [each for each in records if each.measured and (each.model, each.data) == (subject.model, subject.data)]
-    sizes = {name: size for each in mine for name, size in (each.sizes or {}).items()}
+    sizes: dict[str, int] = {}
+    for each in mine:  # of orders alone, without facts of the data, as much as was seen at once
+        seen = dict.fromkeys(each.domains or (), each.count or 0) if len(each.domains or ()) == 1 else {}
+        sizes |= {name: max(size, sizes.get(name, 0)) for name, size in (each.sizes or seen).items()}
     if not sizes:
         raise DataError(f"there is no record of {subject.model!r} on {subject.data!r}: omit --recorded to measure")
     if subject.corruptions is None:

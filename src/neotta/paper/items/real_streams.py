@@ -14,7 +14,6 @@ from neotta.paper.item import Report, item, need
 from neotta.paper.study import Setting, needs_images
 from neotta.paper.tables import Rows
 from neotta.report.charts import heat_chart
-from neotta.report.formats import plain_rows
 from neotta.report.grids import grid
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ def real_streams(report: Report) -> None:
     clean = every["domain"] == CLEAN
     _draw(report, "shifted", "corrupted images", every[~clean])
     _draw(report, "clean", "clean images", every[clean])
-    _by_kind(report, every[~clean])
     _harm_by_kind(report, every)
     sums = _table(report, every)
     lines = [
@@ -110,22 +108,6 @@ def _draw(report: Report, name: str, what: str, gains: pandas.DataFrame) -> None
         f"Points over the plain model on the same samples, mean over streams; batches of {BATCH}.",
         height=1.4 + 0.19 * len(means),
     )
-
-
-def _by_kind(report: Report, gains: pandas.DataFrame) -> None:
-    means, plain = _means(gains), _plain(gains)
-    rows = {
-        kind: [f"{plain[kind]:.1f}", *("–" if gain != gain else f"{gain:+.1f}" for gain in by)]
-        for kind, by in zip(means.index, means.to_numpy(), strict=True)
-    }
-    data = plain_rows(means.assign(plain=plain).reset_index())
-    caption = "Accuracy of the plain model in %, and points over it, mean over the streams of shifted domains."
-    report.table("gain by kind of stream", grid("stream", ["plain", *means.columns], rows), data, caption)
-
-
-def _plain(gains: pandas.DataFrame) -> pandas.Series[float]:
-    """Accuracy of the plain model by kind of stream, in percent."""
-    return gains.drop_duplicates(["kind", "domain", "seed"]).groupby("kind")["plain"].mean()
 
 
 def _harm_by_kind(report: Report, gains: pandas.DataFrame) -> None:

@@ -22,7 +22,7 @@ from neotta.cli.compare import render
 from neotta.cli.demo import demo as command
 from neotta.data import digits, open_data
 from neotta.data.corruptions import CORRUPTIONS, corrupt
-from neotta.errors import OptionError, StorageError
+from neotta.errors import DataError, OptionError, StorageError
 from neotta.evaluate.domains import CLEAN
 from neotta.models.load import load_model
 from neotta.report import demo as demonstration
@@ -148,6 +148,11 @@ def test_fixed_and_broken(results):
 def test_wrong_options_are_refused(samples):
     with pytest.raises(OptionError, match="1 to 600"):
         run(samples)
+
+
+def test_more_images_than_there_are_are_refused():
+    with pytest.raises(DataError, match="only 1797"):
+        real_page(1798)
 
 
 # ---- the page

@@ -11,20 +11,25 @@ from neotta.paper.evidence import Evidence
 from neotta.paper.study import Setting, Study, Subject
 
 
+def completed(subject):
+    domains = open_data(subject.data).domains
+    return subject.complete(domains, clean=len(domains) == 1)
+
+
 def setting(**given):
     study = Study(samples=512, **given)
-    subject = Subject().complete(open_data("digits"))
+    subject = completed(Subject())
     return Setting(study, subject, ("none", "neo", "tent"), images=600, classes=10, clean=True)
 
 
 def test_clean_data_is_corrupted_in_all_ways():
-    subject = Subject(data="digits").complete(open_data("digits"))
+    subject = completed(Subject(data="digits"))
     assert len(subject.corruptions) == 15
     assert subject.domains == []
 
 
 def test_only_what_is_asked_for_is_corrupted():
-    assert Subject(corruptions=["fog"]).complete(open_data("digits")).corruptions == ["fog"]
+    assert completed(Subject(corruptions=["fog"])).corruptions == ["fog"]
 
 
 def test_shifted_data_is_taken_as_it_is(tmp_path):
@@ -36,7 +41,7 @@ def test_shifted_data_is_taken_as_it_is(tmp_path):
             folder.mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(folder / "a.png")
     data = f"corrupted={tmp_path}"
-    subject = Subject(data=data, severity=3).complete(open_data(data))
+    subject = completed(Subject(data=data, severity=3))
     assert subject.corruptions == []
     assert sorted(subject.domains) == ["fog/3", "snow/3"]
 

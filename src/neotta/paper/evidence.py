@@ -17,7 +17,7 @@ from neotta.data.opening import open_data
 from neotta.errors import DataError, NeottaError
 from neotta.evaluate.bench import Bench
 from neotta.evaluate.costs import measure_costs
-from neotta.evaluate.domains import CLEAN
+from neotta.evaluate.domains import CLEAN, SHIFTED_LAYOUTS
 from neotta.evaluate.key import run_key
 from neotta.evaluate.plan import MethodPlan, Plan, Run
 from neotta.evaluate.provenance import surroundings
@@ -194,7 +194,8 @@ class Evidence:
 
     def _look_at(self, subject: Subject) -> Setting:
         source = open_data(subject.data)
-        subject = subject.complete(source)
+        shifted = source.layout in SHIFTED_LAYOUTS or len(source.domains) > 1
+        subject = subject.complete(source.domains, clean=not shifted)
         unseen = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions))
         plan = unseen.plan("none", clean=True, samples=[self.study.samples])
         bench = self._bench(plan, source)
@@ -208,15 +209,15 @@ class Evidence:
         why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
         reasons = {name: why_not(name) for name in subject.methods or self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)
-        shifted = tuple(name for name in names if name != CLEAN)
-        dataset = bench.data.dataset(shifted[0] if shifted else CLEAN)
-        facts = [bench.data.facts(name) for name in shifted or [CLEAN]]  # plans ask every domain for as many
+        domains = tuple(name for name in names if name != CLEAN)
+        dataset = bench.data.dataset(domains[0] if domains else CLEAN)
+        facts = [bench.data.facts(name) for name in domains or [CLEAN]]  # plans ask every domain for as many
         return Setting(
             self.study,
             subject,
             tuple(name for name, reason in reasons.items() if not reason),
             {name: reason for name, reason in reasons.items() if reason},
-            shifted,
+            domains,
             images=min(size for size, _ in facts),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
             fewest=min(fewest for _, fewest in facts),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-from neotta.data.corruptions import CORRUPTIONS
 from neotta.errors import DataError
 from neotta.evaluate.domains import CLEAN, corruption
 from neotta.evaluate.frame import defaults_of
@@ -28,15 +27,10 @@ def setting_of(study: Study, subject: Subject, records: Iterable[Record]) -> Set
         sizes |= {name: max(size, sizes.get(name, 0)) for name, size in (each.sizes or seen).items()}
     if not sizes:
         raise DataError(f"there is no record of {subject.model!r} on {subject.data!r}: omit --recorded to measure")
-    if subject.corruptions is None:
-        subject = subject.model_copy(update={"corruptions": list(CORRUPTIONS) if CLEAN in sizes else []})
-    if "all" in (subject.corruptions or []):
-        subject = subject.model_copy(update={"corruptions": list(CORRUPTIONS)})
+    subject = subject.complete(list(sizes), clean=CLEAN in sizes)
     kept = [name for name in subject.corruptions or [] if _named(name, subject.severity) in sizes]
-    if not kept and not subject.domains:
-        at_severity = [name for name in sizes if name.endswith(f"/{subject.severity}")]
-        subject = subject.model_copy(update={"domains": at_severity or [name for name in sizes if name != CLEAN]})
-    subject = subject.model_copy(update={"corruptions": kept})
+    domains = subject.domains or ([] if kept else [name for name in sizes if name != CLEAN])
+    subject = subject.model_copy(update={"corruptions": kept, "domains": domains})
     shifted = tuple(_named(name, subject.severity) for name in kept) or tuple(subject.domains)
     known = {each.method: each for each in mine}
     why_not = functools.cache(lambda method: "" if MethodPlan.parse(method).method in known else "it is not recorded")

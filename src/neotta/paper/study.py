@@ -13,10 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from neotta.adapters.registry import find
 from neotta.adapters.registry import names as parts_of
-from neotta.data.base import DataSource
 from neotta.data.corruptions import CORRUPTIONS
 from neotta.errors import OptionError
-from neotta.evaluate.domains import CLEAN, SHIFTED_LAYOUTS
+from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.plan import SEEDS, MethodPlan, Plan
 from neotta.models.preprocess import Preprocess
 
@@ -53,14 +52,14 @@ class Subject(BaseModel):
     methods: list[str] = []
     slow_continual_samples: int | None = Field(default=None, ge=1)
 
-    def complete(self, source: DataSource) -> Subject:
-        """Fill in domains and corruptions, by what the data has."""
+    def complete(self, domains: Sequence[str], *, clean: bool) -> Subject:
+        """Fill in domains and corruptions, by the domains of the data and whether it is clean: then it is corrupted."""
         chosen, corruptions = self.domains, self.corruptions
         if corruptions is None:
-            corruptions = [] if source.layout in SHIFTED_LAYOUTS or len(source.domains) > 1 else ["all"]
+            corruptions = ["all"] if clean else []
         if "all" in corruptions:
             corruptions = list(CORRUPTIONS)
-        at_severity = [name for name in source.domains if name.endswith(f"/{self.severity}")]
+        at_severity = [name for name in domains if name.endswith(f"/{self.severity}")]
         if not chosen and not corruptions and at_severity:
             chosen = [name for name in at_severity if name.split("/")[0] in CORRUPTIONS] or at_severity
         return self.model_copy(update={"domains": chosen, "corruptions": corruptions})

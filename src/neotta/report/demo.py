@@ -13,7 +13,7 @@ import numpy as np
 from neotta.adapters.registry import methods
 from neotta.data.base import DatasetView, DataSource, Image, ImageDataset
 from neotta.data.corruptions import CORRUPTIONS
-from neotta.data.drawing import Indices
+from neotta.data.drawing import Indices, take
 from neotta.data.opening import open_data
 from neotta.errors import OptionError
 from neotta.evaluate.answers import PredictionStats
@@ -33,7 +33,7 @@ from neotta.report.html import data_uri, render
 from neotta.report.over_time import batches_figure, over_time
 
 METHODS = ("none", "neo-stream", "neo")
-REAL = {"model": "mnist", "data": "digits-all", "seeds": [0]}
+REAL: dict[str, Any] = {"model": "mnist", "data": "digits-all", "seeds": [0]}
 REAL_SHIFT = (
     "A small vision transformer, trained on MNIST, names handwritten digits of another collection: other writers, "
     "another scanner, 8 x 8 instead of 28 x 28 pixels. Nobody made up this shift."
@@ -254,6 +254,7 @@ def _strips(part: Part) -> list[tuple[str, str]]:
 def real_page(samples: int | None = None, watcher: Watcher | None = None) -> tuple[Sheet, str]:
     """Every method that works on the real shift, compared as any results are: the tables and the page."""
     names = [name for name in methods() if name != "bn"]  # which is NEO-BN's control
-    measured = _measure({**REAL, "methods": names, "samples": [samples or -1]}, watcher)
+    count = take(len(open_data(REAL["data"]).dataset()), samples or -1, "images")
+    measured = _measure({**REAL, "methods": names, "samples": [count]}, watcher)
     table, remarks = compare(measured.results.frame()), [REAL_SHIFT, *measured.results.remarks()]
     return comparison_sheet(table, remarks), comparison_page(table, remarks)

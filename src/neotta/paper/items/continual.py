@@ -8,13 +8,12 @@ from neotta.evaluate.answers import unpack
 from neotta.evaluate.metrics import Interval
 from neotta.evaluate.plan import MethodPlan, Plan
 from neotta.evaluate.records import Record
-from neotta.paper.claims import Holds, called, doubted, file_name, gained, listed, points, some, together
+from neotta.paper.claims import Holds, called, doubted, gained, listed, points, some, together
 from neotta.paper.item import Report, Skip, item, need
 from neotta.paper.measured import Gaps, Measured, with_verdict
 from neotta.paper.study import RIVALS, Setting, method_of
 from neotta.paper.tables import Point, curve_rows, gain_lines, gains_along, mean_lines
 from neotta.report.charts import Panel, line_chart
-from neotta.report.over_time import batches_figure, over_time
 
 OURS = "neo-continual"
 
@@ -47,10 +46,6 @@ def continual(report: Report) -> None:
     )
     _follow(report, results.over_index(sequences(report.records)))
     report.add(*results.shown(report.title))
-    by_batch = over_time(results.runs[results.runs["table"] == results.number])
-    if len(by_batch):
-        title = f"{report.title}: accuracy over time"
-        report.add(batches_figure(by_batch, file_name("over time", report.title), title))
     of_others = {label: gap for label, gap in report.against(OURS).items() if not label.startswith(("neo", "none"))}
     sure = results.surest(OURS)
     if OURS in sure.gaps:

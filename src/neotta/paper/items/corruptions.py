@@ -75,7 +75,11 @@ def _judge(results: Measured, against: Measured | None) -> tuple[str, Holds]:
         if with_verdict({"neo": sure.in_domain(domain)[1].get("neo", NOTHING)}, "hurts")
     ]
     by_domain = {domain: _rivals_in(against, domain) for domain in against.averaged}
-    placed = f"; beside methods of others it is {places_in_words(map(_ahead, by_domain.values()))}" if len(by_domain) > 1 else ""
+    placed = (
+        f"; beside methods of others it is {places_in_words(map(_ahead, by_domain.values()))}"
+        if len(by_domain) > 1
+        else ""
+    )
     tied = [domain for domain, gaps in by_domain.items() if any(_printed(gap) == 0 for gap in gaps.values())]
     placed += f" (level with others under {listed(tied)})" if tied and placed else ""
     answer = (

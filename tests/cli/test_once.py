@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from neotta.data import digits, opening
-from neotta.evaluate import bench, domains, execute
+from neotta.evaluate import bench, domains, execute, unlabelled
 from neotta.paper import evidence
 from neotta.paper.item import items
 
@@ -30,7 +30,8 @@ def calls(monkeypatch):
 
     count(bench, "load_model")
     count(bench, "identity")
-    count(execute, "go_through")
+    for owner in (execute, unlabelled):
+        count(owner, "predict")
     for owner in (opening, domains, evidence):
         count(owner, "open_data")
     return found
@@ -66,11 +67,11 @@ def test_the_unlabelled_report_predicts_once(command, tmp_path, calls):
     assert done.returncode == 0, done.stderr
     assert "Without labels nobody can tell" in done.stdout
     assert (tmp_path / "answers.csv").is_file()
-    assert (calls["go_through"], calls["load_model"], calls["open_data"]) == (3, 1, 1)
+    assert (calls["predict"], calls["load_model"], calls["open_data"]) == (3, 1, 1)
     # Recorded before, so the report has to predict.
     again = command("run", *words, "--config", "again.toml", folder=tmp_path)
     assert "0 runs done, 3 already recorded" in again.stdout
-    assert calls["go_through"] == 6
+    assert calls["predict"] == 6
 
 
 @pytest.mark.slow
@@ -80,5 +81,5 @@ def test_the_predictions_of_other_processes_are_used(command, tmp_path, calls):
     done = command("run", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "answers.csv").read_text().splitlines()) == 25
-    assert calls["go_through"] == 0
+    assert calls["predict"] == 0
     assert "neotta.evaluate.engines.processes" in sys.modules

@@ -95,25 +95,20 @@ def titles(model: str, data: str) -> dict[str, str]:
 
 
 def predict(bench: Bench, run: Run) -> RunResult:
-    orders = bench.orders(run)
+    """Let an adapter go through the orders of a run: adapt to the first, and score the last, which may be the same."""
+    orders, cached, result = bench.orders(run), bench.uses_cache(run), RunResult()
     if not len(orders[-1]):
         raise DataError(f"{run.domain!r} has no sample left to score: adapt to fewer than {len(orders[0])}")
     bench.fill([run])
-    how = {"from_cache": bench.uses_cache(run), "separate": run.separate_states}
-    return go_through(bench, orders, bench.adapter(run), **how)
-
-
-def go_through(
-    bench: Bench, orders: tuple[Order, ...], adapter: AnyAdapter, *, from_cache: bool, separate: bool = False
-) -> RunResult:
-    """Let an adapter go through orders: adapt to the first, and score the last, which may be the same."""
-    result, states = RunResult(), CameraStates(adapter) if separate else None
-    first, *others = orders
-    step = functools.partial(_logits, adapter, from_cache=from_cache)
-    with one_thread() if from_cache else contextlib.nullcontext():
-        _advance(bench, first, result, functools.partial(step, adapt=True), states, from_cache, scored=not others)
-        for order in others:
-            _advance(bench, order, result, functools.partial(step, adapt=False), states, from_cache)
+    adapter = bench.adapter(run)
+    states = CameraStates(adapter) if run.separate_states else None
+    step: Callable[..., Tensor] = adapter
+    if cached and isinstance(adapter, EmbeddingAdapter):
+        step = adapter.predict_embeddings
+    with one_thread() if cached else contextlib.nullcontext():
+        for place, order in enumerate(orders):
+            adapting, scored = functools.partial(step, adapt=place == 0), place == len(orders) - 1
+            _advance(bench, order, result, adapting, states, cached, scored=scored)
     result.not_adapted = adapter.skipped
     return result
 
@@ -126,7 +121,7 @@ def _advance(
     states: CameraStates | None,
     from_cache: bool,
     *,
-    scored: bool = True,
+    scored: bool,
 ) -> None:
     began = time.perf_counter()
     waiting: list[tuple[Indices, Tensor]] = []  # scored many batches at a time: much faster than one by one
@@ -203,12 +198,6 @@ def _score(bench: Bench, result: RunResult, order: Order, waiting: list[tuple[In
     result.add(order, entries, logits if groups is None else groups.scores(logits), torch.from_numpy(labels))
 
 
-def _logits(adapter: AnyAdapter, inputs: Tensor, *, adapt: bool, from_cache: bool) -> Tensor:
-    if from_cache and isinstance(adapter, EmbeddingAdapter):
-        return adapter.predict_embeddings(inputs, adapt=adapt)
-    return adapter(inputs, adapt=adapt)
-
-
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch use one thread: a batch of embeddings is too little work to be shared.
@@ -234,19 +223,15 @@ class CameraStates:
         self._states: dict[int, dict[str, Tensor]] = {}
         self._current: int | None = None
 
-    def _switch(self, camera: int) -> None:
-        if camera == self._current:
-            return
-        if self._current is not None:
-            self._states[self._current] = self._adapter.state_dict()
-        self._adapter.load_state_dict(self._states.get(camera, self._start))
-        self._current = camera
-
     def predict(self, inputs: Tensor, cameras: Indices, step: Callable[[Tensor], Tensor]) -> Tensor:
         rows, parts = [], []
         for camera in np.unique(cameras).tolist():
             here = np.flatnonzero(cameras == camera)
-            self._switch(camera)
+            if camera != self._current:
+                if self._current is not None:
+                    self._states[self._current] = self._adapter.state_dict()
+                self._adapter.load_state_dict(self._states.get(camera, self._start))
+                self._current = camera
             parts.append(step(inputs[torch.from_numpy(here)]))
             rows.append(here)
         place = np.argsort(np.concatenate(rows))

@@ -48,33 +48,82 @@ def forwards(model, images, count):
     return step
 
 
-def tent(model, images):
-    """Forward, backward, and an optimizer step on the norm layers."""
-    model, params = trainable(model, norms)
-    optimizer = torch.optim.Adam(params, lr=2.5e-4)
+def training(optimizer, loss, times=1):
+    """Forward, backward and an optimizer step, so many times."""
 
     def step():
-        entropy(model(images)).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def sar(model, images):
-    """Twice forward, backward, and an optimizer step on the norm layers of the first nine blocks."""
-    model, params = trainable(model, lambda module, name: False)
-    for block in model.blocks[:9]:
-        params += [parameter.requires_grad_() for norm in (block.norm1, block.norm2) for parameter in norm.parameters()]
-    optimizer = torch.optim.SGD(params, lr=1e-3, momentum=0.9)
-
-    def step():
-        for _ in range(2):
-            entropy(model(images)).mean().backward()
+        for _ in range(times):
+            loss().backward()
             optimizer.step()
             optimizer.zero_grad()
 
     return step
+
+
+def tent(model, images):
+    """On the norm layers."""
+    model, params = trainable(model, norms)
+    return training(torch.optim.Adam(params, lr=2.5e-4), lambda: entropy(model(images)).mean())
+
+
+def selective(model, images):
+    """With SGD on the norm layers: what ETA, EATA and RDumb have to do."""
+    model, params = trainable(model, norms)
+    return training(torch.optim.SGD(params, lr=1e-3, momentum=0.9), lambda: entropy(model(images)).mean())
+
+
+def first_blocks(model):
+    """A copy of a model of which the norm layers of the first nine blocks are trained."""
+    model, params = trainable(model, lambda module, name: False)
+    for block in model.blocks[:9]:
+        params += [parameter.requires_grad_() for norm in (block.norm1, block.norm2) for parameter in norm.parameters()]
+    return model, params
+
+
+def sar(model, images):
+    """Twice."""
+    model, params = first_blocks(model)
+    return training(torch.optim.SGD(params, lr=1e-3, momentum=0.9), lambda: entropy(model(images)).mean(), times=2)
+
+
+def deyo(model, images):
+    """As SAR trains, but once, and a forward pass of the destroyed images, which are there already."""
+    model, params = first_blocks(model)
+    destroyed = images.flip(3)
+
+    def loss():
+        entropies = entropy(model(images))
+        with torch.no_grad():
+            model(destroyed)
+        return entropies.mean()
+
+    return training(torch.optim.SGD(params, lr=1e-3, momentum=0.9), loss)
+
+
+def roid(model, images):
+    """With two forwards, and the backward of both, on the norm layers; the view is there already."""
+    model, params = trainable(model, norms)
+    view = images.flip(3)
+
+    def loss():
+        first, second = model(images), model(view)
+        return (entropy(first) - (first.softmax(1) * second.log_softmax(1)).sum(1)).mean()
+
+    return training(torch.optim.SGD(params, lr=2.5e-4, momentum=0.9), loss)
+
+
+def rotta(model, images):
+    """Two forwards of the teacher; forward, backward and step of the student's norm layers, on a view."""
+    student, params = trainable(model, norms)
+    view = images.flip(3)
+
+    def loss():
+        with torch.no_grad():
+            model(images)
+            taught = model(images).softmax(1)
+        return (-(taught * student(view).log_softmax(1)).sum(1)).mean()
+
+    return training(torch.optim.Adam(params, lr=1e-3), loss)
 
 
 def cotta(model, images, views=1):
@@ -123,70 +172,6 @@ def surgeon(model, images):
         disagreement = -(logits.softmax(1) * model(view).log_softmax(1)).sum(1).mean()
         loss = (uncertain * weight).sum() / max(int((weight > 0).sum()), 1) + 0.01 * model.num_classes * disagreement
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def selective(model, images):
-    """Forward, backward, and a step of SGD on the norm layers: what ETA, EATA and RDumb have to do."""
-    model, params = trainable(model, norms)
-    optimizer = torch.optim.SGD(params, lr=1e-3, momentum=0.9)
-
-    def step():
-        entropy(model(images)).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def deyo(model, images):
-    """As SAR trains, but once, and a forward pass of the destroyed images, which are there already."""
-    model, params = trainable(model, lambda module, name: False)
-    for block in model.blocks[:9]:
-        params += [parameter.requires_grad_() for norm in (block.norm1, block.norm2) for parameter in norm.parameters()]
-    optimizer = torch.optim.SGD(params, lr=1e-3, momentum=0.9)
-    destroyed = images.flip(3)
-
-    def step():
-        loss = entropy(model(images)).mean()
-        with torch.no_grad():
-            model(destroyed)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def roid(model, images):
-    """Two forwards, the backward of both, and a step on the norm layers; the view is there already."""
-    model, params = trainable(model, norms)
-    optimizer = torch.optim.SGD(params, lr=2.5e-4, momentum=0.9)
-    view = images.flip(3)
-
-    def step():
-        first, second = model(images), model(view)
-        (entropy(first) - (first.softmax(1) * second.log_softmax(1)).sum(1)).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def rotta(model, images):
-    """Two forwards of the teacher; forward, backward and step of the student's norm layers, on a view."""
-    student, params = trainable(model, norms)
-    optimizer = torch.optim.Adam(params, lr=1e-3)
-    view = images.flip(3)
-
-    def step():
-        with torch.no_grad():
-            model(images)
-            taught = model(images).softmax(1)
-        (-(taught * student(view).log_softmax(1)).sum(1)).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 

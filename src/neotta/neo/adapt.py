@@ -25,6 +25,7 @@ from neotta.neo.output_head import (
     at_logits,
     attach,
     check_outputs,
+    fingerprints_of,
     output_fingerprint,
     output_reference,
     read_output,
@@ -123,8 +124,7 @@ def _put_in(model: nn.Module, head: str | Sequence[str] | None, example: Inputs 
     else:
         check_outputs(model, (len(layer.weight) for layer in layers.values()), per_output=per_output)
         if settings.reference is not None:
-            hashes = {name: fingerprint(dict(layer.named_parameters())) for name, layer in layers.items()}
-            settings.reference.check_fingerprints(hashes)
+            settings.reference.check_fingerprints(fingerprints_of(model, layers))
         made = []
         for name, layer in layers.items():
             known = None if settings.reference is None else settings.reference.heads[name]

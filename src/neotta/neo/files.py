@@ -18,10 +18,10 @@ from neotta.neo.fold import is_folded, undo_adapt
 from neotta.neo.head import NEOHead
 from neotta.neo.norms import AdaptiveNorm
 from neotta.neo.output_head import NAME as OUTPUT
-from neotta.neo.output_head import output_fingerprint
+from neotta.neo.output_head import fingerprints_of, output_fingerprint
 from neotta.neo.reference_file import Reference
 from neotta.neo.state import LARGEST, Rule
-from neotta.neo.statefile import Array, fingerprint
+from neotta.neo.statefile import Array
 from neotta.neo.stream_ids import StreamId
 from neotta.neo.surgery import adaptation, check_module, heads, one_at_a_time, stand_ins
 
@@ -188,8 +188,7 @@ def _adapt_like(model: nn.Module, file: StateFile, source: str, strict: bool, ma
     try:
         if known is not None and not strict:
             layers = {} if OUTPUT in known.heads else find_heads(model, [*known.heads])
-            hashes = {name: fingerprint(dict(layer.named_parameters())) for name, layer in layers.items()}
-            known = Reference(known.heads, hashes or {OUTPUT: output_fingerprint(model)})
+            known = Reference(known.heads, fingerprints_of(model, layers))
         adapt(model, file.method, reference=known, streams=many, **where, **file.options)
     except (ModelError, OptionError, UnknownNameError) as error:
         raise StateMismatchError(f"{source} does not fit this model: {error}") from error

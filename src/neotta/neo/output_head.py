@@ -165,6 +165,12 @@ def output_fingerprint(model: nn.Module) -> str:
     return fingerprint(dict([*model.named_parameters()][-2:]))
 
 
+def fingerprints_of(model: nn.Module, layers: Mapping[str, nn.Module]) -> dict[str, str]:
+    """Hashes of the weights of the heads of a model; without heads, of those that its output depends on."""
+    hashes = {name: fingerprint(dict(layer.named_parameters())) for name, layer in layers.items()}
+    return hashes or {NAME: output_fingerprint(model)}
+
+
 def output_reference(reference: Reference, owner: str) -> HeadReference:
     """The reference of an output, checked to be that of this model."""
     if NAME not in reference.heads:

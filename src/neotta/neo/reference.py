@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,16 +13,15 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from neotta._warning import warn
-from neotta.errors import InputError, StateFileError
+from neotta.errors import InputError
 from neotta.neo.context import untouched
 from neotta.neo.find_head import find_heads, logits_of
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, Head, embeddings_of, linear_view
 from neotta.neo.model_inputs import Inputs, evaluating
 from neotta.neo.output_head import NAME as OUTPUT
-from neotta.neo.output_head import at_logits, output_fingerprint, read_output
+from neotta.neo.output_head import at_logits, fingerprints_of, read_output
 from neotta.neo.reference_file import HeadReference, Reference
-from neotta.neo.statefile import fingerprint
 from neotta.neo.surgery import check_module, stand_ins
 
 _BATCH = 64
@@ -46,7 +44,7 @@ def reference(
     Args:
         model: The classifier. If it is adapted, the plain model is measured; nothing changes.
         images: Prepared images, (N, 3, H, W); or batches of them, as a `DataLoader` gives (of pairs and dictionaries,
-            the images are used); or a .npy or .npz file of prepared images; or a file written by `Reference.save`.
+            the images are used); or a file written by `Reference.save`.
         head: Name of the linear layer, if it cannot be found.
         example: A batch of images to find the head with, if a blank image does not work; by default some of a tensor of
             images.
@@ -69,16 +67,11 @@ def reference(
         output, found = True, {}
     if output and stand_ins(model):
         raise InputError("the output of an adapted model is not that of the plain one: neotta.restore(model) first")
-    if output:
-        fingerprints = {OUTPUT: output_fingerprint(model)}
-    else:
-        fingerprints = {name: fingerprint(dict(linear.named_parameters())) for name, linear in found.items()}
+    fingerprints = fingerprints_of(model, found)
     if isinstance(images, (str, os.PathLike)):
-        if Path(images).suffix not in (".npy", ".npz"):
-            loaded = Reference.load(images)
-            loaded.check_fingerprints(fingerprints)
-            return loaded
-        images = _read_images(images)
+        loaded = Reference.load(images)
+        loaded.check_fingerprints(fingerprints)
+        return loaded
     sums: dict[str, _HeadSums | _OutputSums] = {name: _HeadSums(linear) for name, linear in found.items()}
     if output:
         sums[OUTPUT] = _OutputSums(model, example)
@@ -192,19 +185,3 @@ def _batches(images: Tensor | Iterable[Any]) -> Iterator[Tensor]:
         if not isinstance(batch, Tensor):
             raise InputError(f"expected batches of images as tensors, got {type(batch).__name__}")
         yield batch
-
-
-def _read_images(path: str | os.PathLike[str]) -> Tensor:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        array = (
-            loaded if isinstance(loaded, np.ndarray) else loaded["images" if "images" in loaded else loaded.files[0]]
-        )
-    except (OSError, ValueError, IndexError) as error:
-        raise StateFileError(f"cannot read images from {os.fspath(path)!r}: {error}") from error
-    if array.ndim != 4 or array.dtype.kind != "f":
-        raise InputError(
-            f"{os.fspath(path)!r} holds {array.dtype} of shape {array.shape}: expected prepared images, (N, 3, H, W), "
-            "as floating point numbers; `neotta check MODEL FOLDER -o FILE` prepares pictures"
-        )
-    return torch.from_numpy(array)

@@ -107,6 +107,22 @@ def test_other_models_need_a_preprocessing(photos):
             use(model, photos)
 
 
+def test_what_cannot_be_reached_or_translated_is_not_known(tiny_hf, photos, tmp_path, monkeypatch):
+    model = of_hugging_face(tiny_hf)
+    model.config._name_or_path = "nobody/has-this-model"
+    assert known_parts(model).preprocess is None
+    with pytest.raises(OptionError, match="pass preprocess"):
+        neotta.judge(model, photos)
+    build = (
+        "    model = timm.create_model('resnet18')\n    model.pretrained_cfg['crop_mode'] = 'border'\n    return model"
+    )
+    (tmp_path / "mine.py").write_text(f"import timm\n\ndef build():\n{build}")
+    with pytest.raises(OptionError, match="crop mode 'border'"):
+        load_model(f"py:{tmp_path / 'mine.py'}:build")
+    ready = Preprocess((32, 32))
+    assert load_model(f"py:{tmp_path / 'mine.py'}:build", preprocess=ready).preprocess is ready
+
+
 def test_a_function_of_ones_own_may_return_a_model_of_timm(tmp_path):
     code = f"import timm\n\ndef build():\n    return timm.create_model('vit_tiny_patch16_224', num_classes=3, **{TINY})"
     (tmp_path / "mine.py").write_text(code)

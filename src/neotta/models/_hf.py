@@ -67,10 +67,10 @@ def parts_of_hf(model: Any) -> Parts:
     from transformers import AutoImageProcessor
 
     config = model.config
-    folder = _folder(config.name_or_path, getattr(config, "_commit_hash", None), weights=False)
     try:
+        folder = _folder(config.name_or_path, getattr(config, "_commit_hash", None), weights=False)
         processor = AutoImageProcessor.from_pretrained(folder)
-    except (OSError, ValueError):  # there is none
+    except (OSError, ValueError, ModelLoadError):  # there is none, or it cannot be reached
         return Parts(model, None, _labels(config))
     return Parts(model, preprocess_from_processor(processor, config), _labels(config))
 

@@ -94,6 +94,9 @@ def load_model(
     path = None if checkpoint is None else Path(checkpoint).expanduser()
     if library == "py":
         parts = _own(name, rest, path, num_classes, pretrained, kwargs)
+        if parts.preprocess is None and not isinstance(preprocess, Preprocess):
+            known = known_parts(parts.model)
+            parts = parts._replace(preprocess=known.preprocess, labels=parts.labels or known.labels)
     else:
         weights = None if path is None else existing_safetensors(path)
         complete = preprocess if isinstance(preprocess, Preprocess) else None
@@ -136,7 +139,7 @@ def _own(
     options = {"checkpoint": checkpoint, "num_classes": num_classes, "pretrained": None if pretrained else False}
     made = _call_python(target, {**{key: value for key, value in options.items() if value is not None}, **kwargs})
     if isinstance(made, nn.Module):
-        return known_parts(made)
+        return Parts(made, None, None)
     if not isinstance(made, LoadedModel):
         raise ModelLoadError(
             f"{name} returned a {type(made).__name__}: it has to return an nn.Module or a neotta.LoadedModel"

@@ -274,6 +274,13 @@ def test_other_metrics_are_corrected_for_the_images_that_seeds_share():
     assert found(64).verdict == "can't tell"
 
 
+def test_what_is_said_of_few_answers():
+    records = [record(method, answers=packed(np.ones(16))) for method in ("none", "neo")]
+    block = Compared(records, "ece")
+    assert all("too few" in entry.text for _, row in values(block.table).rows for entry in row)
+    assert not any("image by image" in note for note in block.notes), "it is not the records that lack something"
+
+
 def test_methods_are_ranked_on_the_samples_that_all_of_them_have():
     """SAR saw one easy seed: its mean is the highest printed, and on the same samples it is below."""
     easy, hard = np.arange(600) < 590, np.arange(600) < 300

@@ -281,7 +281,7 @@ def _about_seeds(cells: pandas.DataFrame) -> Iterator[str]:
             f"{unknown} values come from records that do not say which samples were right, as those of older versions: "
             "they have no interval and no verdict until they are measured again, to another file."
         )
-    elif cells["metric"].iloc[0] != "top1" and (paired & cells["pvalue"].isna() & ~held_out).any():
+    elif cells["metric"].iloc[0] != "top1" and (paired & cells["difference_low"].isna() & ~held_out).any():
         yield (
             "No verdict where there is one seed or all seeds see the same images: records do not have this metric "
             "image by image."

@@ -38,6 +38,10 @@ def test_everything_is_bounded_and_the_new_is_kept():
     history = History()
     for index in range(3 * POINTS):
         history.add_points({"a": {"index": index}}, now=float(index))
+        if index == POINTS:  # the first time that some go
+            left = [point["index"] for point in history.points("a")]
+            assert left[-POINTS // 2 :] == list(range(POINTS // 2 + 1, POINTS + 1))
+            assert left[:4] == [0, 2, 4, 6]
     points = [point["index"] for point in history.points("a")]
     assert len(points) <= POINTS
     assert points == sorted(points)

@@ -115,9 +115,32 @@ def by_onnx_server(method, path, files):
 
 
 def by_shared(method, path, files):
-    shared = SharedStreams(neotta.adapt(network(), method, streams=True), SQLiteStore(path.parent / "store"))
-    shared(FIRST, "gate")
-    neotta.save(shared.model, path, stream="gate")
+    """And saved where the store was read."""
+    models = [neotta.adapt(network(), method, streams=True) for _ in range(2)]
+    one, other = (SharedStreams(model, SQLiteStore(path.parent / "store")) for model in models)
+    one(FIRST, "gate")
+    other(NEXT, "gate", adapt=False)
+    neotta.save(other.model, path, stream="gate")
+
+
+def in_folder(method, path):
+    return neotta.adapt(network(), method, streams=True, folder=path.parent / "streams")
+
+
+def closed(model):
+    neotta.head(model).streams.flush()
+    neotta.head(model).streams.spill.close()
+
+
+def by_folder(method, path, files):
+    """And saved by the next model that opens it."""
+    model = in_folder(method, path)
+    with torch.no_grad(), neotta.streams("gate"):
+        model(FIRST)
+    closed(model)
+    model = in_folder(method, path)
+    neotta.save(model, path, stream="gate")
+    closed(model)
 
 
 def by_merge(method, path, files):
@@ -153,6 +176,18 @@ def to_stream(method, path, files):
     neotta.load(model, path, stream="yard")
     with torch.no_grad(), neotta.paused(model), neotta.streams("yard"):
         return neotta.head(model).count, model(NEXT).numpy()
+
+
+def to_folder(method, path, files):
+    """And read by the next model that opens it."""
+    model = in_folder(method, path)
+    neotta.load(model, path, stream="yard")
+    closed(model)
+    model = in_folder(method, path)
+    with torch.no_grad(), neotta.paused(model), neotta.streams("yard"):
+        count, answers = neotta.head(model).streams.counts()["yard"], model(NEXT).numpy()
+    closed(model)
+    return count, answers
 
 
 def to_adapter(method, path, files):
@@ -210,11 +245,11 @@ def to_merge(method, path, files):
 
 
 WRITERS = [by_head, by_stream, by_output, by_adapter, by_logits, by_session, by_torch_server, by_onnx_server, by_shared,
-           by_merge]  # fmt: skip
-READERS = [to_head, to_plain, to_output, to_stream, to_adapter, to_logits, to_session, to_torch_server, to_onnx_server,
-           to_adaptive_server, to_shared, to_merge]  # fmt: skip
+           by_folder, by_merge]  # fmt: skip
+READERS = [to_head, to_plain, to_output, to_stream, to_folder, to_adapter, to_logits, to_session, to_torch_server,
+           to_onnx_server, to_adaptive_server, to_shared, to_merge]  # fmt: skip
 OF_LOGITS = {by_output, by_logits, by_onnx_server}
-TO_EMBEDDINGS = {to_head, to_plain, to_stream, to_adapter, to_session, to_torch_server, to_shared, to_merge}
+TO_EMBEDDINGS = {to_head, to_plain, to_stream, to_folder, to_adapter, to_session, to_torch_server, to_shared, to_merge}
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neotta._files import atomic
-from neotta.data.handwritten import Digits, digits
+from neotta.data.handwritten import digits
+from neotta.data.layouts.arrays import ArrayDataset
 from neotta.models._timm import guard_torchvision
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "neotta" / "assets" / "digits_vit.safetensors"
@@ -49,7 +50,7 @@ KWARGS = {
 MEAN = STD = 0.5
 
 
-def tensors(data: Digits) -> tuple[Tensor, Tensor]:
+def tensors(data: ArrayDataset) -> tuple[Tensor, Tensor]:
     """Return the images as the model takes them, (N, 3, 32, 32) float32, and their labels, (N,) int64."""
     images = torch.from_numpy(data.images).permute(0, 3, 1, 2).float() / 255
     return (images - MEAN) / STD, torch.from_numpy(data.labels)

@@ -30,15 +30,8 @@ SIDE = 32
 _BRIGHTEST = 16
 
 
-class Digits(ArrayDataset):
-    """Handwritten digits as 32 x 32 RGB images, white on black; `digits` makes one."""
-
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
-
-
-def digits(split: Subset = "test") -> Digits:
-    """Load one part of the bundled digits.
+def digits(split: Subset = "test") -> ArrayDataset:
+    """Load one part of the bundled digits, 32 x 32 RGB images, white on black.
 
     Args:
         split: `"test"` (600 images, 60 of each class), `"train"` (1,197 images, which the model saw), or `"all"` of
@@ -50,7 +43,7 @@ def digits(split: Subset = "test") -> Digits:
 
     raw = load(resources.files("neotta").joinpath("assets", "digits.safetensors").read_bytes())
     rows = np.arange(len(raw["is_test"])) if split == "all" else np.flatnonzero(raw["is_test"] == (split == "test"))
-    return Digits(
+    return ArrayDataset(
         domain=f"digits/{split}",
         ids=[f"{row:04d}" for row in rows],
         images=np.stack([_enlarge(image) for image in raw["images"][rows]]),

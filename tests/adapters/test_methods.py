@@ -157,11 +157,8 @@ def test_a_gradient_method_sees_its_own_tensors():
     ).eval()
     adapter = neotta.create("tent", model, classes=[0, 2, 3])
     with torch.enable_grad():
-        embeddings, logits = adapter.forward_with_embeddings(torch.randn(6, 3, 8, 8))
-        grads = adapter.gradients(embeddings.square().sum() + logits.sum())
-    assert embeddings.shape == (6, 4)
+        logits = adapter.forward(torch.randn(6, 3, 8, 8))
+        grads = adapter.gradients(logits.square().sum())
     assert logits.shape == (6, 3)
     assert all(grad.abs().sum() > 0 for grad in grads)
-    torch.testing.assert_close(logits, adapter.classify(embeddings))
-    assert not adapter.head._forward_pre_hooks
     assert all(parameter.requires_grad for parameter in model.parameters())

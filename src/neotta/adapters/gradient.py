@@ -15,7 +15,6 @@ from torch.func import functional_call
 from neotta.adapters.base import Adapter
 from neotta.errors import ModelChangedError, UnsupportedModelError
 from neotta.neo.find_head import logits_of
-from neotta.neo.head_views import embeddings_of, layer_of
 from neotta.neo.model_inputs import Inputs, switched_off
 from neotta.neo.module_swap import ModuleSwap
 from neotta.neo.norms import adaptive_norm, norm_layers
@@ -141,15 +140,6 @@ class GradientAdapter(Adapter[O]):
         with self._batch_norm, switched_off(self.model.parameters(), "requires_grad"):
             output = call_with(self.model, self.params if params is None else params, images)
         return self.keep(logits_of(output))
-
-    def forward_with_embeddings(
-        self, images: Tensor, params: Mapping[str, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """As `forward`, but returns embeddings, (B, d), and logits, (B, C); gradients flow through both."""
-        seen: list[Tensor] = []
-        with layer_of(self.head).register_forward_pre_hook(lambda module, args: seen.append(args[0])):
-            logits = self.forward(images, params)
-        return embeddings_of(self.head, seen[-1]), logits
 
     def _predict(self, images: Tensor) -> Tensor:
         return self.forward(images)

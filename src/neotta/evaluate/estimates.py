@@ -85,7 +85,8 @@ def mean_of(runs: Runs, metric: Metric, spread: RunSpread | None = None) -> Inte
     rows = _rows(runs) if metric.name == "top1" else None
     if rows is None:
         found = bootstrapped([[(row, None) for row in run] for run in runs], numbers, metric)
-        return ((found and found[0]) or interval(numbers, shared(runs))).within(metric.highest)
+        estimate = found[0] if found else interval(numbers, shared(runs))
+        return estimate.within(metric.highest)
     _, low, high = statistics.accuracy(rows.right, rows.unit, domains=rows.domain, weights=rows.weight, spread=spread)
     return Interval.between(fmean(numbers), 100 * low, 100 * high, len(runs)).within(metric.highest)
 
@@ -109,8 +110,7 @@ def difference_of(
         return Difference(Interval.between(fmean(gaps), -metric.highest, metric.highest, len(gaps)), CANNOT_TELL)
     rows = _paired(pairs) if metric.name == "top1" else None
     if rows is None:
-        estimate = interval(gaps, shared(ours), level)
-        estimate, pvalue = bootstrapped(pairs, gaps, metric, level) or (estimate, _student(estimate, level))
+        estimate, pvalue = bootstrapped(pairs, gaps, metric, level) or _by_runs(gaps, shared(ours), level)
         return Difference(estimate, verdict(estimate, better=metric.better), pvalue)
     mine, theirs = rows
     found = statistics.difference(
@@ -281,10 +281,12 @@ def _one_state(runs: Runs) -> bool:
     return len(runs) == 1 and any(value.held_out for value in runs[0])
 
 
-def _student(estimate: Interval, level: float) -> float:
+def _by_runs(values: list[float], shared: float, level: float) -> tuple[Interval, float]:
+    """The interval and p-value of a mean over runs."""
     from scipy.special import stdtr, stdtrit
 
+    estimate = interval(values, shared, level)
     if math.isnan(estimate.half_width):
-        return math.nan
+        return estimate, math.nan
     error = estimate.half_width / -float(stdtrit(estimate.runs - 1, level / 2))
-    return 2 * float(stdtr(estimate.runs - 1, -abs(estimate.mean) / error))
+    return estimate, 2 * float(stdtr(estimate.runs - 1, -abs(estimate.mean) / error))

@@ -49,6 +49,7 @@ nb_output_stderr = "remove"  # warnings of notebook tools, with paths of the mac
 # ---- reference
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {"Runs": "ArrayLike"}  # not what it stands for, ten lines long
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True

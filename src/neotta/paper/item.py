@@ -185,8 +185,10 @@ class Report:
         return self.evidence.records(*self.plans)
 
     def results(self, metric: str = "top1") -> Measured:
-        """The methods compared with no adaptation."""
-        return need(Measured.of(self.records, metric))
+        """The methods compared with no adaptation; which runs failed, and why, becomes notes."""
+        results = need(Measured.of(self.records, metric))
+        self.note(*results.failures)
+        return results
 
     def against(self, method: str) -> Gaps:
         """How all other methods differ from this one on the same samples, over the shifted domains."""

@@ -15,10 +15,11 @@ from neotta.evaluate.estimates import METRICS, Metric, difference_of, mean_of
 from neotta.evaluate.frame import frame
 from neotta.evaluate.metrics import CANNOT_TELL, NOTHING, Interval, verdict
 from neotta.evaluate.records import Record
-from neotta.paper.claims import Holds, listed, place_among, some
+from neotta.paper.claims import Holds, called, listed, place_among, some
 from neotta.paper.study import in_paper_order
-from neotta.paper.tables import Point, gains_along, gap_rows, value_rows
+from neotta.paper.tables import Point, gains_along
 from neotta.report import grids
+from neotta.report.formats import plain_rows
 from neotta.report.grids import Table
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 Gaps = dict[str, Interval]
 """By method: its difference to another method, on the same samples."""
+VALUES = ["domain", "method", "mean", "half_width", "low", "high", "seeds", "failed"]
+GAPS = {"difference": "mean", "difference_low": "low", "difference_high": "high", "pairs": "seeds"}
+"""The columns of a comparison that tables have as numbers, and what they call them."""
 PerSeed = dict[int, list[Any]]
 """By seed: rows of a method in several domains."""
 
@@ -191,12 +195,13 @@ class Measured:
             block, about = each.table, each.conditions
             where = f"{title}, {about.title}" if about.title else title
             caption = f"{metric.title[:1].upper()}{metric.title[1:]}. Best in bold, second best underlined.{each.basis}"
-            tables.append(Table(where, grids.values(block), value_rows(block), caption))
+            tables.append(Table(where, grids.values(block), plain_rows(block[VALUES]), caption))
             differing = grids.differences(block) if gaps else None
             if differing is not None:
-                where = f"{where}: difference to {about.baseline}"
-                caption = f"Difference to {about.baseline} on the same samples, with the verdict.{each.basis}"
-                tables.append(Table(where, differing, gap_rows(block), caption))
+                where, paired = f"{where}: difference to {called(about.baseline)}", block[block["pairs"] > 0]
+                caption = f"Differences on the same samples, with their verdicts.{each.basis}"
+                numbers = paired[["domain", "method", *GAPS, "verdict"]].rename(columns=GAPS)
+                tables.append(Table(where, differing, plain_rows(numbers), caption))
         return tables
 
     def extent(self, *labels: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from neotta.evaluate.compare import AVERAGE, difference_in, mean_in
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.metrics import NOTHING, Interval, rounded
 from neotta.paper.published import Value
@@ -14,9 +13,6 @@ from neotta.report import grids
 from neotta.report.charts import Series
 from neotta.report.figures import display
 from neotta.report.grids import Entry, Table
-
-if TYPE_CHECKING:
-    import pandas
 
 Rows = list[dict[str, Any]]
 """Plain numbers for CSV."""
@@ -35,22 +31,6 @@ def single(value: float) -> Interval:
 def known(value: float) -> float | None:
     """A number for a row of data: None in place of NaN."""
     return None if math.isnan(value) else value
-
-
-def value_rows(block: pandas.DataFrame) -> Rows:
-    rows = block.itertuples()
-    return [
-        {"domain": row.domain, "method": row.method, **plain(mean_in(row))}
-        | ({} if row.domain == AVERAGE else {"failed": row.failed})
-        for row in rows
-    ]
-
-
-def gap_rows(block: pandas.DataFrame) -> Rows:
-    return [
-        {"domain": row.domain, "method": row.method, **plain(difference_in(row)), "verdict": row.verdict}
-        for row in block[block["pairs"] > 0].itertuples()
-    ]
 
 
 def beside(

@@ -122,7 +122,7 @@ def latex(sheet: Sheet) -> str:
 
 
 def latex_table(grid: Grid, caption: str) -> str:
-    r"""One `table` environment with a caption; it needs `\usepackage{booktabs}`."""
+    r"""One `table` environment with a caption; it needs the packages booktabs, and amssymb for ✓."""
     marks = {"best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
     lines = [
         r"\begin{table}",
@@ -141,7 +141,7 @@ def latex_table(grid: Grid, caption: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--"}
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "–": "--", "✓": r"$\checkmark$", "✗": r"$\times$"}
     special.update({"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
     special.update({each: f"\\{each}" for each in "&%$#_{}"})
     escaped = "".join(special.get(character, character) for character in one_line(text))

@@ -5,6 +5,7 @@ import re
 import neotta
 from neotta.paper.item import chosen
 from neotta.paper.items.resources import DECLARED, FIELDS
+from neotta.paper.page import latex
 
 (ITEM,) = chosen(["methods"])
 NAMES = {"NEO-Cont.": "neo-continual"}
@@ -59,3 +60,10 @@ def test_only_neo_does_without_everything(evidence):
     assert free == ["neo"]
     assert finding.holds == "yes"
     assert "only NEO can do without all five" in finding.answer
+
+
+def test_latex_knows_every_character(evidence):
+    text = latex(ITEM.find(evidence))
+    assert text.isascii()
+    assert r"$\checkmark$" in text
+    assert r"$\times$" in text

@@ -37,7 +37,6 @@ def _batch_sizes(setting: Setting) -> list[Plan]:
 def batch_size(report: Report) -> None:
     """Does the size of the batches matter to NEO?"""
     results, setting = report.results(), report.setting
-    report.note(*results.failures)
     blocks = {each.conditions.batch_size: each for each in results.each() if each.per_seed("neo")}
     reached = {size: blocks[size].per_seed("neo") for size in sorted(blocks)}
     if len(reached) < 2:
@@ -120,7 +119,6 @@ def alpha(report: Report) -> None:
     others = [f"{points(gains[alpha])} with {alpha:g}" for alpha in (0.01, 0.1, 0.5) if alpha in gains]
     answer = f"of the weights tried alpha = {best:g} gives most, {doubted(gains[best])}; the gain is {listed(others)}"
     report.say(answer, _grows(results, [labels[alpha] for alpha in gains]))
-    report.note(*results.failures)
 
 
 def _grows(results: Measured, labels: list[str]) -> Holds:

@@ -57,7 +57,6 @@ def continual(report: Report) -> None:
     else:
         best = next(iter(gains))
         report.say(f"{called(best)} gains most: {points(gains[best])}", "unclear")
-    report.note(*results.failures)
 
 
 def sequences(records: Sequence[Record]) -> dict[int, tuple[str, ...]]:

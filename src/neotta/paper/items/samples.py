@@ -80,7 +80,6 @@ def samples(report: Report) -> None:
         f"{last.get(most, f'{most:g}')}, the most tried, {doubted(gains[most])}",
         _enough(gains),
     )
-    report.note(*results.failures)
 
 
 def _enough(gains: dict[float, Interval]) -> Holds:
@@ -156,7 +155,6 @@ def classes(report: Report) -> None:
         report.curve(f"accuracy after {count} samples, by their classes", "classes", curves, caption + results.basis)
     gains = {count: gains_along(curves["neo"]) for count, curves in by_count.items()}
     report.say("; ".join(_extremes(count, gain) for count, gain in gains.items()), _one_class_is_enough(gains))
-    report.note(*results.failures)
 
 
 def _not_possible(setting: Setting) -> list[str]:

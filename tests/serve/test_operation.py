@@ -14,7 +14,7 @@ import pytest
 from support.serving import Client, GatedEngine, in_background, pictures, serving, start, tensor, wait_until
 
 from neotta.deploy.serve.auth import Keys
-from neotta.deploy.serve.settings import Limits
+from neotta.deploy.serve.settings import Limits, RequestError
 from neotta.errors import OptionError
 
 KEYS = {role: f"the key of those who {role}".replace(" ", "-") for role in ("read", "write", "admin")}
@@ -70,6 +70,8 @@ def test_a_file_that_became_wrong_leaves_the_keys_as_they_were(tmp_path):
     path.write_text("ops admin 0123456789abcdef0123\n")
     keys.reread()
     assert keys.check("0123456789abcdef0123", "write") == "ops"
+    with pytest.raises(RequestError):
+        keys.check(KEYS["read"], "read")
 
 
 # ---- ids of requests

@@ -181,7 +181,9 @@ def test_limits_and_addresses(client):
     ):
         found, answer = client.get(path)
         assert (found, list(answer)) == (status, ["error"])
-    assert client.post(INFER, {"inputs": [tensor(pictures(17))]})[0] == 413
+    pixels = {"name": "images", "shape": [17, 1, 1, 3], "datatype": "UINT8", "data": [0] * 51}
+    status, answer = client.post(INFER, {"inputs": [pixels]})
+    assert (status, "17 images" in answer["error"]) == (413, True)
     assert client.post(INFER, b"x" * 2**20)[0] == 413
     assert client.post(INFER, b"x" * (2**20 + 1), **{"Inference-Header-Content-Length": "1"})[0] == 413
     assert client.post(INFER, b"x" * 2**20, **{"Inference-Header-Content-Length": str(2**20)})[0] == 413

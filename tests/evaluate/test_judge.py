@@ -42,7 +42,9 @@ def test_the_rules_answer_online_as_the_adapted_model_does(loaded, photos):
     for column, rule in zip(columns[1:], ("neo", "neo-stream"), strict=True):
         assert list(column) == predicted(neotta.adapt(loaded.model, rule), images)
         neotta.restore(loaded.model)
-    in_batches = neotta.judge(loaded, photos, "neo", batch_size=16)
+    steps = []
+    in_batches = neotta.judge(loaded, photos, "neo", batch_size=16, progress=lambda *step: steps.append(step))
+    assert [step for step in steps if step[0] == "neo answers"] == [("neo answers", n, 120) for n in range(0, 120, 16)]
     assert [row[1] for row in in_batches.answers.values()] == predicted(neotta.adapt(loaded.model, "neo"), images, 16)
     neotta.restore(loaded.model)
     assert judged.known == {}

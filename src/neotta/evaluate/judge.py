@@ -165,16 +165,21 @@ def _answers(
     unreadable, order = len(order) - len(readable), order[readable]
     if len(order) == 0:
         raise DataError(f"none of the {unreadable} images of {dataset.domain!r} can be read")
-    answers: list[list[Tensor]] = [[head(rows).detach()]]
-    for place, (rule, plan) in enumerate(plans.items()):
-        progress(rule, place, len(plans))
+    answers = [head(rows).detach()]
+    for rule, plan in plans.items():
         adapter = create(plan.method, loaded.model, preset=plan.preset, example=example, **plan.options)
+        answer: Callable[[Tensor], Tensor] = adapter
         if isinstance(adapter, EmbeddingAdapter):
-            answers.append([adapter.predict_embeddings(batch) for batch in torch.split(rows, batch_size)])
+            answer, batches = adapter.predict_embeddings, iter(torch.split(rows, batch_size))
         else:
-            batches = Loader(dataset, reorder(stored(dataset, batch_size=batch_size), order), ready)
-            answers.append([adapter(batch.images.to(head.weight)) for batch in batches])
-    return [torch.cat(parts) for parts in answers], order, unreadable
+            images = Loader(dataset, reorder(stored(dataset, batch_size=batch_size), order), ready)
+            batches = (batch.images.to(head.weight) for batch in images)
+        parts: list[Tensor] = []
+        for start in range(0, len(rows), batch_size):
+            progress(f"{rule} answers", start, len(rows))
+            parts.append(answer(next(batches)))
+        answers.append(torch.cat(parts))
+    return answers, order, unreadable
 
 
 def _known(

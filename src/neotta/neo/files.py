@@ -93,7 +93,7 @@ def opened(state: str | os.PathLike[str] | StateFile) -> tuple[StateFile, str]:
     if isinstance(state, StateFile):
         return state, "the state"
     if not isinstance(state, (str, os.PathLike)):
-        raise StateError(f"expected a file of neotta.save, or the result of neotta.merge, got {type(state).__name__}")
+        raise StateError(f"expected a file of neotta.save or the result of neotta.merge, got {type(state).__name__}")
     return StateFile.load(state), repr(os.fspath(state))
 
 

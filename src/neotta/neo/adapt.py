@@ -98,7 +98,17 @@ def adapt(
         raise UnknownMethodError(
             str(method), VARIANTS, hint="other methods, as neotta.methods() lists them: neotta.create(name, model)"
         )
-    settings = _settings(method, options, streams, capacity, folder, reference)._replace(output=at_logits(at, head))
+    if not streams and (capacity is not None or folder is not None):
+        raise OptionError("capacity and folder need streams=True")
+    if method == "neo-bn" and streams:
+        raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
+    if method == "neo-bn" and reference is not None:
+        raise OptionError(
+            "neo-bn changes the embeddings, so that a reference of the plain model does not fit: use 'neo'"
+        )
+    each = StreamSettings(capacity, None if folder is None else os.fspath(folder)) if streams else None
+    known = None if reference is None else as_reference(reference)
+    settings = Adaptation(method, rule_of(method, options), each, known, at_logits(at, head))
     if not stand_ins(model):
         _put_in(model, head, example, settings)
     elif head is not None and set(find_heads(model, head).values()) != set(heads(model).values()):
@@ -166,27 +176,6 @@ def _states(
         about = f"{weights} {settings.method} {settings.rule}{'' if known is None else f' {known.digest}'}"
         spill = Spill(Path(folder) / name, rule.layout(size).width, about)
     return Streams(rule, size, many=True, capacity=capacity, spill=spill, device=device)
-
-
-def _settings(
-    method: str,
-    options: dict[str, Any],
-    streams: bool,
-    capacity: int | None,
-    folder: str | os.PathLike[str] | None,
-    reference: Reference | str | os.PathLike[str] | None,
-) -> Adaptation:
-    if not streams and (capacity is not None or folder is not None):
-        raise OptionError("capacity and folder need streams=True")
-    if method == "neo-bn" and streams:
-        raise OptionError("neo-bn normalises whole batches and does not support streams: use 'neo'")
-    if method == "neo-bn" and reference is not None:
-        raise OptionError(
-            "neo-bn changes the embeddings, so that a reference of the plain model does not fit: use 'neo'"
-        )
-    each = StreamSettings(capacity, None if folder is None else os.fspath(folder)) if streams else None
-    known = None if reference is None else as_reference(reference)
-    return Adaptation(method, rule_of(method, options), each, known)
 
 
 def _norm_pairs(model: nn.Module, rule: Rule) -> dict[nn.Module, AdaptiveNorm]:
